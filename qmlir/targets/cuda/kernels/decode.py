@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ....core.mlir import ir
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Literal, Operand, Previous
@@ -30,7 +31,7 @@ class Decoder:
         self.block, self.stage = block, block.kernel.rhs.decode
         self.operands = list(dict.fromkeys(self.stage.operands)) if self.stage is not None else []
         self.cloner = BodyCloner(_CODES, RULES)
-        self.held: Sequence[Any] = []
+        self.held: Sequence[ir.Value] = []
         n = block.kernel.n
         self._lanes = next(width for width in (4, 2, 1) if width <= block.dealt and n % width == 0)
         self._runs = block.n_fragments // self._lanes
@@ -39,7 +40,7 @@ class Decoder:
         self._groups = 1 if group is None or group >= share else share // group
         self.halves = halves(block.kernel, block.gemm.storage)
 
-    def load(self, k_tile: e.Index) -> list[Any]:
+    def load(self, k_tile: e.Index) -> list[ir.Value]:
         """What the stage reads at a tile."""
         found = []
         for number in range(self._groups):
@@ -75,7 +76,7 @@ class Decoder:
         n = e.add(block.n0, e.add(block.warp_column, e.add(lane, dealt * 8 * block.dealt + inside)))
         return n if block.kernel.n % block.tile.n == 0 else e.minimum(n, block.kernel.n - self._lanes)
 
-    def fragment(self, word: Any, number: int, column: int, step: int) -> list[Any]:
+    def fragment(self, word: ir.Value, number: int, column: int, step: int) -> list[ir.Value]:
         """Field `number` of a stored word, decoded: the two registers of fragment `column` at a step of this warp."""
         assert self.stage is not None
         if self.halves is not None:
@@ -94,7 +95,7 @@ class Decoder:
         pairs = e.as_type(value, e.vector_of(2, e.integer(32)))
         return [e.lane(pairs, i) for i in range(2)]
 
-    def _pairs(self, form: Halves, word: Any, number: int, column: int, step: int) -> list[Any]:
+    def _pairs(self, form: Halves, word: ir.Value, number: int, column: int, step: int) -> list[ir.Value]:
         """The same, by two floats at a time."""
         stage = self.stage
         assert stage is not None
@@ -105,7 +106,7 @@ class Decoder:
         }
         return form.fragment(word, number, self.block.gemm.storage.bits, form.held(stage, operands))
 
-    def _value(self, operand: Operand, column: int, step: int) -> Any:
+    def _value(self, operand: Operand, column: int, step: int) -> ir.Value:
         group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0
         run, lane = divmod(column, self._lanes)
         at = (group * len(self.operands) + self.operands.index(operand)) * self._runs + run

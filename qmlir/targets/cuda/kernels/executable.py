@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ....core.mlir import hal
+from ....core.mlir import hal, ir
 from ....kernels import emit as e
 from ....kernels.description import Kernel
 from ....kernels.outline import picks
@@ -21,7 +20,7 @@ def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
 
 
 def function_of(
-    rows: int | None, tensors: Sequence[Any], launch: Launch, body: Body, *, tokens: bool = False, results: int = 1,
+    rows: int | None, tensors: Sequence[ir.Type], launch: Launch, body: Body, *, tokens: bool = False, results: int = 1,
 ) -> Function:  # fmt: skip
     """A function of an executable whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
@@ -29,8 +28,8 @@ def function_of(
 
 
 def with_scratch(
-    kernel: Kernel, inputs: Sequence[Any], result: Any, body: Body, uses: bool
-) -> tuple[list[Any], Body, int]:
+    kernel: Kernel, inputs: Sequence[ir.Type], result: ir.Type, body: Body, uses: bool
+) -> tuple[list[ir.Type], Body, int]:
     """The tensors of a function, what it does and how many of them are results. Where `inputs` end with the types of
     scratch (`outline.Scratch`), counters and workspace are among them, also for a body that does not use them."""
     own = inputs[: 2 + len(picks(kernel)) + len(kernel.operands)]
@@ -41,11 +40,11 @@ def with_scratch(
     return [*own, counters, result, space], inner, 3
 
 
-def _view(tensor: Any) -> View:
+def _view(tensor: ir.Type) -> View:
     """One-byte floats as bytes: what they mean is up to the kernel."""
     view = View.of(tensor)
     return replace(view, element=e.integer(8)) if e.bits(view.element) == 8 else view
 
 
-def workgroup_id() -> Any:
+def workgroup_id() -> ir.Value:
     return hal.InterfaceWorkgroupIDOp(0).result

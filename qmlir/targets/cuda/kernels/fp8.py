@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import arith, ir, llvm
 from ....kernels import emit as e
@@ -45,18 +44,18 @@ class HalfMma:
     def step_bytes(self) -> int:
         return self.depth
 
-    def lhs(self, words: Sequence[Any]) -> list[Any]:
+    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         """The words of rows r and r + 8 as the registers of both rows at 2 t, then at 2 t + 8."""
         pairs = [self._halves(word, self.lhs_kind) for word in words]
         return [pair[i] for i in range(2) for pair in pairs]
 
-    def rhs(self, words: Sequence[Any]) -> list[Any]:
+    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         return [half for word in words for half in self._halves(word, self.rhs_kind)]
 
-    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         return gpu.Mma(16, "f16", "f32")(lhs, rhs, acc)
 
-    def _halves(self, word: Any, kind: str) -> tuple[Any, Any]:
+    def _halves(self, word: ir.Value, kind: str) -> tuple[ir.Value, ir.Value]:
         """The four codes of a word as two words of two f16."""
         if kind == "e4m3" and self.converts:
             i16 = e.integer(16)
@@ -66,7 +65,7 @@ class HalfMma:
             return e.as_word(made[0]), e.as_word(made[1])
         return self._spread(word, kind), self._spread(arith.shrui(word, _word(16)), kind)
 
-    def _spread(self, word: Any, kind: str) -> Any:
+    def _spread(self, word: ir.Value, kind: str) -> ir.Value:
         """The lower two codes of a word as two f16: those of e5m2 are the upper byte of theirs."""
         low = arith.shli(arith.andi(word, _word(0xFF)), _word(8))
         codes = arith.ori(low, arith.shli(arith.andi(word, _word(0xFF00)), _word(16)))
@@ -104,13 +103,13 @@ class CodeMma:
     def step_bytes(self) -> int:
         return self.depth
 
-    def lhs(self, words: Sequence[Any]) -> list[Any]:
+    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         return list(words)
 
-    def rhs(self, words: Sequence[Any]) -> list[Any]:
+    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         return list(words)
 
-    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         f32 = ir.F32Type.get()
         kinds = f"f32.{self.lhs_kind}.{self.rhs_kind}.f32"
         places = ["{$0, $1, $2, $3}", "{$4, $5, $6, $7}", "{$8, $9}", "{$10, $11, $12, $13}"]
@@ -121,7 +120,7 @@ class CodeMma:
         return [gpu.field(made, i, f32) for i in range(4)]
 
 
-def _word(value: int) -> Any:
+def _word(value: int) -> ir.Value:
     return e.constant(value - (1 << 32) if value >> 31 else value, e.integer(32))
 
 
@@ -152,7 +151,7 @@ class Fp8Gemm(MmaGemm):
 
 
 class _Block(Block):
-    def _tile(self, stage: Any, state: Sequence[Any]) -> list[Any]:
+    def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
         """Sums of a tile apart from those before it, where the instruction keeps fewer bits than f32 has."""
         if not isinstance(self.mma, CodeMma):
             return super()._tile(stage, state)

@@ -8,11 +8,10 @@ thread a result combines them in order and runs the stages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ....core.mlir import arith, memref, vector
+from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, Stage
@@ -99,11 +98,11 @@ class Gemv:
         # No row, no workgroup: the kernel reads the last row where one is not there.
         return in_a_row(WARP * _WARPS, lambda rows: e.multiply(self.blocks, e.divide_up(rows, self.rows)))
 
-    def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
         """An executable at the insertion point; returns its entry point."""
         return executable(name, self.function(inputs, result))
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         """The kernel as a function of an executable, of tensors of these types."""
         made = with_scratch(self.kernel, inputs, result, lambda r, b: _Block(self, r, b).run(), uses=False)
         tensors, body, results = made
@@ -113,7 +112,7 @@ class Gemv:
 class _Block:
     """One workgroup's work."""
 
-    def __init__(self, gemv: Gemv, rows: e.Index, buffers: list[Any]) -> None:
+    def __init__(self, gemv: Gemv, rows: e.Index, buffers: list[ir.Value]) -> None:
         self.gemv, self.kernel, self.rows = gemv, gemv.kernel, rows
         self.lhs, self.rhs, *operands, self.out = buffers
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
@@ -163,12 +162,12 @@ class _Block:
             there = True if gemv.chunks % WARP == 0 else e.less(number, gemv.chunks)
             self._store(totals, e.divide(number, lanes), e.both(first, there))
 
-    def _zeros(self) -> list[Any]:
+    def _zeros(self) -> list[ir.Value]:
         """Sums of each column and row, and after them the sums of rows."""
         count = self.gemv.rows * (self.gemv.columns + int(self.wants_sums))
         return [e.constant(0, e.integer(32))] * count
 
-    def _chunk(self, round_: e.Index, values: Sequence[Any]) -> list[Any]:
+    def _chunk(self, round_: e.Index, values: Sequence[ir.Value]) -> list[ir.Value]:
         """The sums with one more chunk of each lane."""
         gemv, made = self.gemv, list(values)
         number = e.add(e.multiply(round_, WARP), self.lane)
@@ -187,20 +186,20 @@ class _Block:
                         made[at] = gpu.dp4a(ones, word, made[at])
         return made
 
-    def _weight(self, column: int, chunk: e.Index) -> list[list[Any]]:
+    def _weight(self, column: int, chunk: e.Index) -> list[list[ir.Value]]:
         """A chunk of a column's weights: for each stored word the words of its fields."""
         n = e.minimum(e.add(self.n0, e.add(self.local, column)), self.kernel.n - 1)
         where = [e.index(n), e.index(e.multiply(chunk, CHUNK))]
         return [self.gemv.storage.decode(word) for word in _words(self.rhs, where, CHUNK)]
 
-    def _codes(self, m: int, k: e.Index) -> list[Any]:
+    def _codes(self, m: int, k: e.Index) -> list[ir.Value]:
         """16 codes of a row from `k` on, as words; zeros behind its end."""
         size = next(size for size in (16, 4, 1) if self.kernel.k % size == 0)
         row = e.minimum(m, e.subtract(self.rows, 1))
         # Where LLVM can tell which of the parts every lane has, it reads 16 bytes in their place: more than the last
         # lane has. So it is not told where a row ends.
         end = self.kernel.k if self.gemv.chunks % WARP or size == CHUNK else gpu.hidden(self.kernel.k)
-        words: list[Any] = []
+        words: list[ir.Value] = []
         for part in range(0, CHUNK, size):
             place = e.add(k, part)
             there = True if self.gemv.chunks % WARP == 0 and self._whole_k else e.less(place, end)
@@ -219,12 +218,12 @@ class _Block:
     def _whole_k(self) -> bool:
         return self.kernel.k == self.gemv.padded_k
 
-    def _known(self, value: Any, there: Any, flip: int) -> Any:
+    def _known(self, value: ir.Value, there: e.Condition, flip: int) -> ir.Value:
         if self.kernel.lhs.flipped:
             value = arith.xori(value, e.constant(flip, value.type))
         return value if there is True else arith.select(e.condition(there), value, e.constant(0, value.type))
 
-    def _store(self, totals: Sequence[Any], part: e.Index, wanted: Any) -> None:
+    def _store(self, totals: Sequence[ir.Value], part: e.Index, wanted: e.Condition) -> None:
         """Each column's and row's sum to shared memory."""
         gemv = self.gemv
 
@@ -248,7 +247,7 @@ class _Block:
         n = e.add(self.n0, local)
         safe = n if kernel.n % gemv.block_columns == 0 else e.minimum(n, kernel.n - 1)
 
-        def at(part: e.Index, column: e.Index) -> Any:
+        def at(part: e.Index, column: e.Index) -> ir.Value:
             return memref.load(self.parts, [e.index(part), e.index(part_m), e.index(column)])
 
         if kernel.combine is None:
@@ -256,7 +255,7 @@ class _Block:
             sums = self._total([at(p, gemv.block_columns) for p in range(gemv.parts)]) if self.wants_sums else None
             known = [e.gathered([self._shifted(first)])]
         else:
-            zero = e.splat(0, 1, kernel.total_type)
+            zero = e.splat(0, 1, kernel.value_type)
             with e.loop(0, kernel.groups, 1, [zero]) as group:
                 part = e.gathered([self._shifted(at(group.index, local))])
                 row_sum = at(group.index, gemv.block_columns) if self.wants_sums else None
@@ -272,30 +271,35 @@ class _Block:
             here = e.both(here, e.less(part_m, self.rows))
         e.guarded(here, lambda: memref.store(e.lane(known[-1], 0), self.out, [e.index(m), e.index(n)]))
 
-    def _total(self, parts: Sequence[Any]) -> Any:
+    def _total(self, parts: Sequence[ir.Value]) -> ir.Value:
         total = parts[0]
         for part in parts[1:]:
             total = arith.addi(total, part)
         return total
 
-    def _shifted(self, total: Any) -> Any:
+    def _shifted(self, total: ir.Value) -> ir.Value:
         shift = self.gemv.storage.shift
         return arith.shrsi(total, e.constant(shift, e.integer(32))) if shift else total
 
-    def _arguments(self, stage: Stage, known: list[Any], places: dict[str, Any], row_sum: Any) -> list[Any]:
+    def _arguments(
+        self, stage: Stage, known: list[ir.Value], places: Mapping[str, e.Index], row_sum: ir.Value | None
+    ) -> list[ir.Value]:
         return [self._read(source, known, places, row_sum) for source in stage.sources]
 
-    def _read(self, source: Source, known: list[Any], places: dict[str, Any], row_sum: Any) -> Any:
+    def _read(
+        self, source: Source, known: list[ir.Value], places: Mapping[str, e.Index], row_sum: ir.Value | None
+    ) -> ir.Value:
         if isinstance(source, Previous):
             return known[source.index]
         if isinstance(source, Literal):
             return self.cloner.splat(source.value)
         if isinstance(source, RowSum):
+            assert row_sum is not None
             return e.gathered([row_sum])
         return fetch(source, self.buffers[source], places, 1)
 
 
-def _words(source: Any, where: Sequence[Any], size: int) -> list[Any]:
+def _words(source: ir.Value, where: Sequence[ir.Value], size: int) -> list[ir.Value]:
     """`size` bytes of memory as 32-bit words."""
     loaded = vector.LoadOp(e.vector_of(size, e.integer(8)), source, list(where), alignment=size).result
     words = vector.bitcast(e.vector_of(size // 4, e.integer(32)), loaded)

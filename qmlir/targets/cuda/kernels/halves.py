@@ -12,7 +12,6 @@ Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
@@ -38,14 +37,16 @@ class Halves:
     result: str
     flip: int
     offset: int
-    zero: Any  # values of the decode's body, None where they are 0 and 1
-    scale: Any
+    zero: ir.Value | None  # values of the decode's body, None where they are 0 and 1
+    scale: ir.Value | None
 
     @property
     def base(self) -> int:
         return 1 << _MANTISSA[self.element]
 
-    def fragment(self, word: Any, number: int, bits: int, held: tuple[Any, Any]) -> list[Any]:
+    def fragment(
+        self, word: ir.Value, number: int, bits: int, held: tuple[ir.Value, ir.Value | None]
+    ) -> list[ir.Value]:
         """Both words of a step: of the codes at 2 t and 2 t + 1, and those 8 behind. `held`: see there."""
         less, scale = held
         found = []
@@ -58,7 +59,7 @@ class Halves:
             found.append(e.as_word(value))
         return found
 
-    def _based(self, word: Any, low: int, bits: int) -> Any:
+    def _based(self, word: ir.Value, low: int, bits: int) -> ir.Value:
         """`base + (field ^ flip)` of the fields at bit `low` and 16 bits above."""
         bias, mask = _BASE_BITS[self.element] | self.flip, (1 << bits) - 1
         if self.element != "f32":
@@ -67,7 +68,7 @@ class Halves:
         both = [arith.xori(arith.andi(_moved(word, low + at), _word(mask)), _word(bias)) for at in (0, 16)]
         return e.as_type(e.gathered(both), e.vector_of(2, ir.F32Type.get()))
 
-    def held(self, stage: Stage, operands: dict[Any, Any]) -> tuple[Any, Any]:
+    def held(self, stage: Stage, operands: dict[ir.Value, ir.Value]) -> tuple[ir.Value, ir.Value | None]:
         """What comes off both floats of a word, and what they are multiplied by (None: nothing), as vectors of two.
         `operands`: scalars of the body's arguments."""
         cloner = BodyCloner(1, RULES)
@@ -126,7 +127,7 @@ def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: St
     return None
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: ir.Value) -> ir.Value | None:
     """The number that is only made longer, None of any other."""
     made = made_by(value, "arith.extf")
     if made is None:
@@ -148,7 +149,7 @@ def _exact(form: Halves, decode: Stage, bits: int) -> bool:
     return least_off >= 0 and most_off <= most and left <= most
 
 
-def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
+def _bounds(zero: ir.Value, decode: Stage) -> tuple[int, int] | None:
     """Of an operand that is made i32: of its values where they are constant, else of its type."""
     owner = made_by(zero, "arith.extsi", "arith.extui")
     if owner is None:
@@ -169,9 +170,9 @@ def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
     return (0, (1 << width) - 1) if owner.name == "arith.extui" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
-def _moved(word: Any, low: int) -> Any:
+def _moved(word: ir.Value, low: int) -> ir.Value:
     return arith.shrui(word, _word(low)) if low else word
 
 
-def _word(value: int) -> Any:
+def _word(value: int) -> ir.Value:
     return e.constant(value - (1 << 32) if value >> 31 else value, e.integer(32))

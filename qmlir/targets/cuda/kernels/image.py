@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ....core.mlir import arith
+from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.description import Window
 
@@ -20,7 +19,7 @@ class Place:
 
     image: e.Index
     first: e.Index
-    inside: Any | None
+    inside: ir.Value | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Image:
         first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
         return Place(n, e.add(first, self.first_channel), self._inside(y, x) if window.overhangs else None)
 
-    def _inside(self, y: e.Index, x: e.Index) -> Any:
+    def _inside(self, y: e.Index, x: e.Index) -> ir.Value:
         """A bit for each row and column of the window at (y, x)."""
         window, i32 = self.window, e.integer(32)
         bits, number = e.constant(0, i32), 0
@@ -60,7 +59,7 @@ class Image:
         y, x = e.multiply(i, down * self.window.image[2]), e.multiply(j, across)
         return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.window.image[3]), channel))]
 
-    def there(self, row: Place, k: e.Index) -> Any:
+    def there(self, row: Place, k: e.Index) -> e.Condition:
         """Whether code k of a row is in the image."""
         if row.inside is None:
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ....core.mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels import emit as e
@@ -15,23 +15,28 @@ COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
 SHARED = "#gpu.address_space<workgroup>"
 
 
-def _op(name: str, results: Sequence[Any], operands: Sequence[Any], **attributes: Any) -> Any:
-    made = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
-    return made.results[0] if results else None
+def _value(name: str, kind: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+    """The result of an operation."""
+    return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
 
 
-def thread_id(threads: int) -> Any:
+def _do(name: str, **attributes: ir.Attribute) -> None:
+    """An operation without operands and results."""
+    ir.Operation.create(name, results=[], operands=[], attributes=attributes)
+
+
+def thread_id(threads: int) -> ir.Value:
     """The thread's number in its workgroup of `threads`."""
     return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
 
 
-def shared(shape: Sequence[int], element: Any, alignment: int = 16) -> Any:
+def shared(shape: Sequence[int], element: ir.Type, alignment: int = 16) -> ir.Value:
     """A buffer in shared memory."""
     kind = ir.MemRefType.get(list(shape), element, memory_space=ir.Attribute.parse(SHARED))
     return memref.AllocOp(kind, [], [], alignment=alignment).result
 
 
-def hidden(number: int) -> Any:
+def hidden(number: int) -> ir.Value:
     """A number that the compiler does not know."""
     made = llvm.InlineAsmOp(e.integer(32), [], f"mov.u32 $0, {number};", "=r").res
     return arith.index_cast(ir.IndexType.get(), made)
@@ -45,7 +50,13 @@ def barrier() -> None:
 
 
 def async_copy(
-    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, unit: int, wanted: Any
+    target: ir.Value,
+    where: Sequence[e.Index],
+    source: ir.Value,
+    place: Sequence[e.Index],
+    size: int,
+    unit: int,
+    wanted: e.Condition,
 ) -> None:
     """`cp.async` of `size` elements of `unit` bytes; where `wanted` does not hold nothing is read and zeros are
     written."""
@@ -53,31 +64,31 @@ def async_copy(
     more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
-    _op(
-        "nvgpu.device_async_copy", [ir.Type.parse("!nvgpu.device.async.token")], [target, *to, source, *from_, *count],
+    _value(
+        "nvgpu.device_async_copy", ir.Type.parse("!nvgpu.device.async.token"), [target, *to, source, *from_, *count],
         dstElements=ir.IntegerAttr.get(ir.IndexType.get(), size), operandSegmentSizes=segments, **more,
     )  # fmt: skip
 
 
 def commit() -> None:
     """End a group of copies: those since the last one."""
-    _op("nvvm.cp.async.commit.group", [], [])
+    _do("nvvm.cp.async.commit.group")
 
 
 def wait(pending: int) -> None:
     """Wait until at most `pending` groups of copies are under way."""
-    _op("nvvm.cp.async.wait.group", [], [], n=ir.IntegerAttr.get(e.integer(32), pending))
+    _do("nvvm.cp.async.wait.group", n=ir.IntegerAttr.get(e.integer(32), pending))
 
 
 # ------------------------------------------------------------------------------------------------ matrix tiles
 
 
-def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any]:
+def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> list[ir.Value]:
     """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
     element = ir.MemRefType(source.type).element_type
     kind = e.vector_of([count, 32 // e.bits(element)], element)
-    loaded = _op(
-        "nvgpu.ldmatrix", [kind], [source, e.index(row), e.index(column)],
+    loaded = _value(
+        "nvgpu.ldmatrix", kind, [source, e.index(row), e.index(column)],
         numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),
     )  # fmt: skip
     one = e.vector_of(1, e.integer(32))
@@ -119,11 +130,11 @@ class Multiply(Protocol):
     def step_bytes(self) -> int:
         """Bytes along K of a row of a fragment in shared memory."""
 
-    def lhs(self, words: Sequence[Any]) -> list[Any]: ...
+    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]: ...
 
-    def rhs(self, words: Sequence[Any]) -> list[Any]: ...
+    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]: ...
 
-    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         """`acc[m, n] += lhs[m, k] * rhs[n, k]`."""
 
 
@@ -150,25 +161,24 @@ class Mma:
         """Bytes along K of a row of a fragment."""
         return self.depth * self.bits // 8
 
-    def lhs(self, words: Sequence[Any]) -> list[Any]:
+    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         """Words of the activation in shared memory as operands."""
         return list(words)
 
-    def rhs(self, words: Sequence[Any]) -> list[Any]:
+    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         return list(words)
 
-    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         """`acc[m, n] += lhs[m, k] * rhs[n, k]`; operands as 32-bit words."""
-        floats = {"f16": ir.F16Type, "bf16": ir.BF16Type}.get(self.operand)
         kind = f"#nvvm.mma_type<{self.operand}>"
-        more: dict[str, Any] = {"multiplicandAPtxType": kind, "multiplicandBPtxType": kind}
+        more: dict[str, str] = {"multiplicandAPtxType": kind, "multiplicandBPtxType": kind}
         if self.acc == "i32":
             more["intOverflowBehavior"] = "#nvvm.mma_int_overflow<wrapped>"
-        if floats is not None and self.operand == "f16":
-            pair = e.vector_of(2, floats.get())
+        if self.operand == "f16":
+            pair = e.vector_of(2, ir.F16Type.get())
             lhs, rhs = ([e.as_pair(w, pair) for w in words] for words in (lhs, rhs))
-        made = _op(
-            "nvvm.mma.sync", [ir.Type.parse(f"!llvm.struct<({', '.join([self.acc] * 4)})>")], [*lhs, *rhs, *acc],
+        made = _value(
+            "nvvm.mma.sync", ir.Type.parse(f"!llvm.struct<({', '.join([self.acc] * 4)})>"), [*lhs, *rhs, *acc],
             shape=ir.Attribute.parse(f"#nvvm.shape<m = 16, n = 8, k = {self.depth}>"),
             layoutA=ir.Attribute.parse("#nvvm.mma_layout<row>"), layoutB=ir.Attribute.parse("#nvvm.mma_layout<col>"),
             operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(lhs), len(rhs), 4]),
@@ -177,20 +187,20 @@ class Mma:
         return [field(made, i, acc[0].type) for i in range(4)]
 
 
-def field(struct: Any, position: int, t: Any) -> Any:
+def field(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
     """A field of an LLVM structure."""
-    return _op("llvm.extractvalue", [t], [struct], position=ir.DenseI64ArrayAttr.get([position]))
+    return _value("llvm.extractvalue", t, [struct], position=ir.DenseI64ArrayAttr.get([position]))
 
 
 # ------------------------------------------------------------------------------------------------------- warps
 
 
-def dp4a(a: Any, b: Any, acc: Any) -> Any:
+def dp4a(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
     """`acc` plus the products of four signed bytes each."""
     return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))
 
 
-def count(counters: Any, number: e.Index, size: int) -> Any:
+def count(counters: ir.Value, number: e.Index, size: int) -> ir.Value:
     """Add one to an i32 of `size` bytes in global memory; what it was before. What this workgroup stored before its
     last barrier is seen by whoever counts there later, and what those stored who counted earlier by this one (PTX ISA,
     memory consistency model: release and acquire patterns)."""
@@ -201,7 +211,7 @@ def count(counters: Any, number: e.Index, size: int) -> Any:
     return llvm.InlineAsmOp(e.integer(32), [place], text, "=r,l,~{memory}", has_side_effects=True).res
 
 
-def sum_across(value: Any, lanes: int) -> Any:
+def sum_across(value: ir.Value, lanes: int) -> ir.Value:
     """The sum over neighbouring lanes, a power of two of them, in each of them."""
     i32 = e.integer(32)
     offset = lanes // 2
@@ -218,15 +228,15 @@ def sum_across(value: Any, lanes: int) -> Any:
 def fence_shared() -> None:
     """What this thread has written to shared memory is seen by the asynchronous proxy, which `wgmma` reads through."""
     kind, space = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), ir.Attribute.parse("#nvvm.shared_space<cta>")
-    _op("nvvm.fence.proxy", [], [], kind=kind, space=space)
+    _do("nvvm.fence.proxy", kind=kind, space=space)
 
 
-def address(memory: Any) -> Any:
+def address(memory: ir.Value) -> ir.Value:
     """The address of a buffer in shared memory, i64."""
     return arith.index_castui(e.integer(64), memref.ExtractAlignedPointerAsIndexOp(memory).result)
 
 
-def descriptor(base: Any, offset: e.Index) -> Any:
+def descriptor(base: ir.Value, offset: e.Index) -> ir.Value:
     """Of a matrix in shared memory, K last, rows of 128 bytes in the swizzle of 128 bytes (PTX ISA, "Matrix-descriptor
     format"): its address, eight rows every 1024 bytes, swizzle mode 1; all but the mode in units of 16 bytes."""
     i64 = e.integer(64)
@@ -235,12 +245,12 @@ def descriptor(base: Any, offset: e.Index) -> Any:
     return arith.ori(arith.andi(start, e.constant(0x3FFF, i64)), e.constant(fixed, i64))
 
 
-def _sums(kind: str) -> Any:
+def _sums(kind: str) -> ir.Type:
     """The type of the sums of products of `kind`, PTX's name of the operands' type."""
     return e.integer(32) if kind == "s8" else ir.F32Type.get()
 
 
-def _through(instruction: str, acc: Any, columns: int, kind: str) -> Any:
+def _through(instruction: str, acc: ir.Value, columns: int, kind: str) -> ir.Value:
     """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across it."""
     count = columns // 2
     registers = [field(acc, i, _sums(kind)) for i in range(count)]
@@ -248,26 +258,28 @@ def _through(instruction: str, acc: Any, columns: int, kind: str) -> Any:
     return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
 
 
-def wgmma_fence(acc: Any, columns: int, kind: str = "s8") -> Any:
+def wgmma_fence(acc: ir.Value, columns: int, kind: str = "s8") -> ir.Value:
     """The accumulators, what was written to them before seen by the products that follow."""
     return _through("wgmma.fence.sync.aligned;", acc, columns, kind)
 
 
-def wgmma_zero(columns: int) -> Any:
+def wgmma_zero(columns: int) -> ir.Value:
     """Accumulators of 64 rows by `columns`, all zero."""
-    return _op("llvm.mlir.zero", [_accumulators(columns, "s8")], [])
+    return _value("llvm.mlir.zero", _accumulators(columns, "s8"), [])
 
 
-def wgmma_new(columns: int, kind: str) -> Any:
+def wgmma_new(columns: int, kind: str) -> ir.Value:
     """Accumulators whose values are not known: for products that do not add to them."""
-    return _op("llvm.mlir.undef", [_accumulators(columns, kind)], [])
+    return _value("llvm.mlir.undef", _accumulators(columns, kind), [])
 
 
-def _accumulators(columns: int, kind: str) -> Any:
+def _accumulators(columns: int, kind: str) -> ir.Type:
     return ir.Type.parse(f"!llvm.struct<({', '.join([str(_sums(kind))] * (columns // 2))})>")
 
 
-def wgmma(acc: Any, lhs: Any, rhs: Any, columns: int, kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True) -> Any:
+def wgmma(
+    acc: ir.Value, lhs: ir.Value, rhs: ir.Value, columns: int, kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True
+) -> ir.Value:
     """`wgmma.mma_async.m64n{columns}k32` of codes of one byte, which both descriptors name; `acc`, which it adds to or
     takes the place of, is being written until a wait."""
     fixed = {
@@ -282,19 +294,19 @@ def wgmma(acc: Any, lhs: Any, rhs: Any, columns: int, kinds: tuple[str, str] = (
     if kinds[0] == "s8":
         fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
     attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
-    return _op("nvvm.wgmma.mma_async", [acc.type], [acc, lhs, rhs], **attributes)
+    return _value("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
 
 
 def wgmma_commit() -> None:
-    _op("nvvm.wgmma.commit.group.sync.aligned", [], [])
+    _do("nvvm.wgmma.commit.group.sync.aligned")
 
 
 def wgmma_wait(pending: int) -> None:
     """Wait until at most `pending` groups of products are under way."""
-    _op("nvvm.wgmma.wait.group.sync.aligned", [], [], group=ir.IntegerAttr.get(e.integer(64), pending))
+    _do("nvvm.wgmma.wait.group.sync.aligned", group=ir.IntegerAttr.get(e.integer(64), pending))
 
 
-def wgmma_results(acc: Any, columns: int, kind: str = "s8") -> list[Any]:
+def wgmma_results(acc: ir.Value, columns: int, kind: str = "s8") -> list[ir.Value]:
     """The accumulators once all products are done."""
     waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns, kind)
     return [field(waited, i, _sums(kind)) for i in range(columns // 2)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
@@ -41,7 +41,7 @@ from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .executable import function_of, in_a_row, with_scratch, workgroup_id
 from .halves import halves
-from .image import Image
+from .image import Image, Place
 from .operands import fetch, follows_rows
 from .raster import batch_of, blocks, place
 from .rules import RULES
@@ -50,7 +50,10 @@ from .tile import Tile
 from .weights import Storage
 
 # Of each fragment and chunk the stored word of this lane.
-_Words = dict[tuple[int, int], Any]
+_Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
+# Operands that are read once: for all rows, by the run of columns, and for all columns of a row.
+Held: TypeAlias = "dict[tuple[Operand, int], ir.Value]"
+OfRow: TypeAlias = "dict[Operand, ir.Value]"
 
 _NO_ROW = 1 << 31  # from here on 32 bits are a negative number
 _ONES = 0x01010101  # a word of four codes of one
@@ -174,11 +177,11 @@ class MmaGemm:
         """What the kernel needs beside its operands."""
         return stream_k.scratch(self) if self.workgroups else None
 
-    def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
         """An executable at the insertion point; returns its entry point."""
         return executable(name, self.function(inputs, result))
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
         tensors, body, results = with_scratch(self.kernel, inputs, result, work, bool(self.workgroups))
@@ -195,13 +198,15 @@ class MmaGemm:
             return kernel.m, lambda rows, buffers: stream_k.work(self, rows, buffers)
         if kernel.batch is None:
             return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
-        return kernel.batch.size, lambda _, buffers: self.block(self, kernel.m, buffers).run()
+        rows = kernel.m
+        assert rows is not None
+        return kernel.batch.size, lambda _, buffers: self.block(self, rows, buffers).run()
 
 
 class Block:
     """One workgroup's work."""
 
-    def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any], number: e.Index | None = None) -> None:
+    def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None) -> None:
         """Of tile `number`, by default that of the workgroup."""
         self.gemm, self.kernel, self.tile, self.rows = gemm, gemm.kernel, gemm.tile, rows
         lhs, rhs, *operands, self.out = buffers
@@ -222,8 +227,9 @@ class Block:
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
         window = self.kernel.lhs.window
+        self.lhs: SharedTile[e.Index] | SharedTile[Place]
         if window is None:
-            self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
+            self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, at_lhs, few)
         else:
             # All columns of a tile are filters of one group.
             group = e.divide(self.n0, self.kernel.n // window.groups) if window.groups > 1 else 0
@@ -234,13 +240,13 @@ class Block:
                 k,
                 *common,
                 lambda row: image.row(self._lhs_row(row)),
-                few,
                 image.address,
+                few,
                 window.channels,
                 image.there,
                 self._padding(),
             )
-        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, None, at_rhs)
+        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, at_rhs)
 
     def _lanes(self) -> None:
         """Where this lane's part of a fragment is."""
@@ -261,13 +267,14 @@ class Block:
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
 
-    def _pick(self, lhs: Any) -> None:
+    def _pick(self, lhs: ir.Value) -> None:
         """Which matrix this workgroup multiplies by, if its result is asked for, and how rows are picked, where the
         batch says so."""
         batch = self.kernel.batch
         self.matrix: e.Index = self.batch
-        self.wanted: Any = True
-        self._row_of = self._target = None
+        self.wanted: e.Condition = True
+        self._row_of: ir.Value | None = None
+        self._target: ir.Value | None = None
         if batch is None:
             return
         if batch.index is not None:
@@ -282,6 +289,7 @@ class Block:
 
     def _slot(self, m: e.Index) -> e.Index:
         """Which row of all a row of this product is."""
+        assert self._row_of is not None
         return _loaded(self._row_of, [self.batch, m])
 
     def _picked(self, slot: e.Index) -> e.Index:
@@ -324,21 +332,21 @@ class Block:
         state = self.accumulated(0, self.gemm.k_steps)
         e.guarded(e.equal(self.k_warp, 0), lambda: self.finish(state))
 
-    def finish(self, state: Sequence[Any]) -> None:
+    def finish(self, state: Sequence[ir.Value]) -> None:
         """What is done with the sums over all steps, and the store; of the first warps along K."""
         if self.kernel.combine is None:
             self._epilogue(*self._parts(state))
         else:
             self._epilogue(self._regrouped(state), [])
 
-    def accumulated(self, first: e.Index, last: e.Index) -> list[Any]:
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         """Sums over steps `first` to `last` of K, behind them those of rows; or totals of groups, as vectors."""
         per_step = self.gemm.tiles_per_step
         start = e.multiply(first, per_step)
         self.end = e.multiply(last, per_step)
         for stage in range(self.tile.stages - 1):
-            k_tile = e.add(start, stage)
-            self._copies(k_tile, stage, e.less(k_tile, self.end))
+            number = e.add(start, stage)
+            self._copies(number, stage, e.less(number, self.end))
         ring = [e.index(0), e.index(self.tile.stages - 1)]
         if self.kernel.combine is not None:
             return self._totals(self.kernel.combine, first, last, ring)
@@ -354,7 +362,7 @@ class Block:
             k_tile.next = [*self._next(ring), *read, *state]
         return self._across_warps(k_tile.results[2 + len(read) :])
 
-    def _totals(self, combine: Stage, first: e.Index, last: e.Index, ring: list[Any]) -> list[Any]:
+    def _totals(self, combine: Stage, first: e.Index, last: e.Index, ring: list[ir.Value]) -> list[ir.Value]:
         """Of the groups of some steps."""
         assert self.kernel.group is not None
         totals, per_group = self._zero_totals(), self.gemm.tiles_per_step
@@ -382,7 +390,7 @@ class Block:
             totals = self._groups(combine, ring[0], totals, whole, rest, steps)
         return list(totals)
 
-    def _tile(self, stage: Any, state: Sequence[Any]) -> list[Any]:
+    def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
         """The state after this warp's steps of one tile."""
         return self._steps(stage, state, range(self._steps_per_warp))
 
@@ -390,7 +398,7 @@ class Block:
     def _steps_per_warp(self) -> int:
         return self.tile.k // self.gemm.step // self.tile.warps[2]
 
-    def _across_warps(self, state: Sequence[Any]) -> list[Any]:
+    def _across_warps(self, state: Sequence[ir.Value]) -> list[ir.Value]:
         """The sums of all warps along K, in the first of them."""
         others = self.tile.warps[2] - 1
         if not others:
@@ -399,7 +407,7 @@ class Block:
         memory = gpu.shared([others, len(state), threads], state[0].type)
         lane = e.remainder(self.thread, threads)
 
-        def at(warp: e.Index, i: int) -> list[Any]:
+        def at(warp: e.Index, i: int) -> list[ir.Value]:
             return [e.index(warp), e.index(i), e.index(lane)]
 
         def give() -> None:
@@ -414,35 +422,37 @@ class Block:
             total = [add(value, memref.load(memory, at(warp, i))) for i, value in enumerate(total)]
         return total
 
-    def _groups(self, combine: Stage, stage: Any, totals: Any, k_tile: e.Index, count: int, steps: int) -> list[Any]:
+    def _groups(
+        self, combine: Stage, stage: e.Index, totals: Sequence[ir.Value], k_tile: e.Index, count: int, steps: int
+    ) -> list[ir.Value]:
         for i in range(count):
             state = self._steps(stage, self._zeros(), range(i * steps, (i + 1) * steps))
             inside = self.tile.k // (self.kernel.group or 1)
             totals = self._combined(combine, state, totals, e.add(e.multiply(k_tile, inside), i))
         return list(totals)
 
-    def _copies(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+    def _copies(self, k_tile: e.Index, stage: e.Index, wanted: e.Condition) -> None:
         self.lhs.copy(k_tile, stage, wanted)
         self.rhs.copy(k_tile, stage, wanted)
         gpu.commit()
 
-    def _advance(self, k_tile: e.Index, ring: Sequence[Any]) -> None:
+    def _advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
         """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
         gpu.wait(self.tile.stages - 2)
         gpu.barrier()
         ahead = e.add(k_tile, self.tile.stages - 1)
         self._copies(ahead, ring[1], e.less(ahead, self.end))
 
-    def _next(self, ring: Sequence[Any]) -> list[Any]:
+    def _next(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
         moved = [e.add(place, 1) for place in ring]
-        return [e.choose(e.equal(place, self.tile.stages), 0, place) for place in moved]
+        return [e.index(e.choose(e.equal(place, self.tile.stages), 0, place)) for place in moved]
 
-    def _zeros(self) -> list[Any]:
+    def _zeros(self) -> list[ir.Value]:
         """Accumulators, fragment by fragment, and after them the row sums'."""
         count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
         return [e.constant(0, self.kernel.acc_type)] * (4 * count)
 
-    def _steps(self, stage: Any, state: Sequence[Any], steps: Sequence[int]) -> list[Any]:
+    def _steps(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
         """The state after some steps of one tile."""
         state = list(state)
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
@@ -463,7 +473,7 @@ class Block:
                     acc[at] = self.mma(lhs[i], ones, acc[at])
         return [value for fragment in acc for value in fragment]
 
-    def _lhs_words(self, stage: Any, i: int, step: int) -> list[Any]:
+    def _lhs_words(self, stage: e.Index, i: int, step: int) -> list[ir.Value]:
         """A fragment of 16 rows: words of rows r and r + 8, then of the same at the next chunk."""
         chunks = self.mma.step_bytes // CHUNK
         row = e.remainder(self.lane, 16)
@@ -476,7 +486,7 @@ class Block:
             words = [arith.xori(word, flip) for word in words]
         return words
 
-    def _rhs_words(self, stage: Any, step: int) -> dict[int, tuple[_Words, int]]:
+    def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[_Words, int]]:
         """The stored words of all fragments, for each step whose codes share the chunks of this one."""
         storage = self.gemm.storage
         fields, per_step = storage.fields, self.gemm.step // CHUNK
@@ -485,7 +495,7 @@ class Block:
         else:
             first = step * per_step // fields * fields // per_step
             count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
-        chunks = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
+        first_chunk = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
         pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
         words: _Words = {}
         while pairs:
@@ -494,13 +504,13 @@ class Block:
             row = e.remainder(self.lane, 8)
             number = e.remainder(e.divide(self.lane, 8), batch)
             column = e.add(e.multiply(e.divide(number, count), 8), 8 * now[0][0])
-            chunk = e.add(e.remainder(number, count), chunks)
+            chunk = e.add(e.remainder(number, count), first_chunk)
             place = e.add(self.warp_column, e.add(row, column))
             for key, word in zip(now, self.rhs.words(stage, place, row, chunk, batch), strict=True):
                 words[key] = word
         return {s: (words, i) for i, s in enumerate(steps)}
 
-    def _rhs_fragment(self, words: _Words, number: int, j: int, step: int) -> list[Any]:
+    def _rhs_fragment(self, words: _Words, number: int, j: int, step: int) -> list[ir.Value]:
         """Fragment j at a step, the `number`th of those whose codes share the chunks that `words` are of; taken apart
         only now, as registers are few."""
         if self.kernel.rhs.decode is not None:
@@ -511,7 +521,7 @@ class Block:
 
     # ---- from fragments to runs of neighbouring columns
 
-    def _parts(self, state: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
+    def _parts(self, state: Sequence[ir.Value]) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:
         """Sums of products as vectors, `[16 rows, half][run]`, and row sums `[16 rows][half]`."""
         fragments = [state[i : i + 4] for i in range(0, len(state), 4)]
         shift = self.gemm.storage.shift
@@ -532,7 +542,7 @@ class Block:
         sums = fragments[self.m_fragments * across :]
         return rows, [[self._unpadded(fragment[0]), self._unpadded(fragment[2])] for fragment in sums]
 
-    def _unpadded(self, total: Any) -> Any:
+    def _unpadded(self, total: ir.Value) -> ir.Value:
         """A row's sum without what flipped zeros behind its end have added."""
         padding = self.gemm.padded_k - self.kernel.k
         if not self.kernel.lhs.flipped or not padding or self.kernel.group is not None:
@@ -544,24 +554,26 @@ class Block:
         """Vectors in a row of a warp."""
         return self.n_fragments * 2 // self.lanes
 
-    def _zero_totals(self) -> list[Any]:
-        return [e.splat(0, self.lanes, self.kernel.total_type)] * (2 * self.m_fragments * self._runs)
+    def _zero_totals(self) -> list[ir.Value]:
+        return [e.splat(0, self.lanes, self.kernel.value_type)] * (2 * self.m_fragments * self._runs)
 
-    def _regrouped(self, totals: Sequence[Any]) -> list[list[Any]]:
+    def _regrouped(self, totals: Sequence[ir.Value]) -> list[list[ir.Value]]:
         return [list(totals[i : i + self._runs]) for i in range(0, len(totals), self._runs)]
 
-    def _combined(self, combine: Stage, state: Sequence[Any], totals: Sequence[Any], group: e.Index) -> list[Any]:
+    def _combined(
+        self, combine: Stage, state: Sequence[ir.Value], totals: Sequence[ir.Value], group: e.Index
+    ) -> list[ir.Value]:
         """Totals with one more group's part."""
         parts, sums = self._parts(state)
         return self._added(combine, parts, sums, totals, group, self._held(combine.operands, group))
 
     def _added(
-        self, combine: Stage, parts: Sequence[Sequence[Any]], sums: list[list[Any]], totals: Sequence[Any],
-        group: e.Index, held: dict[Any, Any], first: int = 0, by_row: Sequence[dict[Any, Any]] | None = None,
-    ) -> list[Any]:  # fmt: skip
+        self, combine: Stage, parts: Sequence[Sequence[ir.Value]], sums: list[list[ir.Value]],
+        totals: Sequence[ir.Value], group: e.Index, held: Held, first: int = 0, by_row: Sequence[OfRow] | None = None,
+    ) -> list[ir.Value]:  # fmt: skip
         """Totals of runs from `first` on with one more group's part. What is the same in a row is read when its turn
         comes, as registers are few, unless it is given."""
-        made: list[Any] = []
+        made: list[ir.Value] = []
         for r, runs in enumerate(parts):
             rows = by_row[r] if by_row else self._by_row(combine.operands, self._row(r)[0], group)
             for v, part in enumerate(runs, first):
@@ -571,7 +583,7 @@ class Block:
 
     # ---- bodies
 
-    def _row(self, r: int) -> tuple[Any, Any]:
+    def _row(self, r: int) -> tuple[e.Index, e.Condition]:
         """The row of half `r`, one that is there, and whether it is itself there."""
         inside = e.add(self.tiled.result.place("row", lane=self.lane), 16 * (r // 2) + 8 * (r % 2))
         m = e.add(self.m0, e.add(self.warp_row, inside))
@@ -579,7 +591,7 @@ class Block:
             return m, True
         return e.minimum(m, e.subtract(self.rows, 1)), e.less(m, self.rows)
 
-    def _column(self, v: int) -> tuple[Any, Any]:
+    def _column(self, v: int) -> tuple[e.Index, e.Condition]:
         """The first column of run `v` of this lane, one that is there, and whether it is itself there."""
         per_run = self.run_length // self.lanes
         first = self.tiled.result.place("column", lane=self.lane)
@@ -589,19 +601,19 @@ class Block:
             return n, True
         return e.minimum(n, self.kernel.n - self.lanes), e.less(n, self.kernel.n)
 
-    def _epilogue(self, values: list[list[Any]], sums: list[list[Any]]) -> None:
+    def _epilogue(self, values: list[list[ir.Value]], sums: list[list[ir.Value]]) -> None:
         """The stages on each vector, and the store."""
         kernel = self.kernel
         operands = [o for stage in kernel.stages for o in stage.operands]
         held = self._held(operands, None)
         for r, runs in enumerate(values):
             m, inside = self._row(r)
-            target = m
+            target: e.Index = m
             if self._target is not None:
                 target = _loaded(self._target, [self.batch, m])
                 inside = e.both(inside, e.less(target, _NO_ROW))
 
-            def finish(r: int = r, runs: list[Any] = runs, m: Any = m, target: Any = target) -> None:
+            def finish(r: int = r, runs: list[ir.Value] = runs, m: e.Index = m, target: e.Index = target) -> None:
                 rows = self._by_row(operands, m, None)
                 for v, run in enumerate(runs):
                     known = [run]
@@ -612,7 +624,7 @@ class Block:
 
             e.guarded(inside, finish)
 
-    def _store(self, value: Any, m: Any, v: int) -> None:
+    def _store(self, value: ir.Value, m: e.Index, v: int) -> None:
         n, inside = self._column(v)
         if self.kernel.planes:
             e.guarded(inside, lambda: self._store_planes(value, m, n))
@@ -622,7 +634,7 @@ class Block:
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
         e.guarded(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
 
-    def _store_planes(self, value: Any, m: Any, n: e.Index) -> None:
+    def _store_planes(self, value: ir.Value, m: e.Index, n: e.Index) -> None:
         """One by one, as neighbours of a channel are rows: those of the lanes beside this one."""
         window = self.kernel.lhs.window
         assert window is not None
@@ -631,9 +643,7 @@ class Block:
         for i in range(self.lanes):
             memref.store(e.lane(value, i), self.out, [e.index(x) for x in (image, e.add(n, i), pixel)])
 
-    def _held(
-        self, operands: Sequence[Operand], group: e.Index | None, runs: Sequence[int] | None = None
-    ) -> dict[Any, Any]:
+    def _held(self, operands: Sequence[Operand], group: e.Index | None, runs: Sequence[int] | None = None) -> Held:
         """What is the same in all rows, read once, of some runs."""
         return {
             (operand, v): self._fetch(operand, None, v, group)
@@ -642,15 +652,15 @@ class Block:
             for v in (range(self._runs) if runs is None else runs)
         }
 
-    def _by_row(self, operands: Sequence[Operand], m: Any, group: e.Index | None) -> dict[Any, Any]:
+    def _by_row(self, operands: Sequence[Operand], m: e.Index, group: e.Index | None) -> OfRow:
         """What is the same in all columns of a row, read once."""
         found = [o for o in dict.fromkeys(operands) if follows_rows(o) and "n" not in o.axes]
         return {operand: self._fetch(operand, m, 0, group) for operand in found}
 
     def _read(
-        self, source: Source, values: list[Any], rows: dict[Any, Any], held: dict[Any, Any], r: int, v: int,
-        sums: list[list[Any]], group: e.Index | None,
-    ) -> Any:  # fmt: skip
+        self, source: Source, values: list[ir.Value], rows: OfRow, held: Held, r: int, v: int,
+        sums: list[list[ir.Value]], group: e.Index | None,
+    ) -> ir.Value:  # fmt: skip
         if isinstance(source, Previous):
             return values[source.index]
         if isinstance(source, Literal):
@@ -662,21 +672,23 @@ class Block:
         found = held.get((source, v))
         return found if found is not None else self._fetch(source, self._row(r)[0], v, group)
 
-    def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
+    def _fetch(self, operand: Operand, m: e.Index | None, v: int, group: e.Index | None) -> ir.Value:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
-        places = {BATCH: self.batch, MATRIX: self.matrix, "g": group, "m": m, "n": n}
+        known = {BATCH: self.batch, MATRIX: self.matrix, "g": group, "m": m, "n": n}
+        places = {axis: at for axis, at in known.items() if at is not None}
         if SLOT in operand.axes or TOKEN in operand.axes:
+            assert m is not None
             places[SLOT] = self._slot(m)
             places[TOKEN] = self._picked(places[SLOT])
         return fetch(operand, self.buffers[operand], places, self.lanes)
 
 
-def _loaded(buffer: Any, where: Sequence[e.Index]) -> Any:
+def _loaded(buffer: ir.Value, where: Sequence[e.Index]) -> ir.Value:
     """An i32 that is no negative number, as an index; a negative one becomes a large one."""
     word = memref.load(buffer, [e.index(i) for i in where])
     return arith.index_castui(ir.IndexType.get(), word)
 
 
-def _drop(_: Any) -> None:
+def _drop(_: object) -> None:
     """A statement where an expression is wanted."""

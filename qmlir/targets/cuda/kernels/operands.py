@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ....core.mlir import memref, vector
+from ....core.mlir import ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, ROW, SLOT, TOKEN, Operand
 from ....kernels.order import letters
@@ -16,7 +15,7 @@ def follows_rows(operand: Operand) -> bool:
     return any(axis in operand.axes for axis in (ROW, SLOT, TOKEN))
 
 
-def fetch(operand: Operand, buffer: Any, places: Mapping[str, e.Index], lanes: int) -> Any:
+def fetch(operand: Operand, buffer: ir.Value, places: Mapping[str, e.Index], lanes: int) -> ir.Value:
     """An operand at `lanes` neighbouring columns, from the place on each of its axes."""
     where = [e.index(places[axis]) for axis in letters(operand)]
     if COLUMN not in operand.axes:

@@ -12,7 +12,7 @@ _BAND = 8
 
 def blocks(kernel: Kernel, tile: Tile, size: e.Index) -> e.Index:
     """How many workgroups there are for `size` rows, or for a batch of `size` products."""
-    return e.multiply(each(kernel, tile, kernel.m), size) if kernel.batch is not None else each(kernel, tile, size)
+    return each(kernel, tile, size) if kernel.batch is None else e.multiply(_of_one(kernel, tile), size)
 
 
 def each(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
@@ -20,11 +20,17 @@ def each(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
     return e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
 
 
+def _of_one(kernel: Kernel, tile: Tile) -> e.Index:
+    """How many workgroups each product of a batch has."""
+    assert kernel.m is not None
+    return each(kernel, tile, kernel.m)
+
+
 def batch_of(kernel: Kernel, tile: Tile, number: e.Index) -> tuple[e.Index, e.Index]:
     """Which product of a batch workgroup `number` has a tile of, and the number of the workgroup in it."""
     if kernel.batch is None:
         return 0, number
-    count = each(kernel, tile, kernel.m)
+    count = _of_one(kernel, tile)
     return e.divide(number, count), e.remainder(number, count)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ....core.mlir import arith, ir, llvm
+from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 
 
-def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """`cvt.rni`: `llvm.intr.roundeven` is illegal on vectors in IREE 3.13's conversion, the call of it is not."""
     return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
-def rounded(value: Any, kind: Any) -> Any:
+def rounded(value: ir.Value, kind: ir.Type) -> ir.Value:
     """A vector of f32 rounded to 16-bit floats. To bf16 by `cvt.rn.bf16x2.f32`, for which IREE 3.13 writes a dozen
     instructions on integers."""
     if isinstance(kind.element_type, ir.BF16Type) and isinstance(value.type.element_type, ir.F32Type):
@@ -22,7 +20,7 @@ def rounded(value: Any, kind: Any) -> Any:
     return arith.truncf(kind, value)
 
 
-def _truncf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     return rounded(operands[0], cloner.widen(op.results[0].type))
 
 

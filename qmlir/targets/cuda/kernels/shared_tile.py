@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any
+from typing import Generic, TypeVar
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
@@ -49,8 +49,16 @@ class Shape:
         return e.exclusive_or(chunk, turn)
 
 
+_Row = TypeVar("_Row")  # what a row is known by
+
+
+def _everywhere(row: object, k: e.Index) -> bool:
+    """No element is missing."""
+    return True
+
+
 @dataclass
-class SharedTile:
+class SharedTile(Generic[_Row]):
     """The ring in a kernel of `threads` threads.
 
     Attributes:
@@ -64,17 +72,17 @@ class SharedTile:
     """
 
     shape: Shape
-    source: Any
+    source: ir.Value
     length: int
-    thread: Any
+    thread: ir.Value
     threads: int
-    global_row: Callable[[e.Index], e.Index]
+    global_row: Callable[[e.Index], _Row]
+    address: Callable[[_Row, e.Index], Sequence[e.Index]]
     rows: int | None = None
-    address: Callable[[Any, e.Index], Sequence[e.Index]] = lambda row, k: [row, k]
     aligned: int | None = None
-    there: Callable[[Any, e.Index], Any] = lambda row, k: True
+    there: Callable[[_Row, e.Index], e.Condition] = _everywhere
     padding: int = 0
-    memory: Any = field(init=False)
+    memory: ir.Value = field(init=False)
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -84,14 +92,14 @@ class SharedTile:
         self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element, _ALIGNMENT)
         self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
         step = self.threads // shape.chunks
-        self._places = []
+        self._places: list[tuple[e.Index, e.Condition, _Row]] = []
         for i in range(-(-shape.rows // step)):
             row = e.add(self._row, i * step)
             there = True if (i + 1) * step <= shape.rows else e.less(row, shape.rows)
             safe = row if there is True else e.minimum(row, shape.rows - 1)
             self._places.append((row, there, self.global_row(safe)))
 
-    def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+    def copy(self, k_tile: e.Index, stage: e.Index, wanted: e.Condition) -> None:
         """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
         size = copy_size(gcd(self.length, self.aligned or self.length) * self._unit) // self._unit
         width = self.shape.width // self._unit
@@ -102,8 +110,9 @@ class SharedTile:
             column = e.multiply(self.shape.place(row, self._chunk), self._per_chunk)
 
             def bring(
-                target: Any = target, column: Any = column, source_row: Any = source_row, needed: Any = needed
-            ) -> None:
+                target: e.Index = target, column: e.Index = column, source_row: _Row = source_row,
+                needed: e.Condition = needed,
+            ) -> None:  # fmt: skip
                 if size:
                     self._async(target, column, source_row, first, size, needed)
                 else:
@@ -111,12 +120,14 @@ class SharedTile:
 
             e.guarded(there, bring)
 
-    def _ragged(self, first: e.Index, wanted: Any) -> Any:
+    def _ragged(self, first: e.Index, wanted: e.Condition) -> e.Condition:
         if self.length * self._unit % self.shape.width == 0:
             return wanted
         return e.both(wanted, e.less(first, self.length))
 
-    def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> None:
+    def _async(
+        self, row: e.Index, column: e.Index, source_row: _Row, first: e.Index, size: int, wanted: e.Condition
+    ) -> None:
         for part in range(0, self._per_chunk, size):
             to = [row, e.add(column, part)]
             place = self.address(source_row, e.add(first, part))
@@ -125,18 +136,18 @@ class SharedTile:
                 gpu.async_copy(self.memory, to, self.source, place, size, self._unit, e.both(test, there))
                 continue
 
-            def copied(to: Any = to, place: Any = place, test: Any = test) -> None:
+            def copied(to: Sequence[e.Index] = to, place: Sequence[e.Index] = place, test: e.Condition = test) -> None:
                 gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
 
-            def padded(to: Any = to, test: Any = test) -> None:
+            def padded(to: Sequence[e.Index] = to, test: e.Condition = test) -> None:
                 padding, zero = (e.splat(value, size, self._element) for value in (self.padding, 0))
                 code = padding if test is True else arith.select(e.condition(test), padding, zero)
                 vector.StoreOp(code, self.memory, [e.index(i) for i in to], alignment=size * self._unit)
 
             e.guarded(there, copied)
-            e.guarded(arith.xori(there, e.constant(1, e.integer(1))), padded)
+            e.guarded(arith.xori(e.condition(there), e.constant(1, e.integer(1))), padded)
 
-    def _elements(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
+    def _elements(self, row: e.Index, column: e.Index, source_row: _Row, first: e.Index, wanted: e.Condition) -> None:
         """A chunk of a row of odd length, one by one through registers."""
         parts = []
         for part in range(self._per_chunk):
@@ -145,12 +156,12 @@ class SharedTile:
             loaded = memref.load(self.source, [e.index(i) for i in (*outer, e.choose(e.both(test, there), last, 0))])
             value = loaded
             if there is not True:
-                value = arith.select(there, loaded, e.constant(self.padding, self._element))
+                value = arith.select(e.condition(there), loaded, e.constant(self.padding, self._element))
             zero = e.constant(0, self._element)
             parts.append(value if test is True else arith.select(e.condition(test), value, zero))
         vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)
 
-    def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[Any]:
+    def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[ir.Value]:
         """`ldmatrix`: each lane names a row and a chunk. `turn_row` is the row, less a multiple of 8."""
         first = e.add(e.multiply(stage, self.shape.rows), row)
         return gpu.ldmatrix(self.memory, first, e.multiply(self.shape.place(turn_row, chunk), self._per_chunk), count)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ....core.mlir import OpLike, ir
 from ....dialect.dtypes import Array
 from ....kernels.convolution import describe_convolution
 from ....kernels.description import Kernel, Unfit
@@ -22,7 +23,7 @@ from ...base import Target
 from ...gpu_kernels.executable import Function
 from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
-from ...strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
+from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, confirmed
 from .choose import Machine, choose, gemv_for, seconds, with_memory
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
@@ -47,11 +48,11 @@ class KernelPlan:
 
     generator: MmaGemm | Gemv
     codes: Array | None  # of a constant weight, [N, K]
-    facts: Mapping[str, Any]
+    facts: Facts
     target: Target
     units: int  # multiprocessors
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         self.outline(self.generator.emit, ())
 
     def outline(self, emit: Emit, beside: Sequence[KernelPlan]) -> None:
@@ -59,7 +60,7 @@ class KernelPlan:
         made = self.generator
         padded_k = max(plan.generator.padded_k for plan in (self, *beside))
 
-        def rhs() -> Any:
+        def rhs() -> ir.Value:
             if self.codes is None:
                 return by_columns(made.kernel.rhs)
             return packed_constant(self.codes, made.storage, padded_k)
@@ -94,10 +95,10 @@ class KernelPlan:
     def cost(self) -> float:
         return with_memory(self.generator, self.target, Machine(self.units, self.target.shared_memory))
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         return self.generator.function(inputs, result)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         made = self.generator
         return {
             "route": "kernel",
@@ -118,7 +119,7 @@ class RoutedPlan:
     strategy: ProductStrategy
     contraction: Contraction
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         name, c = self.strategy.name, self.contraction
         unsorted = Decline("its rows are not sorted by expert")
         routing = confirmed(routing_of(self.strategy.described(c)) or unsorted, name, c)
@@ -127,11 +128,11 @@ class RoutedPlan:
             answer = self.strategy.consider(self.contraction)
         confirmed(answer, name, c).plan.apply(op)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {**self.inner.describe(), "routing": "one dispatch"}
 
 
-def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
+def _mma_facts(gemm: MmaGemm) -> Facts:
     tile = gemm.tile
     return {
         "mma": f"mma.sync.m16n8k{gemm.step}.{gemm.mma.operand}",
@@ -143,7 +144,7 @@ def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
     }
 
 
-def _gemv_facts(gemv: Gemv) -> Mapping[str, Any]:
+def _gemv_facts(gemv: Gemv) -> Facts:
     return {"codegen": "dp4a, K shared by lanes", "columns": gemv.block_columns, "k_warps": gemv.k_warps}
 
 
@@ -163,10 +164,10 @@ class Tiled:
     def space(self) -> tuple[Knob, ...]:
         return (Knob(self._knob, ("", *(tile.name for tile in self.tiles))),) if self.tiles else ()
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         return ()
 
-    def choosing(self, choice: Mapping[str, Any]) -> Self:
+    def choosing(self, choice: Choice) -> Self:
         asked = choice.get(self._knob)
         return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
 
@@ -185,7 +186,7 @@ class Tiled:
         """See `by_rows.SizedStrategy`."""
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
-    def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
+    def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
         machine = Machine(self.units, self.target.shared_memory)
         estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, machine))
         return Accept(KernelPlan(gemm, codes, facts, self.target, self.units), estimate)
@@ -339,10 +340,10 @@ class ConvolutionStrategy:
     def space(self) -> tuple[Knob, ...]:
         return self.matmul.space()
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         return ()
 
-    def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
+    def choosing(self, choice: Choice) -> ConvolutionStrategy:
         return ConvolutionStrategy(self.matmul.choosing(choice))
 
     def each(self) -> Sequence[ConvolutionStrategy]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
@@ -97,7 +97,7 @@ def _vectors(gemm: MmaGemm) -> int:
     return gemm.tile.accumulators // _WORDS + sums
 
 
-def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[Any]) -> None:
+def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[ir.Value]) -> None:
     """One workgroup's share. Buffers: inputs, counters, result, workspace."""
     *inputs, counters, out, space = buffers
     tiles = blocks(gemm.kernel, gemm.tile, rows)
@@ -121,7 +121,9 @@ def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[Any]) -> None:
 class _Part:
     """A part of the tile whose first step is `base`."""
 
-    def __init__(self, block: Block, shares: Shares, base: e.Index, counters: Any, space: Any, flag: Any) -> None:
+    def __init__(
+        self, block: Block, shares: Shares, base: e.Index, counters: ir.Value, space: ir.Value, flag: ir.Value
+    ) -> None:
         self.block, self.shares, self.base = block, shares, base
         self.counters, self.space, self.flag = counters, space, flag
         self.first_owner = shares.owner(base)
@@ -130,18 +132,18 @@ class _Part:
         self.lane = e.remainder(block.thread, _threads(block.gemm))
         self.keeps = e.equal(block.k_warp, 0)  # threads that hold the sums
 
-    def finish(self, me: Any, state: list[Any]) -> None:
+    def finish(self, me: ir.Value, state: list[ir.Value]) -> None:
         """Hand over the sums of a part; the last to do so finishes the tile."""
         alone = e.equal(self.parts, 1)
 
-        def handed_over() -> Any:
+        def handed_over() -> ir.Value:
             """Whether this part is the last."""
             e.guarded(self.keeps, lambda: self._store(me, state))
             gpu.barrier()  # the whole part is stored before it is counted
             e.guarded(e.equal(self.block.thread, 0), self._count)
             gpu.barrier()
             before = arith.index_castui(ir.IndexType.get(), memref.load(self.flag, [e.index(0)]))
-            return e.equal(before, e.subtract(self.parts, 1))
+            return e.condition(e.equal(before, e.subtract(self.parts, 1)))
 
         i1 = e.integer(1)
         finishes = e.value_of(alone, i1, lambda: e.condition(True), handed_over)
@@ -153,12 +155,12 @@ class _Part:
         later = e.less(self.shares.start(owner), self.base)
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
-    def _place(self, slot: e.Index, vector_number: int) -> list[Any]:
+    def _place(self, slot: e.Index, vector_number: int) -> list[ir.Value]:
         gemm = self.block.gemm
         number = e.add(e.multiply(slot, _vectors(gemm)), vector_number)
         return [e.index(e.multiply(e.add(e.multiply(number, _threads(gemm)), self.lane), _WORDS))]
 
-    def _store(self, me: Any, state: list[Any]) -> None:
+    def _store(self, me: ir.Value, state: list[ir.Value]) -> None:
         words, slot = _words(state), self._slot(me)
         for i in range(0, len(words), _WORDS):
             vector.StoreOp(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS), alignment=16)
@@ -167,7 +169,7 @@ class _Part:
         before = gpu.count(self.counters, self.first_owner, _COUNTED)
         memref.store(before, self.flag, [e.index(0)])
 
-    def _total(self, state: list[Any], alone: Any) -> list[Any]:
+    def _total(self, state: list[ir.Value], alone: e.Condition) -> list[ir.Value]:
         """The sums of all parts in the order of K; those of a tile that is one part as they are."""
         words = _words(state)
         zero = e.constant(0, words[0].type)
@@ -187,12 +189,12 @@ class _Part:
         return [e.gathered(part.results[i : i + lanes]) for i in range(0, len(words), lanes)]
 
 
-def _lanes(value: Any) -> int:
+def _lanes(value: ir.Value) -> int:
     """Of a vector, 0 of a scalar."""
     return int(value.type.shape[0]) if isinstance(value.type, ir.VectorType) else 0
 
 
-def _words(state: list[Any]) -> list[Any]:
+def _words(state: list[ir.Value]) -> list[ir.Value]:
     """Scalars, or those of vectors, in their order."""
     lanes = _lanes(state[0])
     return [e.lane(value, i) for value in state for i in range(lanes)] if lanes else list(state)

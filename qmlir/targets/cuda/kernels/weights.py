@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ....core.mlir import arith
+from ....core.mlir import arith, ir
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
 from ....kernels.description import Kernel
@@ -55,7 +54,7 @@ class Storage:
         field = 2 if self.bits < 8 else None
         return WeightLayout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 5, 3), bits=self.bits, field=field)
 
-    def codes(self, word: Any, number: int) -> Any:
+    def codes(self, word: ir.Value, number: int) -> ir.Value:
         """The four codes of a field of a stored word of `halves`, i8, in their order."""
         i32 = e.integer(32)
         codes = []
@@ -67,11 +66,11 @@ class Storage:
             codes.append(shift(code, e.constant(32 - self.bits, i32)))
         return arith.trunci(e.vector_of(4, e.integer(8)), e.gathered(codes))
 
-    def decode(self, word: Any) -> list[Any]:
+    def decode(self, word: ir.Value) -> list[ir.Value]:
         """A stored word as a word of each of its fields."""
         return [self.field(word, number) for number in range(self.fields)]
 
-    def field(self, word: Any, number: int) -> Any:
+    def field(self, word: ir.Value, number: int) -> ir.Value:
         """One field of a stored word as a word of four codes."""
         if self.bits == 8:
             return word
@@ -112,7 +111,7 @@ def _shortest(codes: Array, halves: bool) -> Storage:
     return Storage(halves=halves)
 
 
-def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
+def packed_constant(codes: Array, storage: Storage, padded_k: int) -> ir.Value:
     """The weight `[N, padded_k / fields]`, of a batch `[B, N, ...]`, as a constant at the insertion point."""
     rows = codes.reshape(-1, codes.shape[-1])
     array = storage.layout(len(rows), padded_k).apply(rows)

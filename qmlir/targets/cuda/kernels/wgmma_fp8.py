@@ -8,16 +8,15 @@ most 128 columns at a time and adds them up while another one multiplies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ....core.mlir import arith
+from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.description import Kernel, Stage
 from . import instructions as gpu
 from .fp8 import KINDS, CodeMma
-from .mma_gemm import Block
+from .mma_gemm import Block, Held, OfRow
 from .tile import Tile
 from .weights import Storage
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
@@ -66,7 +65,7 @@ class WgmmaFp8Gemm(WgmmaGemm):
 class _Block(WgmmaBlock):
     gemm: WgmmaFp8Gemm
 
-    def accumulated(self, first: e.Index, last: e.Index) -> list[Any]:
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         combine, ahead = self.kernel.combine, self.tile.stages - 1
         self.end = last
         for stage in range(ahead):
@@ -82,7 +81,7 @@ class _Block(WgmmaBlock):
             gpu.barrier()  # all have waited for the products of the tile before: its place is free
             number = e.add(k_tile.index, ahead)
 
-            def refill(number: Any = number, place: Any = ring[1]) -> None:
+            def refill(number: e.Index = number, place: ir.Value = ring[1]) -> None:
                 self._copies(number, place, e.less(number, last))
 
             if combine is None:
@@ -92,7 +91,7 @@ class _Block(WgmmaBlock):
             k_tile.next = [*self._next(ring), *totals]
         return list(k_tile.results[2:])
 
-    def _part(self, stage: Any, column: int, steps: Sequence[int], then: Any) -> list[Any]:
+    def _part(self, stage: e.Index, column: int, steps: Sequence[int], then: Callable[[], None]) -> list[ir.Value]:
         """Sums of some columns over some places of a tile; `then` is done while they are made."""
         columns, mma = self.gemm.columns, self.gemm.mma
         kinds = (mma.lhs_kind, mma.rhs_kind)
@@ -102,16 +101,18 @@ class _Block(WgmmaBlock):
         then()
         return gpu.wgmma_results(acc, columns, mma.lhs_kind)
 
-    def _promoted(self, stage: Any, totals: Sequence[Any], refill: Any) -> list[Any]:
+    def _promoted(self, stage: e.Index, totals: Sequence[ir.Value], refill: Callable[[], None]) -> list[ir.Value]:
         """Totals with the sums of one tile."""
-        made: list[Any] = []
+        made: list[ir.Value] = []
         for column in range(0, self.tile.n, self.gemm.columns):
             then = refill if column == 0 else _nothing
             part = self._part(stage, column, range(0, self.tile.k, DEPTH), then)
             made += [arith.addf(totals[len(made) + i], value) for i, value in enumerate(part)]
         return made
 
-    def _rescaled(self, combine: Stage, k_tile: Any, stage: Any, totals: Sequence[Any], refill: Any) -> list[Any]:
+    def _rescaled(
+        self, combine: Stage, k_tile: e.Index, stage: e.Index, totals: Sequence[ir.Value], refill: Callable[[], None]
+    ) -> list[ir.Value]:
         """Totals with the groups of one tile, each in its scales; these are on their way while it is multiplied."""
         group = self.kernel.group or self.tile.k
         inside, per = self.tile.k // group, self._runs * self.gemm.columns // self.tile.n
@@ -120,19 +121,23 @@ class _Block(WgmmaBlock):
             number = e.add(e.multiply(k_tile, inside), g)
             for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
                 runs = range(i * per, (i + 1) * per)
-                read: list[Any] = []
+                by_row: list[list[OfRow]] = []
+                held: list[Held] = []
 
-                def then(g: int = g, i: int = i, number: Any = number, runs: Any = runs, read: Any = read) -> None:
+                def then(
+                    g: int = g, i: int = i, number: e.Index = number, runs: range = runs,
+                    by_row: list[list[OfRow]] = by_row, held: list[Held] = held,
+                ) -> None:  # fmt: skip
                     if g == i == 0:
                         refill()
                     places = [self._row(r)[0] for r in range(2)]
-                    read.append([self._by_row(combine.operands, m, number) for m in places])
-                    read.append(self._held(combine.operands, number, runs))
+                    by_row.append([self._by_row(combine.operands, m, number) for m in places])
+                    held.append(self._held(combine.operands, number, runs))
 
                 part = self._part(stage, column, range(g * group, (g + 1) * group, DEPTH), then)
                 old = [row[v] for row in rows for v in runs]
                 parts, sums = self._parts(part)
-                new = self._added(combine, parts, sums, old, number, read[1], runs[0], read[0])
+                new = self._added(combine, parts, sums, old, number, held[0], runs[0], by_row[0])
                 for r, row in enumerate(rows):
                     row[runs[0] : runs[0] + per] = new[r * per : (r + 1) * per]
         return [value for row in rows for value in row]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ....core.mlir import ir
 from ....kernels import emit as e
 from . import instructions as gpu
 from .mma_gemm import Block, MmaGemm
@@ -41,7 +41,7 @@ class WgmmaGemm(MmaGemm):
 
 
 class WgmmaBlock(Block):
-    def accumulated(self, first: e.Index, last: e.Index) -> list[Any]:
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         ahead = self.tile.stages - 2
         self.end = last
         for stage in range(ahead):
@@ -69,9 +69,9 @@ class WgmmaBlock(Block):
         self._group = e.divide(self.warp_row, ROWS)  # of warps
 
     def multiply(
-        self, acc: Any, stage: Any, steps: Sequence[int], column: int = 0, columns: int = 0,
+        self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, columns: int = 0,
         kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True,
-    ) -> Any:  # fmt: skip
+    ) -> ir.Value:  # fmt: skip
         """Products of this warpgroup's rows and `columns` columns (by default all of the tile) at places `steps` along
         K; unless it `adds`, the first one forgets what the accumulators held."""
         row = e.add(e.multiply(stage, self.tile.m), e.multiply(self._group, ROWS))
