@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+NumpyType = np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class DType:
         return self.lo < 0
 
     @property
-    def numpy(self) -> np.dtype[Any]:
+    def numpy(self) -> NumpyType:
         """numpy's type of the storage (one byte for every sub-byte code)."""
         return _numpy(self.name)
 
@@ -127,21 +128,21 @@ _SUB_BYTE = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": 
 
 
 @cache
-def _numpy(name: str) -> np.dtype[Any]:
+def _numpy(name: str) -> NumpyType:
     if name in _NUMPY:
         return np.dtype(_NUMPY[name])
     if name in _ML_DTYPES:
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        found: NumpyType = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
         return found
     return np.dtype("uint8" if DTYPES[name].lo >= 0 else "int8")
 
 
 @cache
-def from_numpy(dtype: np.dtype[Any]) -> str:
+def from_numpy(dtype: NumpyType) -> str:
     """The name of a numpy dtype; KeyError when there is none here."""
-    plain: dict[np.dtype[Any], str] = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"}
+    plain: dict[NumpyType, str] = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"}
     plain |= {np.dtype(v): k for k, v in _NUMPY.items()}
     if dtype in plain:
         return plain[dtype]
@@ -164,7 +165,7 @@ def dtype_name(dtype: object) -> str:
     return text if text in DTYPES else _long_names().get(text, text)
 
 
-def is_sub_byte(dtype: np.dtype[Any]) -> bool:
+def is_sub_byte(dtype: NumpyType) -> bool:
     """Whether a numpy dtype is one of ml_dtypes' that has one code below a byte per element."""
     return dtype.name in _SUB_BYTE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, Array
+from ..dtypes import DTYPES, Array, NumpyType
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike, ir
@@ -18,7 +18,7 @@ _INTEGERS = {"i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": 
 _FLOATS = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 
-def numpy_type(element: ir.Type) -> np.dtype[Any] | None:
+def numpy_type(element: ir.Type) -> NumpyType | None:
     """How elements of an MLIR type are held, None for types that are not known here."""
     name = str(element)
     if name in _INTEGERS:
@@ -119,7 +119,7 @@ def _compare_floats(predicate: int, x: Array, y: Array) -> Array:
     return np.asarray(_COMPARE_FLOATS[predicate - 8](x, y)) | unordered
 
 
-def _to_integer(x: Array, to: np.dtype[Any]) -> Array:
+def _to_integer(x: Array, to: NumpyType) -> Array:
     """A float out of range is undefined; it saturates here as on most hardware."""
     info = np.iinfo(to)
     with np.errstate(invalid="ignore"):
@@ -127,7 +127,7 @@ def _to_integer(x: Array, to: np.dtype[Any]) -> Array:
         return np.asarray(np.clip(whole, info.min, info.max)).astype(to)
 
 
-def _convert(name: str, x: Array, to: np.dtype[Any]) -> Array:
+def _convert(name: str, x: Array, to: NumpyType) -> Array:
     if name == "arith.bitcast":
         return np.ascontiguousarray(x).view(to) if x.ndim else x.reshape(1).view(to).reshape(())
     if name in ("arith.fptosi", "arith.fptoui"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ...checkpoint.parameters import RAW
 from ...core.mlir import ir
+from ...core.rows import ParameterRow
 from ...dialect.dtypes import DTYPES
 from ...errors import DiagnosticsError, UsageError
 from ...ir.build import dense_like
@@ -30,9 +31,9 @@ def parameter_scopes(module: ir.Module) -> list[str]:
     return sorted({p["scope"] for p in named_parameters(module)})
 
 
-def named_parameters(module: ir.Module) -> list[dict[str, Any]]:
+def named_parameters(module: ir.Module) -> list[ParameterRow]:
     """Scope, key, shape and element type of each parameter that a program names, JSON-able."""
-    found = []
+    found: list[ParameterRow] = []
     for op in module.body.operations:
         attributes = op.operation.attributes
         if op.operation.name != "util.global" or "initial_value" not in attributes:

@@ -59,7 +59,7 @@ class SelectPass(Pass):
             decision, plan = decide(contraction, strategies)
             # Without the op: it may be gone soon, and a report must not keep the context alive.
             state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))
-            op = contraction.op
+            op = contraction.operation
             for name in MAGNITUDES:
                 if name in op.attributes:
                     del op.attributes[name]

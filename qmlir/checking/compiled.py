@@ -11,11 +11,11 @@ import numpy as np
 
 from .. import compiler, runtime
 from ..core.mlir import context
+from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation
 from ..errors import InputError, SlowFallbackWarning, UsageError
 from ..runtime.artifact import Artifact
-from ..runtime.inputs import Role
 from ..spec import Signature
 from ..targets import resolve
 from .layers import Layer, layers, return_also
@@ -38,7 +38,7 @@ class Compiled:
         if function not in artifact.functions:
             raise UsageError(f"the program has no function {function!r}; it has {', '.join(artifact.functions)}")
         self.signature: Signature = artifact.functions[function]
-        self.roles: list[Role] = list(artifact.manifest.arguments.get(function, []))
+        self.roles: list[RoleRow] = list(artifact.manifest.arguments.get(function, []))
         self._make, self._options = make, options
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:

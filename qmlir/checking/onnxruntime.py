@@ -11,10 +11,10 @@ import numpy as np
 
 from ..compiler.sources import builder
 from ..core.mlir import context
+from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
 from ..errors import InputError, UsageError
 from ..ir.signature import function_signatures
-from ..runtime.inputs import Role
 from ..spec import Signature
 from .layers import Layer
 
@@ -61,7 +61,7 @@ class OnnxRuntime:
     """See `ways.Way`. The signature is that of the imported program, whose arguments have the model's names."""
 
     name = "onnxruntime"
-    roles: list[Role] = []  # noqa: RUF012  (the checked program knows them)
+    roles: list[RoleRow] = []  # noqa: RUF012  (the checked program knows them)
 
     def __init__(self, source: Any, threads: int | None = None) -> None:
         with context() as ctx:

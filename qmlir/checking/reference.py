@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.mlir import context
-from ..dialect.dtypes import DTYPES, Array
+from ..core.rows import RoleRow
+from ..dialect.dtypes import DTYPES, Array, NumpyType
 from ..ir.roles import roles
 from ..ir.signature import function_signatures
-from ..runtime.inputs import Role
 from ..spec import Signature
 from .interpreter import Interpreter
 from .layers import Layer, function_of, layers
@@ -33,7 +33,7 @@ class Reference:
         with self._module() as module:
             function_of(module, function)
             self.signature: Signature = function_signatures(module)[function]
-            self.roles: list[Role] = list(roles(module)[function])
+            self.roles: list[RoleRow] = list(roles(module)[function])
             self._layers = layers(module, function)
 
     @contextmanager
@@ -79,7 +79,7 @@ class Reference:
         return found
 
 
-def _storage(dtype: str) -> np.dtype[Any]:
+def _storage(dtype: str) -> NumpyType:
     return DTYPES[dtype].numpy
 
 

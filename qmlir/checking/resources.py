@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
 from ..core.mlir import ir
-from ..dialect.dtypes import Array
+from ..dialect.dtypes import Array, NumpyType
 
 _HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')
 _ALIGNMENT = 4  # bytes in front of the elements
@@ -21,7 +20,7 @@ class Resources:
         self._module = module
         self._held: dict[str, bytes] | None = None
 
-    def array(self, attribute: ir.Attribute, dtype: np.dtype[Any]) -> Array | None:
+    def array(self, attribute: ir.Attribute, dtype: NumpyType) -> Array | None:
         """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
         named = re.match(r'dense_resource<("[^"]+"|[^>]+)>', str(attribute))
         if named is None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
 from ..emulation.backends import BACKENDS as EMULATED
 from ..emulation.program import Emulation
 from ..errors import UsageError
-from ..runtime.inputs import Role
 from ..spec import Signature
 from ..targets import BACKENDS
 from .layers import Layer
@@ -36,7 +36,7 @@ class Way(Protocol):
     def signature(self) -> Signature: ...
 
     @property
-    def roles(self) -> list[Role]:
+    def roles(self) -> list[RoleRow]:
         """What the arguments are, for `inputs.make`."""
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:

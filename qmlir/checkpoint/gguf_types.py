@@ -9,11 +9,11 @@ Source: ggml, `ggml-common.h` (layouts) and `ggml-quants.c` (`dequantize_row_*`)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..dialect.dtypes import DTYPES, Array
+from ..dialect.dtypes import DTYPES, Array, NumpyType
 
 F32 = np.float32
 
@@ -111,7 +111,7 @@ def mxfp4(blocks: Array) -> Decoded:
 BLOCKS: dict[str, Callable[[Array], Decoded]] = {
     "Q4_0": q4_0, "Q4_1": q4_1, "Q5_0": q5_0, "Q8_0": q8_0, "Q4_K": q4_k, "Q6_K": q6_k, "MXFP4": mxfp4,
 }  # fmt: skip
-PLAIN: dict[str, np.dtype[Any]] = {
+PLAIN: dict[str, NumpyType] = {
     "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": DTYPES["bf16"].numpy, "F64": np.dtype("<f8"),
     "I8": np.dtype("i1"), "I16": np.dtype("<i2"), "I32": np.dtype("<i4"), "I64": np.dtype("<i8"),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.spelling import did_you_mean
-from ..dialect.dtypes import DTYPES, Array
+from ..dialect.dtypes import DTYPES, Array, NumpyType
 from ..errors import CheckpointError
 from .config import quantization_of, read_json
 from .contents import Checkpoint, Entry, Value
@@ -26,7 +26,7 @@ from .registry import Scheme, scheme_of
 
 # The format's own bound on its header.
 _LARGEST_HEADER = 100_000_000
-_DTYPES: dict[str, np.dtype[Any]] = {
+_DTYPES: dict[str, NumpyType] = {
     "BOOL": np.dtype(bool), "I8": np.dtype("i1"), "U8": np.dtype("u1"), "I16": np.dtype("i2"), "U16": np.dtype("u2"),
     "I32": np.dtype("i4"), "U32": np.dtype("u4"), "I64": np.dtype("i8"), "U64": np.dtype("u8"),
     "F16": np.dtype("f2"), "F32": np.dtype("f4"), "F64": np.dtype("f8"), "BF16": DTYPES["bf16"].numpy,
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
     data: Array
     start: int
     nbytes: int
-    dtype: np.dtype[Any]
+    dtype: NumpyType
     shape: tuple[int, ...]
 
 

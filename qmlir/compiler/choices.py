@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..core.rows import DecisionRow, Facts
 from ..targets import Target, resolve
-from ..targets.strategy import FIRST, Knob, Tunable, chosen_strategies
+from ..targets.strategy import FIRST, Choice, Knob, Tunable, chosen_strategies
 from .explanation import explain_built
 from .tuning_database import Database, key_of
 
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
     from .explanation import Explanation
     from .options import Options
 
-Choice = dict[str, Any]
 # A choice is not worth compiling when the model says that it takes so many times as long as the default.
 HOPELESS = 3.0
 
 
-def flags_of(target: Target, choice: Mapping[str, Any]) -> tuple[str, ...]:
+def flags_of(target: Target, choice: Choice) -> tuple[str, ...]:
     """What a choice means to IREE.
 
     Raises:
@@ -36,7 +36,7 @@ def flags_of(target: Target, choice: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def space_of(target: Target, contractions: Iterable[Mapping[str, Any]]) -> list[Knob]:
+def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
     """The knobs of a program: which strategy is asked first, where several take one of its contractions; and those of
     every strategy that would then be chosen, each once."""
     rows = list(contractions)
@@ -95,7 +95,7 @@ def ranked(target: Target, knobs: list[Knob], explained: Callable[[Choice], Expl
     return [first[2], *(choice for _, _, choice in sorted(others, key=lambda f: f[:2]))]
 
 
-def _plan(row: Mapping[str, Any]) -> tuple[str, Any, float | None]:
+def _plan(row: DecisionRow) -> tuple[str, Facts, float | None]:
     """The chosen strategy of a contraction, its plan and what its model says."""
     answer = next(a for a in row["answers"] if a["strategy"] == row["chosen"])
     return row["chosen"], answer["plan"], answer.get("cost")
@@ -109,7 +109,7 @@ def best_choice(
     return database.best(key_of(target, explanation.contractions))
 
 
-def choice_flags(target: Target | str, choice: Mapping[str, Any] | None) -> tuple[str, ...]:
+def choice_flags(target: Target | str, choice: Choice | None) -> tuple[str, ...]:
     """What a choice says to IREE."""
     if not choice:
         return ()

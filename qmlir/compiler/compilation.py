@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.cache import Cache, key_of
 from ..core.isolation import Limits, in_fork
+from ..core.rows import SourceRow
 from ..core.spelling import LEVELS
 from ..errors import TuningWarning, UsageError
 from ..runtime.artifact import Artifact, read_manifest
 from ..targets import Target, resolve
+from ..targets.strategy import Choice
 from .choices import best_choice, choice_flags
 from .notes import refuse_notes, warn, warn_once
 from .options import KeepParameters, Options, file_digest, kept_parameters
@@ -42,7 +44,7 @@ def compile(
     strict: bool = False,
     import_options: Mapping[str, Any] | None = None,
     tuning: str | os.PathLike[str] | None = None,
-    choice: Mapping[str, Any] | None = None,
+    choice: Choice | None = None,
     isolated: bool = False,
     timeout: float | None = None,
     memory: int | None = None,
@@ -130,7 +132,7 @@ def compile_built(
     return artifact
 
 
-def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Mapping[str, Any]:
+def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Choice:
     """The best known choice, {} when that is the default or none is known, which is said."""
     found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
@@ -139,7 +141,7 @@ def _tuned(program: Program, target: Target, options: Options, tuning: str | os.
     return found or {}
 
 
-def _origin(program: Program, options: Options) -> dict[str, Any] | None:
+def _origin(program: Program, options: Options) -> SourceRow | None:
     """Which file a program came from, and with what it was compiled; None when it was no file."""
     if program.path is None:
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.rows import AnswerRow, DecisionRow
 from ..core.spelling import location_text
 from ..dialect.ods import OPS
 from ..errors import Diagnostic, PassError, UsageError
@@ -36,7 +37,7 @@ class Explanation:
     with the `op` of the dialect that it comes from."""
 
     target: str
-    contractions: tuple[Mapping[str, Any], ...]
+    contractions: tuple[DecisionRow, ...]
     notes: tuple[Diagnostic, ...] = ()
     refused: tuple[Diagnostic, ...] = field(default=())  # why the program does not compile for the target
 
@@ -63,7 +64,7 @@ class Explanation:
                 lines += _wrapped(line.strip(), "  " if i else "", "    ", width)
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "target": self.target,
             "contractions": [dict(row) for row in self.contractions],
@@ -82,14 +83,14 @@ class Explanation:
         return html.section(f"strategies of {self.target}", *parts)
 
 
-def verdict(row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+def verdict(row: DecisionRow, answer: AnswerRow) -> str:
     """`chosen`, `accepted` or `declined`."""
     if not answer["accepted"]:
         return "declined"
     return "chosen" if answer["strategy"] == row["chosen"] else "accepted"
 
 
-def title(row: Mapping[str, Any]) -> str:
+def title(row: DecisionRow) -> str:
     """`model.mlir:3:8: qmlir.scaled_matmul: matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
     place = [row["location"]] if row["location"] else []
     op = [row["op"]] if row.get("op") else []

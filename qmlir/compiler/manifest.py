@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import Any
 
 from .. import __version__
 from ..core.iree import compiler_version
 from ..core.mlir import ir
+from ..core.rows import DecisionRow
 from ..core.spelling import location_text
 from ..errors import Diagnostic, ParseError, UsageError
 from ..ir.roles import roles
@@ -23,27 +25,25 @@ from .invocation import invoke
 from .options import Options
 
 
-def for_tasks(strategies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def for_tasks(strategies: list[DecisionRow]) -> list[DecisionRow]:
     """The contractions that the runtime's task system shares out: kernels of ours do that themselves."""
 
-    def shared(s: dict[str, Any]) -> bool:
-        plans: list[dict[str, Any]] = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
+    def shared(s: DecisionRow) -> bool:
+        plans = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
         return any(plan.get("route") == "kernel" for plan in plans)
 
     return [s for s in strategies if not shared(s)]
 
 
-def work_of(strategies: list[dict[str, Any]]) -> int | None:
+def work_of(strategies: list[DecisionRow]) -> int | None:
     """Multiply-adds of one call; None when some size is dynamic."""
     total = 0
     for s in strategies:
         sizes = [*s["batch"], s["m"], s["n"], s["k"]]
-        if any(x is None for x in sizes):
+        known = [x for x in sizes if x is not None]
+        if len(known) < len(sizes):
             return None
-        product = 1
-        for x in sizes:
-            product *= x
-        total += product
+        total += prod(known)
     return total
 
 
@@ -73,7 +73,7 @@ def describe(module: ir.Module, target: Target, options: Options) -> Manifest:
         schemes=schemes(module),
         parameters=list(scopes) if kept else [],
         parameter_types=named_parameters(module) if kept else [],
-        source=None if options.origin is None else dict(options.origin),
+        source=options.origin,
     )
 
 

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from ..checkpoint.parameters import ParameterFiles
 from ..core.isolation import Limits
+from ..core.rows import SourceRow
 from ..errors import UsageError, caller
+from ..targets.strategy import Choice
 
 KeepParameters = bool | Literal["mapped"]
 KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
@@ -43,9 +45,9 @@ class Options:
     dump_stages: Path | None = None
     cache: bool = True
     strict: bool = False
-    choice: Mapping[str, Any] = field(default_factory=dict)
+    choice: Choice = field(default_factory=dict)
     limits: Limits | None = None
-    origin: Mapping[str, Any] | None = None
+    origin: SourceRow | None = None
 
 
 def kept_parameters(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParameters:

@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..core.rows import OptionsRow
 from ..core.spelling import CODE_LEVELS, LEVELS
 from ..errors import ArtifactError, UsageError
 from ..passes.pipeline import undeclared
@@ -46,7 +47,7 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
         raise UsageError("the program was compiled from memory, and its source is not kept; compile it again")
     name = str(artifact.path or "the program")
     target = resolve(artifact.target)
-    kept = dict(origin["options"])
+    kept = origin["options"]
     _check_declared(kept, origin["import_options"], target, name)
     named = {"": str(origin["path"]), **{str(scope): str(file) for scope, file in kept["parameters"].items()}}
     files: dict[str, str] = {}
@@ -69,11 +70,18 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
     program = program_of(files.pop(""), {}, kept["start"])
     if hashlib.sha256(program.key().encode()).hexdigest() != origin["sha256"]:
         raise UsageError(f"the program was compiled from {named['']}, which has changed since; compile it again")
-    options = Options(**{**kept, "parameters": files, "flags": tuple(kept["flags"])})
+    options = Options(
+        pipeline=kept.get("pipeline"),
+        start=kept["start"],
+        parameters=files,
+        keep_parameters=kept.get("keep_parameters", False),
+        flags=tuple(kept["flags"]),
+        choice=kept.get("choice", {}),
+    )
     return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
 
 
-def _check_declared(options: Mapping[str, Any], import_options: Mapping[str, Any], target: Target, name: str) -> None:
+def _check_declared(options: OptionsRow, import_options: Mapping[str, object], target: Target, name: str) -> None:
     """Refuse what a file may not ask for."""
 
     def refuse(what: str, remedy: str) -> ArtifactError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.spelling import LEVELS
 from ..targets import Target
-from ..targets.strategy import choice_text
+from ..targets.strategy import Choice, choice_text
 
 # The passes behind each level; a program is at the level once they have run.
 STAGES: dict[str, str] = {
@@ -19,7 +19,7 @@ STAGES: dict[str, str] = {
 }
 
 
-def stage_pipeline(target: Target, level: str, choice: Mapping[str, Any] | None = None) -> str:
+def stage_pipeline(target: Target, level: str, choice: Choice | None = None) -> str:
     """The text of the passes that bring a program to `level`."""
     own = "".join(f"{p}," for p in target.passes)
     chosen = f" choice={choice_text(choice)}" if choice else ""

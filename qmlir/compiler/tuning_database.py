@@ -17,9 +17,10 @@ from typing import Any
 from .. import __version__
 from ..core.files import write_atomically
 from ..core.iree import compiler_version
+from ..core.rows import DecisionRow
 from ..errors import UsageError
 from ..targets import Target
-from ..targets.strategy import shape_text
+from ..targets.strategy import Choice, shape_text
 
 FORMAT = 1
 # A choice counts as better than the default when it takes at most this share of its time: less is noise.
@@ -32,7 +33,7 @@ SHIPPED, DEFAULTS = "shipped", Path(__file__).with_name("tuning_defaults.json")
 class Record:
     """One measured choice: its time relative to the default's, both measured in alternation on `device`."""
 
-    choice: tuple[tuple[str, Any], ...]
+    choice: tuple[tuple[str, int | str], ...]
     seconds: float
     baseline: float
     device: str
@@ -95,7 +96,7 @@ class Database:
         keys = [*self.entries, *other.entries]
         return Database({k: self.entries.get(k, set()) | other.entries.get(k, set()) for k in keys})
 
-    def best(self, key: str) -> dict[str, Any] | None:
+    def best(self, key: str) -> Choice | None:
         """The choice that is clearly faster than the default, {} when the default is, None when nothing is known."""
         records = self.entries.get(key)
         if not records:
@@ -118,14 +119,16 @@ def _order(r: Record) -> str:
     return json.dumps([r.choice, r.seconds, r.baseline, r.device])
 
 
-def key_of(target: Target, contractions: Iterable[Mapping[str, Any]]) -> str:
+def key_of(target: Target, contractions: Iterable[DecisionRow]) -> str:
     """What a result holds for: target (with the host's name for bare `cpu`), versions, and each contraction with its
     op, types and sizes (M rounded up to a power of two)."""
-    forms = sorted(
-        f"{row.get('op') or row['kind']} {shape_text({**row, 'm': bucket(row['m'])})}" for row in contractions
-    )
+    forms = []
+    for row in contractions:
+        rounded = row.copy()
+        rounded["m"] = bucket(row["m"])
+        forms.append(f"{row.get('op') or row['kind']} {shape_text(rounded)}")
     name = f"{target.spelling} ({target.host})" if target.host else target.spelling
-    return "; ".join([name, f"qmlir {__version__}", f"iree {compiler_version()}", *forms])
+    return "; ".join([name, f"qmlir {__version__}", f"iree {compiler_version()}", *sorted(forms)])
 
 
 def bucket(size: int | None) -> int | None:

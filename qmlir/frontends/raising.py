@@ -108,7 +108,7 @@ class Raising(ABC):
 
     @property
     @abstractmethod
-    def location(self) -> Any:
+    def location(self) -> ir.Location:
         """The op's `ir.Location`, at which `build` makes ops."""
 
     # ---- reading
@@ -133,7 +133,7 @@ class Raising(ABC):
 
     # ---- building
 
-    def build(self, op: str, **arguments: Any) -> Any:
+    def build(self, op: str, **arguments: object) -> Any:
         """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequant`, ...): operands are `Tensor`s,
         numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
 
@@ -143,7 +143,7 @@ class Raising(ABC):
         return build(op, self.location, **arguments)
 
 
-def build(op: str, location: ir.Location | None = None, **arguments: Any) -> Any:
+def build(op: str, location: ir.Location | None = None, **arguments: object) -> Any:
     """`Raising.build` at the current insertion point."""
     operation: ops.Operation = ops.BY_NAME[op]
     try:
@@ -167,9 +167,7 @@ def build(op: str, location: ir.Location | None = None, **arguments: Any) -> Any
     return results[0] if len(results) == 1 else results
 
 
-def _tensor(name: str, value: Tensor | Array | np.generic | float) -> Tensor:
+def _tensor(name: str, value: object) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    if isinstance(value, (int, float)):
-        value = scalar_array(name, value)
-    return Tensor.constant(value)
+    return Tensor.constant(scalar_array(name, value) if isinstance(value, (int, float)) else np.asarray(value))

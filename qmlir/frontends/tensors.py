@@ -6,7 +6,7 @@ Everything is built at the current insertion point from linalg and arith; IREE f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..spec import TensorSpec
 from .raising import Decline, Tensor
 
 Shape = tuple[int | None, ...]
-Scalars = Callable[..., Any]
+Scalars: TypeAlias = "Callable[..., ir.Value]"
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -71,7 +71,7 @@ def number(x: ir.Value, dtype: str) -> ir.Value:
     return to_f32(x, unsigned=d.is_int and not d.signed)
 
 
-def _e2m1(x: Any) -> Any:
+def _e2m1(x: ir.Value) -> ir.Value:
     """The number of an fp4 code: sign, two bits of exponent (bias 1), one of mantissa."""
     code = to_i32(x, unsigned=True)
     low = arith.andi(code, build.scalar(7, i32()))
@@ -111,7 +111,7 @@ def cast_real(t: Tensor, dtype: str) -> Tensor:
     return elementwise(lambda x: (arith.extf if kind.width > 32 else arith.truncf)(kind, x), [t], dtype)
 
 
-def store_integer(x: Any, d: DType) -> Any:
+def store_integer(x: ir.Value, d: DType) -> ir.Value:
     """An i32 scalar in the type that stores `d`."""
     kind = build.element(d.name)
     return x if kind == i32() else arith.extsi(kind, x) if kind.width > 32 else arith.trunci(kind, x)
@@ -153,13 +153,13 @@ def small_float_code(x: ir.Value, dtype: str, saturate: bool) -> ir.Value:
     return arith.select(nan, c(_NAN[dtype]), arith.ori(code, sign))
 
 
-def scale_code(x: Any, mode: str, saturate: bool) -> Any:
+def scale_code(x: ir.Value, mode: str, saturate: bool) -> ir.Value:
     """f32 `x` as the code (i32) of an e8m0, a power of two: rounded `up`, `down` or to the `nearest`.
 
     Source: ONNX, Cast, round_mode; OCP Microscaling Formats 1.0, section 5.4.
     """
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         return build.scalar(value, i32())
 
     bits = arith.andi(arith.bitcast(i32(), x), c(0x7FFFFFFF))

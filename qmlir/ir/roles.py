@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..core.rows import RoleRow
 from ..dialect.ods import OPS, view_of
 from ..dialect.ops.common import shape_of
 from .signature import public_functions
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike, ir
 
 
-def roles(module: ir.Module) -> dict[str, list[dict[str, int | str | None]]]:
+def roles(module: ir.Module) -> dict[str, list[RoleRow]]:
     """What each argument of each public function is used as, for `make`."""
     return {
         f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
@@ -23,13 +24,13 @@ def roles(module: ir.Module) -> dict[str, list[dict[str, int | str | None]]]:
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "func.call")
 
 
-def _role(value: ir.Value, depth: int = 0) -> dict[str, int | str | None]:
+def _role(value: ir.Value, depth: int = 0) -> RoleRow:
     for use in value.uses:
         op = use.owner.operation
         if op.name in OPS:
             view = view_of(op)
             names = [n for n, v in view.operands_by_name().items() if v == value]
-            found: dict[str, int | str | None] = {"role": names[0] if names else ""}
+            found: RoleRow = {"role": names[0] if names else ""}
             experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
                             and hasattr(view, n)), None)  # fmt: skip
             if "expert_ids" in names:
@@ -54,7 +55,7 @@ def _arguments(op: OpLike) -> ir.BlockArgumentList:
     return block.arguments
 
 
-def _parameter(call: OpLike, number: int) -> Any:
+def _parameter(call: OpLike, number: int) -> ir.Value | None:
     """The argument of the called function that the operand becomes."""
     module = call.parent
     while module.parent is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir, tensor
+from ..core.rows import SchemeRow
 from ..core.spelling import did_you_mean, location_text
 from ..dialect.dtypes import DTYPES
 from ..dialect.ods import OPS, OpError, view_of
@@ -305,9 +306,9 @@ def _value_dtype(value: ir.Value) -> str | None:
     return None
 
 
-def schemes(module: ir.Module) -> list[dict[str, Any]]:
+def schemes(module: ir.Module) -> list[SchemeRow]:
     """What is quantised how: one row a product, for the manifest."""
-    rows: list[dict[str, Any]] = []
+    rows: list[SchemeRow] = []
     for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):
         view = view_of(op)
         rows.append({

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.hal import binding, forks
 from ..dialect.arrays import to_numpy, to_torch
-from ..dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
+from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, runtime_reason
 from ..spec import Signature, TensorSpec
 
@@ -166,7 +166,7 @@ class Function:
             array = self._staged(view, shape, raw)
         return array if raw is dtype else array.view(dtype)
 
-    def _staged(self, view: Any, shape: tuple[int, ...], raw: np.dtype[Any]) -> Array:
+    def _staged(self, view: Any, shape: tuple[int, ...], raw: NumpyType) -> Array:
         """Copy to the host through a staging buffer: the direct way fails on Vulkan devices that cannot import
         host memory at the alignment of numpy's buffers (seen with IREE 3.12 and 3.13)."""
         b = binding()
@@ -218,7 +218,7 @@ class EmulatedFunction(Function):
         return found
 
 
-_Input = tuple[np.dtype[Any], tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
+_Input = tuple[NumpyType, tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
 
 
 def _input(b: Any, spec: TensorSpec) -> _Input:
@@ -234,7 +234,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np.dtype[Any]]:
+def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, NumpyType, NumpyType]:
     """Shape (None when some size is dynamic), dtype, and the plain dtype with the same bits."""
     dtype = DTYPES[spec.dtype].numpy
     static = tuple(s for s in spec.shape if s is not None)
@@ -264,7 +264,7 @@ def _element_type(b: Any, dtype: str) -> int:
     return int(getattr(b.HalElementType, name))
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
+def _dtype_name(dtype: NumpyType) -> str:
     try:
         return from_numpy(dtype)
     except KeyError:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from ..core.rows import RoleRow
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.sizes import Size
 from ..errors import UsageError
 from ..spec import Signature
 
-# What the manifest says of each argument: {"role": operand of an op, "limit": ids stay below it, "sum": of sizes}.
-Role = Mapping[str, Any]
-
 
 def make(
-    signature: Signature, given: Sequence[Role] | None = None, *, size: int = 4, seed: int = 0,
+    signature: Signature, given: Sequence[RoleRow] | None = None, *, size: int = 4, seed: int = 0,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> list[Array]:  # fmt: skip
     """An array for each argument.
@@ -70,8 +67,13 @@ def _number(size: int | str | None, values: Mapping[str, int], default: int) -> 
 
 
 def _values(
-    rng: np.random.Generator, name: str, dtype: str, shape: tuple[int, ...], role: Role, shapes: list[tuple[int, ...]]
-) -> Array:
+    rng: np.random.Generator,
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    role: RoleRow,
+    shapes: list[tuple[int, ...]],
+) -> Array:  # fmt: skip
     d, kind = DTYPES[dtype], str(role.get("role") or name)
     if kind == "expert_ids":
         return rng.integers(0, int(role.get("limit", 1)), shape).astype(d.numpy)
@@ -94,7 +96,7 @@ def _values(
     return rng.integers(d.lo, d.hi + 1, shape).astype(d.numpy)
 
 
-def _partition(rng: np.random.Generator, role: Role, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> Array:
+def _partition(rng: np.random.Generator, role: RoleRow, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> Array:
     """Sizes of groups that add up to the rows."""
     at = role.get("rows_of")
     rows = shapes[at][0] if at is not None else role.get("rows")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import textwrap
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
+from ..core.rows import DecisionRow, ParameterRow, SchemeRow
 from ..report import html
 from ..signing import digest
 from ..targets.cpu.host import missing_features
@@ -19,11 +20,49 @@ if TYPE_CHECKING:
     from .artifact import Artifact
 
 
+class Needs(TypedDict, total=False):
+    """What a program asks of the machine that runs it."""
+
+    driver: str
+    cpu_features: list[str]
+    missing_here: list[str]
+    subgroup_sizes: list[int]
+    shared_memory: int
+    mma: list[str]
+
+
+class _Known(TypedDict):
+    name: str
+    versions: dict[str, str]
+    functions: dict[str, str]
+    ops: dict[str, int]
+    schemes: list[SchemeRow]
+    parameters: list[ParameterRow]
+
+
+class Contents(_Known, total=False):
+    """What is in a program, by topic, JSON-able; topics that do not apply are left out."""
+
+    bytes: int
+    sha256: str
+    parts: dict[str, int]
+    target: str
+    needs: Needs
+    strategies: list[DecisionRow]
+    pipeline: str
+    notes: list[str]
+    source: str
+    # Of a program that is not compiled: the level that was looked at, and its tensor constants.
+    level: str
+    constants: int
+    constant_bytes: int
+
+
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found: `facts`, JSON-able, by topic; those that do not apply are left out."""
+    """What `inspect` found: `facts` by topic."""
 
-    facts: Mapping[str, Any]
+    facts: Contents
 
     def __str__(self) -> str:
         return self.text()
@@ -40,7 +79,7 @@ class Inspection:
                 lines += _lines(f"  {entry}", " " * 6, width)
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dict(self.facts)
 
     def _repr_html_(self) -> str:
@@ -61,7 +100,7 @@ def of_artifact(artifact: Artifact) -> Inspection:
     manifest = artifact.manifest
     with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
         parts = {entry.filename: entry.file_size for entry in archive.infolist()}
-        return Inspection({
+    facts: Contents = {
         "name": str(artifact.path or "compiled program"),
         "bytes": len(artifact.vmfb),
         "sha256": digest(artifact.vmfb),
@@ -76,31 +115,34 @@ def of_artifact(artifact: Artifact) -> Inspection:
         "strategies": manifest.strategies,
         "pipeline": manifest.pipeline,
         "notes": [str(n) for n in artifact.notes],
-        **({"source": manifest.source["path"]} if manifest.source else {}),
-    })  # fmt: skip
+    }
+    if manifest.source:
+        facts["source"] = manifest.source["path"]
+    return Inspection(facts)
 
 
-def _needs(manifest: Manifest) -> dict[str, Any]:
+def _needs(manifest: Manifest) -> Needs:
     """What the program asks of the machine that runs it."""
     facts = manifest.capabilities
-    needs: dict[str, Any] = {"driver": manifest.driver}
+    needs: Needs = {"driver": manifest.driver}
     if manifest.cpu_features:
         needs["cpu_features"] = list(manifest.cpu_features)
         needs["missing_here"] = missing_features(manifest.cpu_features)
-    for name in ("subgroup_sizes", "shared_memory"):
-        if facts.get(name):
-            needs[name] = facts[name]
-    used = {s["plan"].get("mma") for row in manifest.strategies for s in row["answers"]
-            if s["accepted"] and s["strategy"] == row["chosen"]}  # fmt: skip
-    if used - {None}:
-        needs["mma"] = sorted(used - {None})
+    if sizes := facts.get("subgroup_sizes"):
+        needs["subgroup_sizes"] = sizes
+    if shared := facts.get("shared_memory"):
+        needs["shared_memory"] = shared
+    chosen = [a for row in manifest.strategies for a in row["answers"] if a["strategy"] == row["chosen"]]
+    used = {str(mma) for a in chosen if a["accepted"] and (mma := a["plan"].get("mma")) is not None}
+    if used:
+        needs["mma"] = sorted(used)
     return needs
 
 
 # ---------------------------------------------------------------------------------------------------- in words
 
 
-def _told(facts: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+def _told(facts: Contents) -> list[tuple[str, list[str]]]:
     """Topics with their entries as text."""
     told: list[tuple[str, list[str]]] = []
 
@@ -140,12 +182,12 @@ def _merged(told: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
     return list(merged.items())
 
 
-def _parameter_text(p: Mapping[str, Any]) -> str:
+def _parameter_text(p: ParameterRow) -> str:
     shape = "x".join(map(str, [*p["shape"], p["element"]]))
     return f"{p['scope']}::{p['key']}: {shape}" if p["scope"] else f"{p['key']}: {shape}"
 
 
-def _needs_text(needs: Mapping[str, Any]) -> list[str]:
+def _needs_text(needs: Needs) -> list[str]:
     if not needs:
         return []
     parts = [f"driver {needs['driver']}"]

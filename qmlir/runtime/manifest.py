@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .. import __version__
+from ..core.rows import CapabilitiesRow, DecisionRow, ParameterRow, RoleRow, SchemeRow, SourceRow
 from ..errors import ArtifactError, Diagnostic, QmlirError
 from ..spec import Signature
 
@@ -14,10 +15,10 @@ SCHEMA = 1  # grows when a reader of the form before would take a file for somet
 _KEYS = {"import_report": "import"}  # fields whose name in the file is another
 
 
-def scheme_text(row: Mapping[str, Any]) -> str:
+def scheme_text(row: SchemeRow) -> str:
     """`qmlir.scaled_matmul: i8 x i8 -> f32, scales [?, 1] and [1, 64], zero point of lhs, relu`."""
-    scales = [str(["?" if s is None else s for s in row[name]]).replace("'", "")
-              for name in ("lhs_scale", "rhs_scale") if row[name] is not None]  # fmt: skip
+    shapes = [shape for shape in (row["lhs_scale"], row["rhs_scale"]) if shape is not None]
+    scales = [str(["?" if s is None else s for s in shape]).replace("'", "") for shape in shapes]
     parts = [f"{row['op']}: {row['lhs']} x {row['rhs']} -> {row['out']}"]
     if scales:
         parts.append(f"{'scale' if len(scales) == 1 else 'scales'} {' and '.join(scales)}")
@@ -65,25 +66,25 @@ class Manifest:
     schema: int = SCHEMA
     qmlir: str = "?"
     iree: str = "?"
-    capabilities: dict[str, Any] = field(default_factory=dict)
+    capabilities: CapabilitiesRow = field(default_factory=CapabilitiesRow)
     cpu_features: list[str] = field(default_factory=list)
-    arguments: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    arguments: dict[str, list[RoleRow]] = field(default_factory=dict)
     ops: dict[str, int] = field(default_factory=dict)
-    schemes: list[dict[str, Any]] = field(default_factory=list)
+    schemes: list[SchemeRow] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)
-    parameter_types: list[dict[str, Any]] = field(default_factory=list)
-    source: dict[str, Any] | None = None
+    parameter_types: list[ParameterRow] = field(default_factory=list)
+    source: SourceRow | None = None
     import_report: dict[str, list[dict[str, str]]] | None = None
     pipeline: str = ""
     notes: list[Diagnostic] = field(default_factory=list)
-    strategies: list[dict[str, Any]] = field(default_factory=list)
+    strategies: list[DecisionRow] = field(default_factory=list)
     work: int | None = None
     task_work: int | None = None
     borrowed: dict[str, list[int]] = field(default_factory=dict)
     has_state: bool = False
     packer: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         rows = {_KEYS.get(f.name, f.name): getattr(self, f.name) for f in fields(self)}
         functions = {name: s.to_json() for name, s in self.functions.items()}
         return rows | {"functions": functions, "notes": [asdict(n) for n in self.notes]}

@@ -8,15 +8,14 @@ the result is permuted and cut back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
 from ..ir.barriers import Reason, fusion_barrier
-from .strategy import Contraction
+from .strategy import Contraction, Facts
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class AlignedPlan:
         op.results[0].replace_all_uses_with(result)
         op.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {"route": "aligned", "blocks": list(self.blocks), "codegen": self.codegen}
 
 

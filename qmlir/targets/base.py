@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
+from ..core.rows import CapabilitiesRow
 from ..ir.barriers import Reason
 
 if TYPE_CHECKING:
@@ -151,9 +152,9 @@ class Target:
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
 
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self) -> CapabilitiesRow:
         """JSON-able facts for `qmlir targets` and the manifest."""
-        facts: dict[str, Any] = {
+        facts: CapabilitiesRow = {
             "target": self.spelling,
             "driver": self.driver,
             "summary": self.summary,

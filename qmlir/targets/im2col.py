@@ -6,14 +6,14 @@ int8: KH*KW times the input (nothing for a 1x1 window without strides, whose pat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.barriers import Reason, fusion_barrier, opaque
-from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
+from .strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, decide
 from .tensors import filled, generic, merge, permuted, sizes_of, split, type_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Im2colPlan:
         op.erase()
         self.inner.apply(matmul)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {"route": "im2col", "strategy": self.strategy, "matmul": dict(self.inner.describe())}
 
 

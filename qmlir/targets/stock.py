@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .base import Target
 from .gpu import parse_mma
 from .roofline import roofline
-from .strategy import Accept, Contraction, Decline, Knob
+from .strategy import Accept, Choice, Contraction, Decline, Knob
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -28,7 +28,7 @@ class StockPlan:
         return {"route": "stock", **dict(self.facts)}
 
 
-def no_facts(target: Target, contraction: Contraction) -> dict[str, Any]:
+def no_facts(target: Target, contraction: Contraction) -> dict[str, str]:
     """The default for `StockStrategy.facts`."""
     return {}
 
@@ -59,7 +59,7 @@ def no_f32_matrix(target: Target, c: Contraction) -> str:
     return f"no matrix instruction takes {c.lhs} x {c.rhs}; activations in f16, or compute_dtype 'f16', would have one"
 
 
-def no_flags(knob: str, value: str) -> tuple[str, ...]:
+def no_flags(knob: str, value: int | str) -> tuple[str, ...]:
     """The default for `StockStrategy.flags`."""
     return ()
 
@@ -70,20 +70,20 @@ class StockStrategy:
     mean to IREE."""
 
     target: Target
-    facts: Callable[[Target, Contraction], dict[str, Any]] = field(default=no_facts)
+    facts: Callable[[Target, Contraction], dict[str, str]] = field(default=no_facts)
     name: str = "stock"
     knobs: tuple[Knob, ...] = ()
-    flags: Callable[[str, Any], tuple[str, ...]] = field(default=no_flags)
+    flags: Callable[[str, int | str], tuple[str, ...]] = field(default=no_flags)
 
     def space(self) -> tuple[Knob, ...]:
         """See `strategy.Tunable`."""
         return self.knobs
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         """See `strategy.Tunable`."""
         return tuple(flag for name, value in choice.items() for flag in self.flags(name, value))
 
-    def choosing(self, choice: Mapping[str, Any]) -> StockStrategy:
+    def choosing(self, choice: Choice) -> StockStrategy:
         """See `strategy.Tunable`: its knobs are flags, and change no plan."""
         return self
 

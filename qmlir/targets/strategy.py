@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from ..core.rows import AnswerRow, DecisionRow, Fact as Fact, Facts as Facts
 from ..core.spelling import did_you_mean
 from ..errors import Diagnostic, PassError, UsageError
 
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 
-# What a plan says of itself, as JSON has it, for the manifest; and a choice of knobs, as the tuner makes it.
-Fact: TypeAlias = "bool | int | float | str | Sequence[Fact] | Mapping[str, Fact] | None"
-Facts: TypeAlias = Mapping[str, Fact]
+# Values of knobs by their names, as the tuner chooses them.
 Choice: TypeAlias = "Mapping[str, int | str]"
 
 
@@ -52,7 +51,13 @@ class Contraction:
     lhs_magnitude: int = 128
     rhs_magnitude: int = 128
     location: str = ""
-    op: Any = field(default=None, compare=False, repr=False)  # the ir.Operation
+    op: OpLike | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def operation(self) -> OpLike:
+        """The op of a contraction of a program."""
+        assert self.op is not None
+        return self.op
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Knob:
     """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""
 
     name: str
-    values: tuple[Any, ...]
+    values: tuple[int | str, ...]
 
 
 @runtime_checkable
@@ -186,7 +191,7 @@ def chosen_strategies(strategies: Sequence[Strategy], choice: Choice) -> list[St
     Raises:
         UsageError: a knob, a value or a strategy that there is not.
     """
-    knobs: dict[str, tuple[Any, ...]] = {FIRST: tuple(s.name for s in strategies)}
+    knobs: dict[str, tuple[int | str, ...]] = {FIRST: tuple(s.name for s in strategies)}
     for strategy in strategies:
         if isinstance(strategy, Tunable):
             knobs |= {k.name: k.values for k in strategy.space()}
@@ -203,13 +208,13 @@ def choice_text(choice: Choice) -> str:
     return "|".join(f"{name}:{value}" for name, value in sorted(choice.items()))
 
 
-def parse_choice(text: str) -> dict[str, Any]:
+def parse_choice(text: str) -> dict[str, int | str]:
     """The choice of a text; numbers are integers.
 
     Raises:
         UsageError: for a part that is not a `name:value`.
     """
-    made: dict[str, Any] = {}
+    made: dict[str, int | str] = {}
     for part in filter(None, text.split("|")):
         name, colon, value = part.partition(":")
         if not (colon and name and value):
@@ -226,22 +231,23 @@ class Decision:
     answers: tuple[tuple[str, Accept | Decline], ...]
     chosen: str
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> DecisionRow:
         """JSON-able, for the manifest and for `explain`."""
         c = self.contraction
-        rows: list[dict[str, Any]] = []
+        rows: list[AnswerRow] = []
         for name, answer in self.answers:
             if isinstance(answer, Accept):
-                rows.append(
-                    {
-                        "strategy": name,
-                        "accepted": True,
-                        "plan": dict(answer.plan.describe()),
-                        "seconds": answer.estimate.seconds,
-                        "note": answer.estimate.note,
-                        **({} if answer.estimate.cost is None else {"cost": answer.estimate.cost}),
-                    }
-                )
+                estimate = answer.estimate
+                row: AnswerRow = {
+                    "strategy": name,
+                    "accepted": True,
+                    "plan": dict(answer.plan.describe()),
+                    "seconds": estimate.seconds,
+                    "note": estimate.note,
+                }
+                if estimate.cost is not None:
+                    row["cost"] = estimate.cost
+                rows.append(row)
             else:
                 rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
         return {
@@ -285,14 +291,15 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def shape_text(row: Mapping[str, Any]) -> str:
+def shape_text(row: DecisionRow) -> str:
     """`matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
-    sizes = " x ".join(f"{letter.upper()} {'?' if row[letter] is None else row[letter]}" for letter in "mnk")
+    named = zip("MNK", (row["m"], row["n"], row["k"]), strict=True)
+    sizes = " x ".join(f"{letter} {'?' if size is None else size}" for letter, size in named)
     batch = "".join(f"{'?' if b is None else b} x " for b in row["batch"])
     return f"{row['kind']} {batch}{sizes}, {row['lhs']} x {row['rhs']} -> {row['acc']}"
 
 
-def answer_text(row: Mapping[str, Any]) -> str:
+def answer_text(row: AnswerRow) -> str:
     """One answer of `Decision.summary`, in one line: the text of `explain` and of errors."""
     if not row["accepted"]:
         remedy = f" ({row['remedy']})" if row["remedy"] and row["remedy"] != "none needed" else ""

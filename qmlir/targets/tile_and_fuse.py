@@ -12,9 +12,9 @@ Facts of IREE 3.13 that the text here answers to, each seen on gfx942:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.barriers import Reason, fusion_barrier
@@ -24,7 +24,7 @@ from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
 from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
-from .strategy import Accept, Contraction, Decline
+from .strategy import Accept, Contraction, Decline, Facts
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -217,7 +217,7 @@ class MmaPlan:
         info = compilation_info(self.config, c, where, unit_sum)
         op.attributes["compilation_info"] = ir.Attribute.parse(info, context=op.context)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         c = self.config
         return {
             "route": "compilation_info",

@@ -7,15 +7,15 @@ ones), or has one that does not keep the sum in f32, the codes are converted and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
 from ..ir.barriers import Reason, fusion_barrier
 from .base import FLOAT8
-from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
+from .strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, decide
 from .tensors import elementwise, generic, multiply_add, type_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class WidenedPlan:
         op.erase()
         self.inner.apply(product.owner.operation)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {"route": f"in {self.dtype}", "strategy": self.strategy, "product": dict(self.inner.describe())}
 
 

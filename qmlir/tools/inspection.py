@@ -15,7 +15,7 @@ from ..compiler.sources import builder
 from ..core.mlir import ir
 from ..ir.walk import collect
 from ..runtime.artifact import Artifact
-from ..runtime.inspection import Inspection, of_artifact
+from ..runtime.inspection import Contents, Inspection, of_artifact
 from ..targets import resolve
 
 
@@ -38,18 +38,22 @@ def inspect(source: Any, **options: Any) -> Inspection:
 def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
     name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
     start = options.get("start", "import")
-    facts: dict[str, Any] = {"name": name, "level": start, "versions": {"qmlir": __version__}}
+    found: list[Contents] = []
 
     def look(level: str, module: ir.Module) -> None:
-        found = describe(module, cpu, given)
+        described = describe(module, cpu, given)
         constants, weights = _constant_bytes(module)
-        facts.update(functions={n: str(s) for n, s in found.functions.items()}, ops=found.ops, schemes=found.schemes,
-                     constants=constants, constant_bytes=weights, parameters=found.parameter_types)  # fmt: skip
+        found.append({
+            "name": name, "level": start, "versions": {"qmlir": __version__},
+            "functions": {n: str(s) for n, s in described.functions.items()}, "ops": described.ops,
+            "schemes": described.schemes, "constants": constants, "constant_bytes": weights,
+            "parameters": described.parameter_types,
+        })  # fmt: skip
 
     cpu = resolve("cpu")
     given = Options(start=start, parameters=dict(options.get("parameters") or {}))
     run_compiler(builder(source), cpu, given, until=start, after=look)
-    return Inspection(facts)
+    return Inspection(found[-1])
 
 
 def _constant_bytes(module: ir.Module) -> tuple[int, int]:

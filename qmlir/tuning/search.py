@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from ..compiler.choices import Choice, ranked, space_of
+from ..compiler.choices import ranked, space_of
 from ..compiler.explanation import Explanation, explain
 from ..compiler.tuning_database import Database, Record, key_of
 from ..core.files import write_atomically
@@ -24,7 +24,7 @@ from ..errors import UsageError
 from ..report import html
 from ..targets import resolve
 from ..targets.devices import present_device
-from ..targets.strategy import seconds_text
+from ..targets.strategy import Choice, seconds_text
 from .measure import PLAN, measure_folder, read_json, read_plan, read_results
 
 Step = Callable[[str], None]
@@ -42,7 +42,7 @@ class TuneReport:
     same: int  # candidates whose code another one has
     failed: int
     unmeasured: int
-    choice: Mapping[str, Any]  # {} when the default is best
+    choice: Choice  # {} when the default is best
 
     def __str__(self) -> str:
         lines = [f"{self.compiled} compiled, {self.same} of the same code, {self.failed} failed, "
@@ -56,7 +56,7 @@ class TuneReport:
         return html.section(self.key, html.table(("time relative to the default", "time", "choice"), rows))
 
 
-def choice_text(choice: Mapping[str, Any]) -> str:
+def choice_text(choice: Choice) -> str:
     return ", ".join(f"{k} {v}" for k, v in choice.items()) or "default"
 
 

@@ -41,7 +41,9 @@ class ChooseDataTilingPass(Pass):
         products = [c for c in find_contractions(module) if c.kind == "matmul"]
         if not any(None in c.batch for c in products) and not _sums(module):
             return
-        packed = [c.op for c in products if None not in c.batch and "compilation_info" not in c.op.attributes]
+        packed = [
+            c.operation for c in products if None not in c.batch and "compilation_info" not in c.operation.attributes
+        ]
         for op in packed or _starts(module):
             op.attributes[HINT] = ir.UnitAttr.get()
 
@@ -49,7 +51,7 @@ class ChooseDataTilingPass(Pass):
 def _masked(module: ir.Module) -> list[OpLike]:
     """The generics that read a tensor of i1 in what IREE fuses behind a product: the elementwise ops that read its
     result, and those that compute what they read beside it."""
-    behind = {v for c in find_contractions(module) for v in c.op.results}
+    behind = {v for c in find_contractions(module) for v in c.operation.results}
     fused: dict[OpLike, None] = {}
 
     for op in collect(module, "linalg.generic", *VIEWS) if behind else ():

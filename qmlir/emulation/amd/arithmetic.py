@@ -8,7 +8,8 @@ AMD's instruction set guides define them (chapter "Instructions"); test/emulatio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from .floats import fma16, fma32
 if TYPE_CHECKING:
     from ...dialect.dtypes import Array
 
-Function = Callable[..., Any]
+Function: TypeAlias = "Callable[..., Array]"
 U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64
 
 
-def _shift(bits: int) -> Any:
+def _shift(bits: int) -> Callable[[Array], Array]:
     return lambda s: np.asarray(s) & np.asarray(s).dtype.type(bits - 1)
 
 
@@ -82,7 +83,20 @@ def _signed_bitfield(value: Array, offset: Array, width: Array) -> Array:
     return np.where((width > 0) & (sign == 1), kept - (1 << width.astype(I64)), kept).astype(I32)
 
 
-def leading_zeros(a: Any, bits: int = 32) -> Any:
+def reversed_bits(a: Array) -> Array:
+    """The bits of a word, the lowest first."""
+    word = np.asarray(a)
+    return reduce(np.add, [((word >> U32(i)) & U32(1)) << U32(31 - i) for i in range(32)])
+
+
+def _saturated_pair(a: Array) -> Array:
+    """Both i16 of a word as bytes without a sign."""
+    halves = [(np.asarray(a) >> U32(16 * i)).astype(np.uint16).view(np.int16) for i in range(2)]
+    low, high = (np.clip(half, 0, 255).astype(np.uint16) for half in halves)
+    return low + (high << np.uint16(8))
+
+
+def leading_zeros(a: Array, bits: int = 32) -> Array:
     """Zeros in front of the first one among `bits`; -1 where there is no one."""
     a = np.asarray(a).astype(U64)
     position = np.zeros(a.shape, I64)
@@ -93,13 +107,13 @@ def leading_zeros(a: Any, bits: int = 32) -> Any:
     return np.where(a == 0, -1, bits - 1 - position).astype(I32)
 
 
-def leading_signs(a: Any, bits: int = 32) -> Any:
+def leading_signs(a: Array, bits: int = 32) -> Array:
     """Leading bits that equal the sign, from the sign bit on; -1 where all do."""
     a = np.asarray(a).astype(U32 if bits == 32 else U64)
     return leading_zeros(np.where(a >> a.dtype.type(bits - 1) > 0, ~a, a), bits)
 
 
-def _dot4(a: Any, b: Any, c: Any, a_signed: bool = True, b_signed: bool = True) -> Any:
+def _dot4(a: Array, b: Array, c: Array, a_signed: bool = True, b_signed: bool = True) -> Array:
     total = np.asarray(c).astype(I64)
     for i in range(4):
         x, y = ((np.asarray(v) >> U32(8 * i)).astype(np.uint8) for v in (a, b))
@@ -113,7 +127,7 @@ def _signed24(x: Array) -> Array:
     return (np.asarray(x).astype(I32) << 8) >> 8
 
 
-def _ldexp(x: Any, e: Any) -> Any:
+def _ldexp(x: Array, e: Array) -> Array:
     return np.ldexp(x, np.clip(np.asarray(e, I32), -400, 400)).astype(np.asarray(x).dtype)
 
 
@@ -125,13 +139,13 @@ def _through_f64(function: Function) -> Function:
     return lambda x: function(np.asarray(x, F64)).astype(np.asarray(x).dtype)
 
 
-def _quiet16(x: Any) -> Any:
+def _quiet16(x: Array) -> Array:
     """f16 as an instruction for floats passes it on: a signalling NaN becomes a quiet one."""
     bits = np.asarray(x).view(np.uint16)
     return np.where(np.isnan(x), bits | np.uint16(1 << 9), bits)
 
 
-def _pack16(low: Any, high: Any) -> Any:
+def _pack16(low: Array, high: Array) -> Array:
     return np.asarray(low).view(np.uint16).astype(U32) | (np.asarray(high).view(np.uint16).astype(U32) << U32(16))
 
 
@@ -163,7 +177,7 @@ LANES: dict[str, tuple[str, str, Function]] = {
     "v_bfi_b32": ("u32", "u32 u32 u32", _bfi),
     "v_bfe_u32": ("u32", "u32 u32 u32", _bitfield),
     "v_bfe_i32": ("i32", "i32 u32 u32", _signed_bitfield),
-    "v_bfrev_b32": ("u32", "u32", lambda a: sum(((np.asarray(a) >> U32(i)) & U32(1)) << U32(31 - i) for i in range(32))),
+    "v_bfrev_b32": ("u32", "u32", reversed_bits),
     "v_perm_b32": ("u32", "u32 u32 u32", _perm),
     "v_alignbit_b32": ("u32", "u32 u32 u32", lambda a, b, c: (
         ((np.asarray(a).astype(U64) << U64(32)) | b) >> (np.asarray(c).astype(U64) & U64(31))).astype(U32)),
@@ -223,9 +237,7 @@ LANES: dict[str, tuple[str, str, Function]] = {
         *(np.asarray(np.clip(x, -32768, 32767)).astype(np.int16) for x in (a, b)))),
     "v_cvt_pk_u16_u32": ("u32", "u32 u32", lambda a, b: _pack16(
         *(np.asarray(np.minimum(x, U32(65535))).astype(np.uint16) for x in (a, b)))),
-    "v_sat_pk_u8_i16": ("u16", "u32", lambda a: sum(
-        np.clip((np.asarray(a) >> U32(16 * i)).astype(np.uint16).view(np.int16), 0, 255).astype(np.uint16) << np.uint16(8 * i)
-        for i in range(2))),
+    "v_sat_pk_u8_i16": ("u16", "u32", _saturated_pair),
     "v_pack_b32_f16": ("u32", "f16 f16", lambda a, b: _pack16(_quiet16(a), _quiet16(b))),
     # floats
     "v_add_f32": ("f32", "f32 f32", lambda a, b: a + b),
@@ -351,7 +363,7 @@ def saturated(name: str, kind: str) -> Function:
     low, high, function = SATURATING[name]
     wide = {"u32": U32, "i32": I32, "u16": np.uint16, "i16": np.int16}[kind]
 
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         x, y = (np.asarray(v).astype(np.dtype(wide).str.replace("i", "u")).view(wide).astype(I64) for v in (a, b))
         return np.clip(function(x, y), low, high)
 
@@ -370,7 +382,7 @@ COMPARISONS: dict[str, Function] = {
 }  # fmt: skip
 
 
-def classify(x: Any, mask: Any) -> Any:
+def classify(x: Array, mask: Array) -> Array:
     """`v_cmp_class`: whether x is one of the kinds of numbers whose bits are set in the mask."""
     x = np.asarray(x)
     bits = np.dtype(f"u{x.itemsize}").type

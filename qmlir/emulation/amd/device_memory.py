@@ -19,7 +19,8 @@ U32, U64, I64 = np.uint32, np.uint64, np.int64
 # ---- instructions
 
 _SIZES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
-ATOMICS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+# Of single elements.
+ATOMICS: dict[str, tuple[type[np.generic], Callable[[Any, Any], Any]]] = {
     "add_u32": (U32, lambda a, b: a + b), "sub_u32": (U32, lambda a, b: a - b), "swap_b32": (U32, lambda a, b: b),
     "and_b32": (U32, lambda a, b: a & b), "or_b32": (U32, lambda a, b: a | b), "xor_b32": (U32, lambda a, b: a ^ b),
     "max_u32": (U32, max), "min_u32": (U32, min), "max_i32": (np.int32, max), "min_i32": (np.int32, min),

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...dialect.dtypes import Array as Array
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
@@ -34,17 +34,17 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
     return total.astype(np.float32)
 
 
-def mad32(a: Any, b: Any, c: Any) -> Any:
+def mad32(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f32 as `v_mad_f32` and its kin have it: the product is rounded too, and denormals are 0, whatever
     the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
 
 
-def _flushed(x: Any) -> Any:
+def _flushed(x: Array) -> Array:
     return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
 
 
-def fma16(a: Any, b: Any, c: Any) -> Any:
+def fma16(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f16: both steps are exact in f64 as far as f16 can tell."""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
 
@@ -100,7 +100,7 @@ def _fused(a: float, b: float, c: float) -> float:
 _fused_each = np.frompyfunc(_fused, 3, 1)
 
 
-def fma64(a: Any, b: Any, c: Any) -> Any:
+def fma64(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f64 with one rounding."""
     return np.asarray(_fused_each(*(np.asarray(x, np.float64).astype(object) for x in (a, b, c)))).astype(np.float64)
 
@@ -110,7 +110,7 @@ class _Division:
     """What AMD's pseudocode of `v_div_scale`, `v_div_fmas` and `v_div_fixup` says of a type, in powers of two."""
 
     kind: Any
-    fma: Callable[[Any, Any, Any], Any]
+    fma: Callable[[Array, Array, Array], Array]
     scale: int  # of an operand that is near an end
     apart: int  # exponents of numerator and denominator
     small: int  # the exponent of a numerator that is tiny

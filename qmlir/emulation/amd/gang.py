@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...dialect.dtypes import Array as Array
 from .decode import ACC, EXEC, VGPR
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from .reach import Reach
     from .shadow import Shadow
 
-Array = np.ndarray[Any, Any]
 ALL = slice(None)
 SCALARS = 128
 
@@ -98,7 +98,7 @@ class Gang:
             np.copyto(part, value, where=self.on, casting="unsafe")
             target[self.at] = part
 
-    def put_lanes(self, target: Array, value: Any, lanes: Array) -> None:
+    def put_lanes(self, target: Array, value: Array | int, lanes: Array) -> None:
         """Write these lanes `bool[count, lanes]`, active or not."""
         part = target[self.at]
         np.copyto(part, value, where=lanes, casting="unsafe")

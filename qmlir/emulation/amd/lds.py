@@ -137,7 +137,13 @@ class Lds:
         )  # fmt: skip
 
     def atomic(
-        self, g: Gang, place: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array
+        self,
+        g: Gang,
+        place: Array,
+        on: Array,
+        function: Callable[[Any, Any], Any],
+        kind: type[np.generic],
+        operand: Array,
     ) -> Array:
         """Lanes one after another; returns what was there before. Atomics of several waves may meet."""
         size = np.dtype(kind).itemsize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def source(b: Builder, position: int, kind: str) -> Fetch:
     return fetch
 
 
-def _then(fetch: Fetch, function: Callable[[Any], Any]) -> Fetch:
+def _then(fetch: Fetch, function: Callable[[Array], Array]) -> Fetch:
     return lambda g: function(fetch(g))
 
 
@@ -118,7 +118,7 @@ def destination(b: Builder, kind: str) -> Store:
     if kind in _FLOATS and (scale or clamp):
         factor = (1, 2, 4, 0.5)[scale]
 
-        def modified(g: Gang, x: Any) -> None:
+        def modified(g: Gang, x: Array) -> None:
             x = x * np.asarray(x).dtype.type(factor)
             store(g, np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype) if clamp else x)
 
@@ -157,7 +157,7 @@ def _masked_rows(b: Builder, number: int, kind: str, store: Store) -> Store:
     if enabled is None:
         return store
 
-    def write(g: Gang, x: Any) -> None:
+    def write(g: Gang, x: Array) -> None:
         with only(g, enabled(g)):
             store(g, x)
 

@@ -87,7 +87,7 @@ class Builder:
     def null(self) -> int:
         return -1 if self.cdna else NULL_RDNA
 
-    def constant(self, number: int, kind: str) -> Any:
+    def constant(self, number: int, kind: str) -> Array:
         """An inline constant or the literal as a number of a type."""
         width, dtype = WIDTH[kind], TYPES[kind]
         if number in _FLOATS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,16 +12,16 @@ from ..launch import EmulationError
 from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
-from .gang import Gang, register_bits
+from .gang import Array, Gang, register_bits
 from .operands import Builder, Fetch, Operation
 from .shadow import Shadow
 
 _T = TypeVar("_T")
 
-_F16: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
+_F16: dict[str, Callable[..., Array]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
         "min": LANES["v_min_f16"][2], "max": LANES["v_max_f16"][2]}  # fmt: skip
-_F32: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma32}
-_U16: dict[str, Callable[..., Any]] = {
+_F32: dict[str, Callable[..., Array]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma32}
+_U16: dict[str, Callable[..., Array]] = {
     "add_u16": lambda a, b: a + b, "add_i16": lambda a, b: a + b, "sub_u16": lambda a, b: a - b,
     "sub_i16": lambda a, b: a - b, "mul_lo_u16": lambda a, b: a * b, "mad_u16": lambda a, b, c: a * b + c,
     "mad_i16": lambda a, b, c: a * b + c, "min_u16": np.minimum, "max_u16": np.maximum, "min_i16": np.minimum,
@@ -85,11 +85,11 @@ def _half(b: Builder, number: int, kind: str, half: int) -> Fetch:
     return b.read(number, kind, half)
 
 
-def _count(b: Builder, function: Callable[..., Any]) -> int:
+def _count(b: Builder, function: Callable[..., Array]) -> int:
     return 3 if re.search("_(fma|mad)_", b.instruction.name) else 2
 
 
-def _halves(b: Builder, kind: str, function: Callable[..., Any]) -> Callable[[Gang], object]:
+def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
     if kind != "f16":
@@ -127,7 +127,7 @@ def _both(b: Builder, low: Callable[[], _T], high: Callable[[], _T]) -> tuple[_T
     return first, second
 
 
-def _pairs(b: Builder, function: Callable[..., Any]) -> Callable[[Gang], object]:
+def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], object]:
     """Two f32 in a pair of registers."""
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
@@ -171,7 +171,7 @@ def _mixed(b: Builder) -> Callable[[Gang], object]:
         number = f[f"src{i}"]
         fetch = _half(b, number, "f16", select >> i & 1) if is_half >> i & 1 else b.read(number, "f32")
 
-        def run(g: Gang) -> Any:
+        def run(g: Gang) -> Array:
             x = np.asarray(fetch(g)).astype(np.float32)
             x = np.abs(x) if absolute >> i & 1 else x
             return -x if negate >> i & 1 else x
@@ -190,11 +190,11 @@ def _mixed(b: Builder) -> Callable[[Gang], object]:
     return lambda g: store(g, _clamped(function(*(o(g) for o in operands)), clamp))
 
 
-def _clamped(x: Any, clamp: int) -> Any:
+def _clamped(x: Array, clamp: int) -> Array:
     return np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype) if clamp else x
 
 
-def _fma_to_f16(a: Any, b: Any, c: Any) -> Any:
+def _fma_to_f16(a: Array, b: Array, c: Array) -> Array:
     """The fused sum is rounded to f32, then to f16 (pseudocode of `v_fma_mixlo_f16`)."""
     return floats.fma32(a, b, c).astype(np.float16)
 
@@ -213,7 +213,7 @@ def _dot(b: Builder) -> Callable[[Gang], object]:
     bits = 32 // count
     signed = (bool(negate & 1), bool(negate & 2)) if kind.startswith("iu") else (kind[0] == "i",) * 2
 
-    def part(x: Any, i: int, is_signed: bool) -> Any:
+    def part(x: Array, i: int, is_signed: bool) -> Array:
         field = (np.asarray(x) >> np.uint32(bits * i)) & np.uint32((1 << bits) - 1)
         if kind == "f16":
             return field.astype(np.uint16).view(np.float16).astype(np.float64)

@@ -188,8 +188,8 @@ class Reach:
         self.stored += size * int(on.sum())
 
     def atomic(
-        self, g: Gang, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array,
-        reads: bool = True,
+        self, g: Gang, addresses: Array, on: Array, function: Callable[[Any, Any], Any],
+        kind: type[np.generic], operand: Array, reads: bool = True,
     ) -> Array:  # fmt: skip
         """Lanes one after another; returns what was there before. `reads`: the new value depends on the old one."""
         out = np.zeros(addresses.shape, kind)
@@ -212,7 +212,7 @@ class Reach:
         return out
 
 
-def _ones(size: int) -> Any:
+def _ones(size: int) -> np.uint32:
     return U32(0x0101 if size == 2 else 1)
 
 

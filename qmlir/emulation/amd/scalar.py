@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ..launch import EmulationError
-from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros
+from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros, reversed_bits
 from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
 from .gang import Array, Gang
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from .operands import Fetch
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
+# From two operands and SCC to the result and the new SCC, None where that stays.
+Two: TypeAlias = "Callable[[Array, Array, Array], tuple[Array, Array | None]]"
 
 
 def _signed(x: Array) -> Array:
     return np.asarray(x).astype(U32).view(np.int32).astype(I64)
 
 
-def _add(carry: bool, sign: int) -> Callable[..., Any]:
+def _add(carry: bool, sign: int) -> Two:
     def function(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         total = np.asarray(a).astype(I64) + sign * (np.asarray(b).astype(I64) + (scc if carry else 0))
         return total.astype(U32), (total < 0) | (total >= 1 << 32)
@@ -33,7 +35,7 @@ def _add(carry: bool, sign: int) -> Callable[..., Any]:
     return function
 
 
-def _add_signed(sign: int) -> Callable[..., Any]:
+def _add_signed(sign: int) -> Two:
     def function(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         total = _signed(a) + sign * _signed(b)
         return total.astype(U32), (total < -(1 << 31)) | (total >= 1 << 31)
@@ -41,7 +43,7 @@ def _add_signed(sign: int) -> Callable[..., Any]:
     return function
 
 
-def _logic(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _logic(function: Callable[[Array, Array], Array]) -> Two:
     def run(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         found = function(a, b)
         return found, found != 0
@@ -49,11 +51,11 @@ def _logic(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return run
 
 
-def _plain(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _plain(function: Callable[[Array, Array], Array]) -> Two:
     return lambda a, b, scc: (function(a, b), None)
 
 
-def _extreme(function: Callable[[Any, Any], Any], signed: bool) -> Callable[..., Any]:
+def _extreme(function: Callable[[Array, Array], Array], signed: bool) -> Two:
     def run(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         x, y = (_signed(a), _signed(b)) if signed else (np.asarray(a), np.asarray(b))
         found = function(x, y)
@@ -62,8 +64,8 @@ def _extreme(function: Callable[[Any, Any], Any], signed: bool) -> Callable[...,
     return run
 
 
-def _field(signed: bool, bits: int) -> Callable[..., Any]:
-    def run(a: Any, b: Any, scc: Any) -> tuple[Any, Any]:
+def _field(signed: bool, bits: int) -> Two:
+    def run(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         offset = (np.asarray(b).astype(U64) & U64(bits - 1)).astype(U64)
         width = (np.asarray(b).astype(U64) >> U64(16)) & U64(127)
         mask = np.where(width >= 64, ~U64(0), (U64(1) << np.minimum(width, U64(63))) - U64(1))
@@ -78,7 +80,7 @@ def _field(signed: bool, bits: int) -> Callable[..., Any]:
     return run
 
 
-def _shift(function: Callable[[Any, Any], Any], bits: int) -> Callable[..., Any]:
+def _shift(function: Callable[[Array, Array], Array], bits: int) -> Two:
     kind: Any = U32 if bits == 32 else U64
     return _logic(lambda a, b: function(np.asarray(a).astype(kind), np.asarray(b).astype(kind) & kind(bits - 1)))
 
@@ -88,7 +90,7 @@ def _arithmetic_right(a: Array, s: Array) -> Array:
     return (a.view(kind) >> s.astype(kind)).view(a.dtype)
 
 
-def _wide(shift: int, signed: bool) -> Callable[..., Any]:
+def _wide(shift: int, signed: bool) -> Two:
     def run(a: Array, b: Array) -> Array:
         x, y = (_signed(a), _signed(b)) if signed else (np.asarray(a).astype(U64), np.asarray(b).astype(U64))
         return ((x * y) >> x.dtype.type(shift)).astype(U32)
@@ -96,7 +98,7 @@ def _wide(shift: int, signed: bool) -> Callable[..., Any]:
     return _plain(run)
 
 
-TWO: dict[str, Callable[..., Any]] = {
+TWO: dict[str, Two] = {
     "add_u32": _add(False, 1), "addc_u32": _add(True, 1), "sub_u32": _add(False, -1), "subb_u32": _add(True, -1),
     "add_i32": _add_signed(1), "sub_i32": _add_signed(-1), "mul_i32": _plain(lambda a, b: a * b),
     "mul_hi_u32": _wide(32, False), "mul_hi_i32": _wide(32, True),
@@ -116,7 +118,7 @@ TWO: dict[str, Callable[..., Any]] = {
     "lshl4_add_u32": lambda a, b, scc: _add(False, 1)(np.asarray(a).astype(U64) << U64(4), b, scc),
     "absdiff_i32": _logic(lambda a, b: np.abs(_signed(a) - _signed(b)).astype(U32)),
 }  # fmt: skip
-_LOGIC: dict[str, Callable[[Any, Any], Any]] = {
+_LOGIC: dict[str, Callable[[Array, Array], Array]] = {
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "and_not1": lambda a, b: a & ~b,
     "or_not1": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b), "nor": lambda a, b: ~(a | b),
     "xnor": lambda a, b: ~(a ^ b),
@@ -130,27 +132,22 @@ for _bits in (32, 64):
     TWO[f"ashr_i{_bits}"] = _shift(_arithmetic_right, _bits)
 
 
-def _reversed(a: Any) -> Any:
-    a = np.asarray(a)
-    return sum(((a >> U32(i)) & U32(1)) << U32(31 - i) for i in range(32))
-
-
-def _first_one(a: Any) -> Any:
+def _first_one(a: Array) -> Array:
     a = np.asarray(a).astype(U64)
     low = a & (~a + U64(1))
     return np.where(a == 0, -1, np.log2(np.maximum(low, U64(1)).astype(np.float64)).astype(I64)).astype(U32)
 
 
-def _ones(a: Any) -> Any:
+def _ones(a: Array) -> Array:
     a = np.asarray(a)
     return sum((a >> a.dtype.type(i)) & a.dtype.type(1) for i in range(8 * a.dtype.itemsize)).astype(U32)
 
 
 # name: (bits of the operand, bits of the result, function, whether SCC says that the result is not 0)
-ONE: dict[str, tuple[int, int, Callable[[Any], Any], bool]] = {
+ONE: dict[str, tuple[int, int, Callable[[Array], Array], bool]] = {
     "mov_b32": (32, 32, lambda a: a, False), "mov_b64": (64, 64, lambda a: a, False),
     "not_b32": (32, 32, lambda a: ~a, True), "not_b64": (64, 64, lambda a: ~a, True),
-    "brev_b32": (32, 32, _reversed, False), "abs_i32": (32, 32, lambda a: np.abs(_signed(a)).astype(U32), True),
+    "brev_b32": (32, 32, reversed_bits, False), "abs_i32": (32, 32, lambda a: np.abs(_signed(a)).astype(U32), True),
     "sext_i32_i8": (32, 32, lambda a: np.asarray(a).astype(np.uint8).view(np.int8).astype(U32), False),
     "sext_i32_i16": (32, 32, lambda a: np.asarray(a).astype(np.uint16).view(np.int16).astype(U32), False),
     "ctz_i32_b32": (32, 32, _first_one, False), "ctz_i32_b64": (64, 32, _first_one, False),
@@ -160,7 +157,7 @@ ONE: dict[str, tuple[int, int, Callable[[Any], Any], bool]] = {
     "cls_i32_i64": (64, 32, lambda a: leading_signs(a, 64).astype(U32), False),
     "bcnt1_i32_b32": (32, 32, _ones, True), "bcnt1_i32_b64": (64, 32, _ones, True),
 }  # fmt: skip
-_FLOAT: dict[str, Callable[..., Any]] = {  # gfx11.5 and gfx12 have scalar floats
+_FLOAT: dict[str, Callable[..., Array]] = {  # gfx11.5 and gfx12 have scalar floats
     "add_f32": lambda a, b: a + b, "sub_f32": lambda a, b: a - b, "mul_f32": lambda a, b: a * b,
     "min_f32": np.fmin, "max_f32": np.fmax, "min_num_f32": np.fmin, "max_num_f32": np.fmax,
     "minimum_f32": np.minimum, "maximum_f32": np.maximum,
@@ -175,7 +172,7 @@ _AS_VECTOR = re.compile(
     r"(rndne|floor|ceil|trunc)_f(32|16)|cvt_(f32_i32|f32_u32|i32_f32|u32_f32|f32_f16|f16_f32|pk_rtz_f16_f32)"
 )
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
 }  # fmt: skip
@@ -282,7 +279,7 @@ def _as_vector(b: Builder, name: str) -> Callable[[Gang], object]:
     fetch = [b.read_scalar(f[f"ssrc{i}"]) for i in range(len(kinds.split()))]
     store = b.write_scalar(f["sdst"])
 
-    def operand(x: Any, kind: str) -> Any:
+    def operand(x: Array, kind: str) -> Array:
         x = np.asarray(x).astype(U32)
         return x.astype(np.uint16).view(TYPES[kind]) if WIDTH[kind] == 16 else x.view(TYPES[kind])
 
@@ -294,7 +291,9 @@ def _as_vector(b: Builder, name: str) -> Callable[[Gang], object]:
     return run
 
 
-def _one(b: Builder, bits: int, result: int, function: Callable[[Any], Any], sets: bool) -> Callable[[Gang], object]:
+def _one(
+    b: Builder, bits: int, result: int, function: Callable[[Array], Array], sets: bool
+) -> Callable[[Gang], object]:
     f = b.instruction.fields
     x, store = b.read_scalar(f["ssrc0"], bits), b.write_scalar(f["sdst"], result)
 
@@ -322,7 +321,7 @@ def _immediate(b: Builder, name: str) -> Callable[[Gang], object]:
     add = _add_signed(1)
 
     def run(g: Gang) -> None:
-        found, scc = add(old(g), word, None)
+        found, scc = add(old(g), word, g.scc[g.at])
         g.scc[g.at] = scc
         store(g, found)
 
@@ -361,8 +360,10 @@ def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], object]
 def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], object]:
     """EXEC becomes `source op EXEC`, its old value is kept; `not0`/`not1` negate the one or the other."""
     f = b.instruction.fields
-    reverse: dict[str, Callable[[Any, Any], Any]] = {"and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
-               "or_not1": lambda s, e: s | ~e, "or_not0": lambda s, e: ~s | e}  # fmt: skip
+    reverse: dict[str, Callable[[Array, Array], Array]] = {
+        "and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
+        "or_not1": lambda s, e: s | ~e, "or_not0": lambda s, e: ~s | e,
+    }  # fmt: skip
     function = reverse.get(name) or _LOGIC[name]
     x, old = b.read_scalar(f["ssrc0"], bits), b.read_scalar(EXEC, bits)
     store, to_exec = b.write_scalar(f["sdst"], bits), b.write_scalar(EXEC, bits)

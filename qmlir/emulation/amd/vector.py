@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ..launch import EmulationError
 from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
-from .gang import Gang, register_bits
+from .gang import Array, Gang, register_bits
 from .lanes import dpp_flow
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
@@ -88,7 +87,7 @@ def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, Shadow], N
 # ---- operations
 
 
-def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Any]) -> Callable[[Gang], object]:
+def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
     fetches = [source(b, i, kind) for i, kind in enumerate(kinds.split())]
     store = destination(b, result)
     if b.instruction.get("clmp") and b.instruction.name in SATURATING:
@@ -103,7 +102,7 @@ def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Any]) ->
     return lambda g: store(g, function(first(g), second(g), third(g)))
 
 
-def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Any]) -> Callable[[Gang], object]:
+def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
     """gfx12's functions of a float in a scalar register, whatever lanes are active (RDNA 4 ISA guide, "Pseudo-scalar
     transcendental ALU ops")."""
     f = b.instruction.fields
@@ -122,7 +121,7 @@ def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Any]) ->
 def _compare(b: Builder, to_exec: bool, name: str, kind: str) -> Callable[[Gang], object]:
     f = b.instruction.fields
     if name == "class":
-        function: Callable[..., Any] = classify
+        function: Callable[..., Array] = classify
         a, other = source(b, 0, kind), source(b, 1, "u32")
     else:
         function = COMPARISONS[name]
@@ -179,7 +178,7 @@ def _cndmask(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _accumulate(kind: str, function: Callable[..., Any]) -> Callable[[Builder], Callable[[Gang], object]]:
+def _accumulate(kind: str, function: Callable[..., Array]) -> Callable[[Builder], Callable[[Gang], object]]:
     """The destination is the third operand."""
 
     def make(b: Builder) -> Callable[[Gang], object]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
-Array = np.ndarray[Any, Any]
+from ...dialect.dtypes import Array as Array
 
 DTYPES: dict[str, Any] = {
     **{f"{k}{8 * n}": np.dtype(f"u{n}") for k in "bu" for n in (1, 2, 4, 8)},
@@ -30,7 +31,7 @@ ROUNDINGS = ("rn", "rna", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi")
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def unsigned(dtype: Any) -> Any:
+def unsigned(dtype: npt.DTypeLike) -> Any:
     """The dtype of the bits of a dtype."""
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
@@ -53,7 +54,7 @@ def odd_sum(a: Array, b: Array) -> Array:
     return np.where(inexact, bits + np.where((error > 0) == (total > 0), 1, -1), bits).view(np.float64)
 
 
-def fused(a: Array, b: Array, c: Array, dtype: Any, mode: str = "rn") -> Array:
+def fused(a: Array, b: Array, c: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
     """a * b + c with one rounding. Exact for formats of up to 24 bits, whose products f64 holds."""
     if np.dtype(dtype) == np.float64:
         wide = np.longdouble
@@ -62,7 +63,7 @@ def fused(a: Array, b: Array, c: Array, dtype: Any, mode: str = "rn") -> Array:
     return rounded(odd_sum(product, c.astype(np.float64)), dtype, mode)
 
 
-def rounded(x: Array, dtype: Any, mode: str = "rn") -> Array:
+def rounded(x: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
     """f64 numbers in a shorter format. They must be exact there or rounded to odd."""
     dtype = np.dtype(dtype)
     x = np.asarray(x, np.float64)
@@ -97,7 +98,7 @@ def _directed(x: Array, y: Array, mode: str) -> Array:
     return made
 
 
-def to_integer(x: Array, dtype: Any, mode: str) -> Array:
+def to_integer(x: Array, dtype: npt.DTypeLike, mode: str) -> Array:
     """Floats as integers, saturated; NaN is 0."""
     dtype = np.dtype(dtype)
     info = np.iinfo(dtype)
@@ -107,7 +108,7 @@ def to_integer(x: Array, dtype: Any, mode: str) -> Array:
     return np.where(y >= high, info.max, np.where(y <= low, info.min, inside)).astype(dtype)
 
 
-def saturated(x: Array, dtype: Any) -> Array:
+def saturated(x: Array, dtype: npt.DTypeLike) -> Array:
     """Integers clamped to what a shorter type holds."""
     info = np.iinfo(dtype)
     if x.dtype == np.uint64:
@@ -115,7 +116,7 @@ def saturated(x: Array, dtype: Any) -> Array:
     return np.clip(x.astype(np.int64), int(info.min), min(int(info.max), 2**63 - 1)).astype(dtype)
 
 
-def saturated_small(x: Array, dtype: Any) -> Array:
+def saturated_small(x: Array, dtype: npt.DTypeLike) -> Array:
     """Floats as 8-bit floats, `.satfinite`: what is too large becomes the largest, with its sign."""
     finfo: Any = ml_dtypes.finfo
     largest = float(finfo(dtype).max)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import ir
 from ..base import Target
 from ..detach import detached
 from ..roofline import roofline
-from ..strategy import Accept, Contraction, Decline, Estimate
+from ..strategy import Accept, Contraction, Decline, Estimate, Fact, Facts
 from ..tile_and_fuse import MmaStrategy
 from .rewrite import convolution_in_f16, matmul_in_f16
 from .split import Split, split_k
@@ -55,8 +55,8 @@ class ExactF16Plan:
         op.results[0].replace_all_uses_with(result)
         op.erase()
 
-    def describe(self) -> Mapping[str, Any]:
-        facts = {"route": "exact f16", "k_chunks": self.split.chunks, "k_chunk": self.split.length}
+    def describe(self) -> Facts:
+        facts: dict[str, Fact] = {"route": "exact f16", "k_chunks": self.split.chunks, "k_chunk": self.split.length}
         return {**facts, **({"f16": dict(self.mma.describe())} if self.mma is not None else {})}
 
 
@@ -139,9 +139,9 @@ class ExactF16Strategy:
 
 def window_and_channels(c: Contraction) -> tuple[int, int]:
     """Positions of the filter's window, and input channels (per group), from the type of the filter."""
-    shape = c.op.operands[1].type
+    shape = c.operation.operands[1].type
     size = [shape.get_dim_size(d) for d in range(shape.rank)]
-    if "hwcf" in c.op.name:
+    if "hwcf" in c.operation.name:
         return size[0] * size[1], size[2]
     return size[-3] * size[-2], size[-1]
 

@@ -8,9 +8,9 @@ multiplied as those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, linalg, tensor
 from ...ir.affine import indexing_maps
@@ -19,7 +19,7 @@ from ...ir.walk import made_by
 from ...kernels.computes import e2m1_codes, scales_groups
 from ..base import Target
 from ..roofline import roofline
-from ..strategy import Accept, Contraction, Decline
+from ..strategy import Accept, Contraction, Decline, Facts
 from ..tensors import elementwise
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ScaledPlan:
         self.total.erase()
         op.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {"route": "scaled contraction", "mma": "MFMA_SCALE_F32_16x16x128_B32", "block": BLOCK}
 
 
@@ -72,10 +72,10 @@ class ScaledStrategy:
             return Decline(
                 f"{c.batch[0]} groups are not a multiple of 4, which an instruction takes", "K a multiple of 128"
             )
-        scales = _scales(c.op)
+        scales = _scales(c.operation)
         if isinstance(scales, str):
             return Decline(scales, "e8m0 scales of both sides, and nothing else in the sum over groups")
-        left, right = (_codes(c.op, i) for i in (0, 1))
+        left, right = (_codes(c.operation, i) for i in (0, 1))
         if left is None or right is None:
             return Decline(
                 "the operands are not codes `[M, G, 32]` and `[N, G, 32]`", "e4m3, e5m2 or e2m1 on both sides"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, tensor
 from ...ir.affine import indexing_maps
@@ -23,7 +23,7 @@ from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
-from ..strategy import Accept, Contraction, Decline, Plan, Strategy
+from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy
 from ..tensors import computed
 from ..widened import WidenedPlan
 from .description import known_to_iree
@@ -84,7 +84,7 @@ class BoundedPlan:
                 ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(told)})
         self.inner.apply(op)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {**self.inner.describe(), "longest_sum": self.longest}
 

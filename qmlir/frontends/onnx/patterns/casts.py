@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
-from ....dialect.dtypes import DTYPES
+from ....dialect.dtypes import DTYPES, DType
 from ....ir import build
 from ....ir.scalars import i32
 from ...raising import Decline, NotQuantised, Tensor, raises
@@ -30,7 +30,7 @@ def cast(op: Node) -> Tensor:
 
 
 @raises("onnx.CastLike")
-def cast_like(op: Any) -> Tensor:
+def cast_like(op: Node) -> Tensor:
     """A cast from or to a type below 16 bits."""
     return _cast(op, op.operand(0), op.operand(1).dtype)
 
@@ -69,7 +69,7 @@ def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up"
     return elementwise(body, [real(x)], dtype)
 
 
-def _narrow(x: Any, target: Any, kind: Any) -> Any:
+def _narrow(x: ir.Value, target: DType, kind: ir.Type) -> ir.Value:
     """The low bits of an i32, extended again as the type's sign says."""
     if target.bits < 8:
         shift = build.scalar(32 - target.bits, i32())

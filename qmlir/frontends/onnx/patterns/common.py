@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def quantised_input(op: Node, i: int) -> Quantised | None:
     return None
 
 
-def _with(q: Quantised, node: Any) -> Quantised:
+def _with(q: Quantised, node: Node) -> Quantised:
     return Quantised(q.codes, q.scale, q.zero, q.axis, q.block, (*q.nodes, node), q.dtype)
 
 

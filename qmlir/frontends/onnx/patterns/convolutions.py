@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import drop_axis, new_axis
@@ -31,7 +32,7 @@ def conv_integer(op: Node) -> Tensor:
 
 
 @raises("onnx.Conv")
-def conv(op: Any) -> Tensor:
+def conv(op: Node) -> Tensor:
     """`conv2d_q`, if the weight or both operands are results of a DequantizeLinear."""
     x: Quantised | Tensor | None = quantised_input(op, 0)
     w: Quantised | Tensor | None = quantised_input(op, 1)
@@ -43,7 +44,7 @@ def conv(op: Any) -> Tensor:
 
 
 def conv_product(
-    op: Node, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Any, ...] = ()
+    op: Node, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Node, ...] = ()
 ) -> Product:
     """A convolution of NCHW or NCW operands.
 
@@ -89,14 +90,16 @@ def _without_height(t: Tensor) -> Tensor:
     return drop_axis(t, 2)
 
 
-def _geometry(op: Node, size: Any, kernel: Any) -> tuple[list[int], list[int], list[int]]:
+def _geometry(
+    op: Node, size: Sequence[int | None], kernel: Sequence[int | None]
+) -> tuple[list[int], list[int], list[int]]:
     """Strides, dilations, and padding before each axis and then after each."""
-    axes = len(kernel)
-    if None in kernel:
+    axes, lengths = len(kernel), [k for k in kernel if k is not None]
+    if len(lengths) < axes:
         raise Decline("a kernel of dynamic size")
-    stated = list(op.attributes.get("kernel_shape", kernel))
-    if stated != list(kernel):
-        raise Decline(f"kernel_shape {stated} contradicts a weight of {list(kernel)}")
+    stated = list(op.attributes.get("kernel_shape", lengths))
+    if stated != lengths:
+        raise Decline(f"kernel_shape {stated} contradicts a weight of {lengths}")
     strides = [int(s) for s in op.attributes.get("strides", [1] * axes)]
     dilations = [int(d) for d in op.attributes.get("dilations", [1] * axes)]
     mode = op.attributes.get("auto_pad", "NOTSET")
@@ -106,7 +109,7 @@ def _geometry(op: Node, size: Any, kernel: Any) -> tuple[list[int], list[int], l
             raise Decline("strides, dilations or pads of another number of axes than the kernel")
         return strides, dilations, padding
     before, after = [], []
-    for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
+    for n, k, s, d in zip(size, lengths, strides, dilations, strict=True):
         if n is None and s != 1:
             raise Decline(f"auto_pad {mode} of a dynamic size with stride {s}")
         reach = d * (k - 1) + 1

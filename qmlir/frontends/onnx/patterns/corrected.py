@@ -7,7 +7,7 @@ The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ def _ints(values: Sequence[int]) -> Tensor:
     return Tensor.constant(np.asarray(values, np.int64))
 
 
-def _made(op: Any, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
+def _made(op: Node, kind: str, *operands: Tensor | None, **attributes: object) -> Tensor:
     """An operator of the default domain at the place of `op`."""
     op.plain = True
     made: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
@@ -45,19 +45,19 @@ def _made(op: Any, kind: str, *operands: Tensor | None, **attributes: Any) -> Te
     return made
 
 
-def _moved(op: Any, x: Tensor, split: Sequence[int], order: Sequence[int], merged: Sequence[int]) -> Tensor:
+def _moved(op: Node, x: Tensor, split: Sequence[int], order: Sequence[int], merged: Sequence[int]) -> Tensor:
     y = _made(op, "Transpose", _made(op, "Reshape", x, _ints(split)), perm=list(order))
     return _made(op, "Reshape", y, _ints(merged))
 
 
 @raises("onnx.DepthToSpace")
-def depth_to_space(op: Any) -> Tensor:
+def depth_to_space(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
     if len(x.shape) != 4:
         raise refuse(f"DepthToSpace takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = (s for s in x.shape[1:])
-    if None in (c, h, w):
+    c, h, w = x.shape[1:]
+    if c is None or h is None or w is None:
         raise refuse("DepthToSpace of dynamic channels, height or width is not imported; only the batch may be dynamic",
                      op.where)  # fmt: skip
     if b < 1 or c % (b * b):
@@ -69,13 +69,13 @@ def depth_to_space(op: Any) -> Tensor:
 
 
 @raises("onnx.SpaceToDepth")
-def space_to_depth(op: Any) -> Tensor:
+def space_to_depth(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C b^2, H / b, W / b]`: the inverse of DepthToSpace of the same mode."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
     if len(x.shape) != 4:
         raise refuse(f"SpaceToDepth takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = (s for s in x.shape[1:])
-    if None in (c, h, w):
+    c, h, w = x.shape[1:]
+    if c is None or h is None or w is None:
         raise refuse("SpaceToDepth of dynamic channels, height or width is not imported; only the batch may be dynamic",
                      op.where)  # fmt: skip
     if b < 1 or h % b or w % b:
@@ -86,7 +86,7 @@ def space_to_depth(op: Any) -> Tensor:
 
 
 @raises("onnx.BitShift")
-def bit_shift(op: Any) -> Tensor:
+def bit_shift(op: Node) -> Tensor:
     """Shifts; a shift by the type's width or more, or by a negative number, gives 0 (or the sign, for a signed number
     shifted right)."""
     x, by = op.operand(0), op.operand(1)
@@ -95,7 +95,7 @@ def bit_shift(op: Any) -> Tensor:
     d, right = DTYPES[x.dtype], op.attributes["direction"] == "RIGHT"
     op.plain = True
 
-    def body(v: ir.Value, s: ir.Value) -> Any:
+    def body(v: ir.Value, s: ir.Value) -> ir.Value:
         whole = arith.cmpi(arith.CmpIPredicate.uge, s, build.scalar(d.bits, s.type))
         if right and d.signed:
             return arith.shrsi(v, arith.select(whole, build.scalar(d.bits - 1, s.type), s))
@@ -113,7 +113,7 @@ def gelu(op: Node) -> Tensor:
         raise NotQuantised("as it is")
     op.plain = True
 
-    def body(v: ir.Value) -> Any:
+    def body(v: ir.Value) -> ir.Value:
         cube = arith.mulf(arith.mulf(v, v), v)
         inner = arith.addf(v, arith.mulf(cube, const(0.044715)))
         return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * 0.7978845608028654))))
@@ -138,7 +138,7 @@ def sign(op: Node) -> Tensor:
 
 
 @raises("onnx.LpNormalization")
-def lp_normalization(op: Any) -> Tensor:
+def lp_normalization(op: Node) -> Tensor:
     """A norm of 0 gives the result 0, not NaN."""
     x, p = op.operand(0), int(op.attributes.get("p", 2))
     axis = _ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
@@ -152,7 +152,7 @@ def lp_normalization(op: Any) -> Tensor:
 
 
 @raises("onnx.ReverseSequence")
-def reverse_sequence(op: Any) -> Tensor:
+def reverse_sequence(op: Node) -> Tensor:
     """With the time axis before the batch axis it is transposed, because IREE does not compile that order."""
     x = op.operand(0)
     batch, time = int(op.attributes.get("batch_axis", 1)), int(op.attributes.get("time_axis", 0))
@@ -165,19 +165,21 @@ def reverse_sequence(op: Any) -> Tensor:
 
 
 @raises("onnx.Pad")
-def pad(op: Any) -> Tensor:
+def pad(op: Node) -> Tensor:
     """Modes other than `constant`: a gather along each padded axis."""
     mode = op.attributes.get("mode", "constant")
     if mode == "constant":
         raise NotQuantised("as it is")
     x: Tensor = op.operand(0)
-    amounts = op.attributes.get("pads") or (op.optional(1).array if op.optional(1) is not None else None)
+    given = op.optional(1)
+    amounts = op.attributes.get("pads") or (None if given is None else given.array)
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
     axes = op.optional(3)
     if axes is not None and axes.array is None:
         raise refuse(f"Pad with mode {mode!r} needs constant axes", op.where)
-    which = [int(a) % len(x.shape) for a in (range(len(x.shape)) if axes is None else axes.array)]
+    chosen = None if axes is None else axes.array
+    which = [int(a) % len(x.shape) for a in (range(len(x.shape)) if chosen is None else chosen)]
     for i, axis in enumerate(which):
         before, after = int(amounts[i]), int(amounts[len(which) + i])
         size = x.shape[axis]
@@ -262,7 +264,7 @@ def conv_transpose(op: Node) -> Tensor:
     return _made(op, "Slice", whole, _ints(pads[:space]), _ints(ends), _ints(range(2, 2 + space)))
 
 
-def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+def _depthwise_transposed(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """None where the weight is not constant, a size is dynamic, or the pads are stated another way."""
     a = op.attributes
     if weight.array is None or None in x.shape[1:] or "output_shape" in a or a.get("auto_pad", "NOTSET") != "NOTSET":
@@ -294,13 +296,13 @@ def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | Non
 
 @raises("onnx.Bernoulli", "onnx.Multinomial", "onnx.RandomNormal", "onnx.RandomNormalLike", "onnx.RandomUniform",
         "onnx.RandomUniformLike")  # fmt: skip
-def random(op: Any) -> Tensor:
+def random(op: Node) -> Tensor:
     """Refused: random numbers."""
     raise refuse(f"{op.op_type} makes random numbers, which compiled programs do not; make them an input", op.where)
 
 
 @raises("onnx.SoftmaxCrossEntropyLoss", "onnx.NegativeLogLikelihoodLoss")
-def weighted_loss(op: Any) -> Tensor:
+def weighted_loss(op: Node) -> Tensor:
     """Expanded to its ONNX function. Where that is not possible and there are weights, it is refused: torch-mlir's
     weighted mean is wrong."""
     if len(op.proto.input) > 2 and op.proto.input[2]:
@@ -309,13 +311,13 @@ def weighted_loss(op: Any) -> Tensor:
 
 
 @raises("onnx.Det")
-def determinant(op: Any) -> Tensor:
+def determinant(op: Node) -> Tensor:
     """Refused: torch-mlir's elimination divides by a pivot that may be 0."""
     raise refuse("Det is not imported: its conversion is wrong where a pivot is 0", op.where)
 
 
 @raises("onnx.GridSample")
-def grid_sample(op: Any) -> Tensor:
+def grid_sample(op: Node) -> Tensor:
     """Imported by torch-mlir; mode `nearest` is refused, because torch-mlir rounds halves up, not to even."""
     if op.attributes.get("mode", "linear") == "nearest":
         raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
@@ -324,7 +326,7 @@ def grid_sample(op: Any) -> Tensor:
 
 
 @raises("onnx.LSTM")
-def lstm(op: Any) -> Tensor:
+def lstm(op: Node) -> Tensor:
     """Imported by torch-mlir, in floats; refused with peepholes, which torch-mlir drops."""
     if op.optional(7) is not None:
         raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
@@ -333,7 +335,7 @@ def lstm(op: Any) -> Tensor:
 
 
 @raises("onnx.Mod")
-def mod(op: Any) -> Tensor:
+def mod(op: Node) -> Tensor:
     """For floats C's fmod, exact; torch-mlir's `x - trunc(x / y) y` is off by `y` for large quotients. Refused for f64,
     for which IREE links no fmod."""
     dtype = op.operand(0).dtype
@@ -343,7 +345,7 @@ def mod(op: Any) -> Tensor:
         raise NotQuantised("as it is")
     op.plain = True
 
-    def body(x: Any, y: Any) -> Any:
+    def body(x: ir.Value, y: ir.Value) -> ir.Value:
         if dtype == "f32":
             return arith.remf(x, y)
         wide = build.element("f32")
@@ -386,7 +388,7 @@ def resize(op: Node) -> Tensor:
     return _interpolated(op, x, scales)
 
 
-def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
+def _interpolated(op: Node, x: Tensor, scales: Tensor) -> Tensor:
     """Resize with `align_corners` by any scales, which may be known only when it runs: along each axis a sum of
     gathered elements times weights. Source: onnx/reference/ops/op_resize.py."""
     a, spec = op.attributes, op.results[0]
@@ -400,13 +402,14 @@ def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
     sharpness = float(a.get("cubic_coeff_a", -0.75))
     for axis, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
         assert n is not None
+        assert size is not None
         if n == size == 1:
             continue
         last, rank = float(n - 1), len(x.shape)
         factor = _made(op, "Gather", scales, Tensor.constant(np.asarray(axis, np.int64)), axis=0)
         steps = Tensor.constant(np.arange(size, dtype=np.float32))
 
-        def place(i: Any, f: Any, n: int = n, last: float = last) -> Any:
+        def place(i: ir.Value, f: ir.Value, n: int = n, last: float = last) -> ir.Value:
             ends = arith.subf(arith.mulf(f, const(float(n))), const(1.0))
             one = arith.cmpf(arith.CmpFPredicate.OEQ, ends, const(0.0))
             return arith.divf(arith.mulf(i, const(last)), arith.select(one, const(INFINITE), ends))
@@ -415,11 +418,11 @@ def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
         total = None
         for tap in range(2) if mode == "linear" else range(-1, 3):
 
-            def index(p: Any, tap: int = tap, last: float = last) -> Any:
+            def index(p: ir.Value, tap: int = tap, last: float = last) -> ir.Value:
                 at = arith.addf(math.floor(p), const(float(tap)))
                 return arith.fptosi(build.element("i64"), clamp(at, 0.0, last))
 
-            def weight(p: Any, tap: int = tap) -> Any:
+            def weight(p: ir.Value, tap: int = tap) -> ir.Value:
                 away = math.absf(arith.subf(arith.subf(p, math.floor(p)), const(float(tap))))
                 return arith.subf(const(1.0), away) if mode == "linear" else _cubic(away, sharpness)
 

@@ -7,10 +7,11 @@ their range where none is given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....dialect.dtypes import Array
 from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
 
@@ -59,7 +60,7 @@ def gather_block_quantized(op: Node) -> Tensor:
     return made
 
 
-def _zero_points(op: Any, shape: tuple[int, ...], dtype: str, packed: bool) -> Any:
+def _zero_points(op: Node, shape: tuple[int, ...], dtype: str, packed: bool) -> Array:
     """i32, in the shape of the scales."""
     if op.optional(3) is None:
         return np.full(shape, 1 << (int(dtype[1:]) - 1) if packed else 0, np.int32)

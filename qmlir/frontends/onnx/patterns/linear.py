@@ -3,7 +3,7 @@ and the moves before it where that is exact."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def dequantize_linear(op: Node) -> Tensor:
         scale = repeat(scale, q.axis, q.block, size)
         zero = None if zero is None else repeat(zero, q.axis, q.block, size)
 
-    def body(x: ir.Value, s: ir.Value, *z: Any) -> ir.Value:
+    def body(x: ir.Value, s: ir.Value, *z: ir.Value) -> ir.Value:
         value = number(x, codes.dtype) if not z else arith.sitofp(s.type, arith.subi(integer(x, codes.dtype), z[0]))
         y = arith.mulf(value, s)
         kind = build.element(out)
@@ -136,7 +136,7 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, satur
         made: Tensor = build_op("quantize", input=x, scale=scale, zero_point=zero, out_dtype=dtype)
         return made
 
-    def body(v: ir.Value, s: ir.Value, *z: Any) -> Any:
+    def body(v: ir.Value, s: ir.Value, *z: ir.Value) -> ir.Value:
         return quantised(arith.divf(v, s), arith.sitofp(s.type, z[0]) if z else None, d)
 
     return elementwise(body, [x, scale, *([] if zero is None else [zero])], dtype)

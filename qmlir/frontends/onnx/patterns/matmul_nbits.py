@@ -8,7 +8,7 @@ block's scale an input channel has.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def matmul_nbits(op: Node) -> Tensor:
         group = block if k % block == 0 else math.gcd(block, k)
         scale, zero = _regrouped(scale, block, group, k), _regrouped(zero, block, group, k)
     lhs = a if order is None else _columns(op, a, order)
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     if zero.dtype.kind == "f":
         arguments = {"rhs_zero_point": Tensor.constant(zero * scale), "rhs_zero_mode": "rescale"}
     else:

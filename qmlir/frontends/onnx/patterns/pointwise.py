@@ -7,7 +7,7 @@ qlmul.cpp; contrib_ops/cpu/quantization/qlinear_lookup_table.cc).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
@@ -47,7 +47,7 @@ def centred(x: ir.Value, dtype: str, zero: ir.Value | None) -> ir.Value:
     return value if zero is None else arith.subi(value, zero)
 
 
-def mapped(op: Any, f: Callable[[Any], Any]) -> Tensor:
+def mapped(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
     """(X, X_scale, X_zero, Y_scale, Y_zero): `f` of the number, code by code."""
     x = per_tensor(op, 0, 1, 2)
     scale, zero, dtype = output(op, 3, 4, x.codes.dtype)
@@ -55,7 +55,7 @@ def mapped(op: Any, f: Callable[[Any], Any]) -> Tensor:
     has = [x.zero is not None, zero is not None]
     extra = [t for t in (x.zero, zero) if t is not None]
 
-    def body(code: Any, sx: Any, sy: Any, *zs: Any) -> Any:
+    def body(code: ir.Value, sx: ir.Value, sy: ir.Value, *zs: ir.Value) -> ir.Value:
         zx = zs[0] if has[0] else None
         zy = arith.sitofp(sy.type, zs[-1]) if has[1] else None
         number = arith.mulf(arith.sitofp(sx.type, centred(code, x.codes.dtype, zx)), sx)
@@ -65,11 +65,11 @@ def mapped(op: Any, f: Callable[[Any], Any]) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QLinearLeakyRelu")
-def leaky_relu(op: Any) -> Tensor:
+def leaky_relu(op: Node) -> Tensor:
     """`x` where positive, else `alpha * x`, in one loop over the codes."""
     alpha = float(op.attributes.get("alpha", 0.01))
 
-    def f(x: Any) -> Any:
+    def f(x: ir.Value) -> ir.Value:
         negative = arith.cmpf(arith.CmpFPredicate.OLT, x, const(0.0))
         return arith.select(negative, arith.mulf(x, const(alpha)), x)
 
@@ -77,12 +77,12 @@ def leaky_relu(op: Any) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QLinearSigmoid")
-def qlinear_sigmoid(op: Any) -> Tensor:
+def qlinear_sigmoid(op: Node) -> Tensor:
     """`1 / (1 + exp(-x))` in one loop over the codes."""
     return mapped(op, sigmoid)
 
 
-def _binary(op: Node, body: Callable[..., Any], factors: list[Tensor], a: Quantised, b: Quantised) -> Tensor:
+def _binary(op: Node, body: Callable[..., ir.Value], factors: list[Tensor], a: Quantised, b: Quantised) -> Tensor:
     """`body(a - zero_a, b - zero_b, *factors)` plus the result's zero point."""
     _, zero, dtype = output(op, 6, 7, a.codes.dtype)
     d = DTYPES[dtype]
@@ -111,19 +111,19 @@ def add(op: Node) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QLinearMul")
-def mul(op: Any) -> Tensor:
+def mul(op: Node) -> Tensor:
     """`(a * b) * (a_scale * b_scale / c_scale)`, the first product exact in i32."""
     a, b = per_tensor(op, 0, 1, 2), per_tensor(op, 3, 4, 5)
     scale, _, _ = output(op, 6, 7, a.codes.dtype)
 
-    def body(x: Any, y: Any, r: Any) -> Any:
+    def body(x: ir.Value, y: ir.Value, r: ir.Value) -> ir.Value:
         return arith.mulf(arith.sitofp(r.type, arith.muli(x, y)), r)
 
     return _binary(op, body, [ratio([a.scale, b.scale], scale)], a, b)
 
 
 @raises("onnx.com.microsoft.QLinearConcat")
-def concat(op: Any) -> Tensor:
+def concat(op: Node) -> Tensor:
     """(Y_scale, Y_zero, X, X_scale, X_zero, ...): each input requantised, or as it is where that is exact."""
     import onnx
 
@@ -138,7 +138,7 @@ def concat(op: Any) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QLinearWhere")
-def where(op: Any) -> Tensor:
+def where(op: Node) -> Tensor:
     """(condition, X, x_scale, x_zero, Y, y_scale, y_zero, z_scale, z_zero)."""
     x, y = per_tensor(op, 1, 2, 3), per_tensor(op, 4, 5, 6)
     scale, zero, dtype = output(op, 7, 8, x.codes.dtype)
@@ -146,7 +146,7 @@ def where(op: Any) -> Tensor:
     return elementwise(arith.select, [op.operand(0), *parts], dtype)
 
 
-def requantize(op: Any, x: Quantised, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
+def requantize(op: Node, x: Quantised, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
     """Codes of one quantisation as codes of another."""
     if x.codes.dtype == dtype and same(x.scale, scale) and same(x.zero, zero):
         return x.codes

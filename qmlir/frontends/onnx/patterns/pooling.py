@@ -4,7 +4,7 @@ softmax in f32 between a dequantisation and a quantisation, as onnxruntime compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @raises("onnx.com.microsoft.QLinearGlobalAveragePool")
-def global_average_pool(op: Any) -> Tensor:
+def global_average_pool(op: Node) -> Tensor:
     """(X, x_scale, x_zero, y_scale, y_zero): `sum(x - x_zero) * (x_scale / (y_scale * size))`."""
     x = per_tensor(op, 0, 1, 2)
     scale, zero, dtype = output(op, 3, 4, x.codes.dtype)
@@ -43,7 +43,7 @@ def global_average_pool(op: Any) -> Tensor:
     d = DTYPES[dtype]
     extra = [t for t in (x.zero, zero) if t is not None]
 
-    def body(acc: Any, r: Any, *zs: Any) -> Any:
+    def body(acc: ir.Value, r: ir.Value, *zs: ir.Value) -> ir.Value:
         if x.zero is not None:
             acc = arith.subi(acc, arith.muli(zs[0], build.scalar(count, i32())))
         value = arith.mulf(arith.sitofp(r.type, acc), r)
@@ -67,11 +67,11 @@ def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
     kept = [i for i in range(rank) if i not in axes]
     init = build.filled([sizes[i] for i in kept], build.scalar(0, i32()))
 
-    def body(v: ir.Value, acc: Any) -> Any:
+    def body(v: ir.Value, acc: ir.Value) -> ir.Value:
         return arith.addi(acc, integer(v, x.dtype))
 
     made = build.generic([build.Arg(value, tuple(range(rank)))], init, kept, rank, body)
-    groups: list[list[Any]] = []
+    groups: list[list[ir.Value | int]] = []
     for i in range(rank):
         if i in kept:
             groups.append([sizes[i]])
@@ -165,7 +165,7 @@ def _sound_average(op: Node) -> None:
 
 
 @raises("onnx.com.microsoft.QLinearReduceMean")
-def reduce_mean(op: Any) -> Tensor:
+def reduce_mean(op: Node) -> Tensor:
     """(data, data_scale, data_zero, reduced_scale, reduced_zero), axes an attribute."""
     x = per_tensor(op, 0, 1, 2)
     rest = []
@@ -178,7 +178,7 @@ def reduce_mean(op: Any) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QLinearSoftmax")
-def softmax(op: Any) -> Tensor:
+def softmax(op: Node) -> Tensor:
     """(X, X_scale, x_zero, y_scale, y_zero), `axis` and the `opset` whose Softmax is meant."""
     x = per_tensor(op, 0, 1, 2)
     axis = int(op.attributes.get("axis", -1))
@@ -188,7 +188,7 @@ def softmax(op: Any) -> Tensor:
     return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
 
 
-def max_pool_codes(op: Any) -> Tensor:
+def max_pool_codes(op: Node) -> Tensor:
     """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Product:
     """
 
     operation: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     lhs_scale: Tensor | None
     rhs_scale: Tensor | None
     factors: tuple[Tensor, Tensor] | None
@@ -74,7 +74,7 @@ def requantised(op: Node, p: Product, to: Requantise) -> Tensor:
     """The product with codes as result. Where the accumulator alone is scaled, by the one multiplier
     `(lhs_scale * rhs_scale) / scale` that onnxruntime uses."""
     known = p.bias is None or p.bias.dtype == "i32"
-    out: dict[str, Any] = {"out_dtype": to.dtype, "out_zero_point": to.zero, "clamp": to.clamp, "bias": p.bias}
+    out: dict[str, object] = {"out_dtype": to.dtype, "out_zero_point": to.zero, "clamp": to.clamp, "bias": p.bias}
     if known and p.factors is not None:
         out["out_multiplier"] = _vector(ratio(p.factors, to.scale))
     else:
@@ -113,7 +113,7 @@ def matmul_product(
         Decline: codes that no product takes, or a scale along K.
     """
     sides = {}
-    arguments: dict[str, Any] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
+    arguments: dict[str, object] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
     dropped: list[int] = []
     for name, side, transposed in (("lhs", lhs, lhs_transposed), ("rhs", rhs, rhs_transposed)):
         codes = side.codes if isinstance(side, Quantised) else side
@@ -166,14 +166,20 @@ def matmul_product(
 
 
 def _groups(
-    arguments: dict[str, Any], a: Quantised | Tensor, b: Quantised | Tensor, lhs_transposed: bool, rhs_transposed: bool
+    arguments: dict[str, object],
+    a: Quantised | Tensor,
+    b: Quantised | Tensor,
+    lhs_transposed: bool,
+    rhs_transposed: bool,
 ) -> int | None:
     """The shortest groups along K, which the model states as blocks."""
     found = []
     for name, side, axis in (("lhs", a, -2 if lhs_transposed else -1), ("rhs", b, -1 if rhs_transposed else -2)):
         if isinstance(side, Quantised) and side.block:
             shapes = [None if t is None else t.shape for t in (side.scale, side.zero)]
-            found.append(group_along(arguments[name].shape, axis, *shapes))
+            codes = arguments[name]
+            assert isinstance(codes, Tensor)
+            found.append(group_along(codes.shape, axis, *shapes))
     groups = [g for g in found if g is not None]
     return math.gcd(*groups) if groups else None
 
@@ -237,7 +243,7 @@ def output_of(op: Node, i: int) -> Requantise:
 
 
 @raises("onnx.MatMulInteger")
-def matmul_integer(op: Any) -> Tensor:
+def matmul_integer(op: Node) -> Tensor:
     """(A, B, a_zero, b_zero) to i32."""
     a, b = op.operand(0), op.operand(1)
     lhs = quantised(a, None, op.optional(2), len(a.shape) - 2)
@@ -263,7 +269,7 @@ def qgemm(op: Node) -> Tensor:
 
 
 @raises("onnx.com.microsoft.MatMulIntegerToFloat")
-def matmul_integer_to_float(op: Any) -> Tensor:
+def matmul_integer_to_float(op: Node) -> Tensor:
     """(A, B, a_scale, b_scale, a_zero, b_zero, bias) to float."""
     a, b = op.operand(0), op.operand(1)
     lhs = quantised(a, op.operand(2), op.optional(4), len(a.shape) - 2)
@@ -274,7 +280,7 @@ def matmul_integer_to_float(op: Any) -> Tensor:
 
 
 @raises("onnx.com.microsoft.DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(op: Any) -> Tensor:
+def dynamic_quantize_matmul(op: Node) -> Tensor:
     """(A, B, b_scale, b_zero, bias): A quantised as DynamicQuantizeLinear does."""
     b, bias = op.operand(1), op.optional(4)
     codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
@@ -308,7 +314,7 @@ def matmul(op: Node) -> Tensor:
 
 
 @raises("onnx.Gemm")
-def gemm(op: Any) -> Tensor:
+def gemm(op: Node) -> Tensor:
     """`scaled_matmul`, if an operand is the result of a DequantizeLinear."""
     lhs, rhs = _sides(op)
     if float(op.attributes.get("alpha", 1.0)) != 1.0 or float(op.attributes.get("beta", 1.0)) != 1.0:
@@ -357,7 +363,7 @@ def bias_of(
 
 
 @raises("onnx.Einsum", "onnx.GRU", "onnx.RNN", "onnx.Attention")
-def not_raised(op: Any) -> Tensor:
+def not_raised(op: Node) -> Tensor:
     """Imported by torch-mlir, in floats. A warning names those with dequantised operands, which have no integer
     form."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):

@@ -5,7 +5,7 @@ Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def _factors(op: Node, x: Tensor) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def _places(attributes: Any, size: int, factor: int) -> Array | None:
+def _places(attributes: Mapping[str, Any], size: int, factor: int) -> Array | None:
     """Which element each place of the result has."""
     at, f = np.arange(size * factor, dtype=np.float32), np.float32(factor)
     how = attributes.get("coordinate_transformation_mode", "half_pixel")

@@ -8,7 +8,7 @@ With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def transposed_product(op: Node) -> Product:
     def finish(t: Tensor) -> Tensor:
         """`[N, F * sh * sw, Qh, Qw]` to `[N, F, H, W]`."""
 
-        def made(kind: str, value: Tensor, *rest: Sequence[int], **attributes: Any) -> Tensor:
+        def made(kind: str, value: Tensor, *rest: Sequence[int], **attributes: object) -> Tensor:
             given = [onnx.helper.make_attribute(k, v) for k, v in attributes.items()]
             done: Tensor = op.graph.torch_op(
                 kind, [value, *(Tensor.constant(np.asarray(r, np.int64)) for r in rest)], given, op

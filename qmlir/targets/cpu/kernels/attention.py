@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import e as EULER, log2
-from typing import Any
 
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.attention import Attention, Tensor
@@ -122,11 +121,10 @@ class AttentionKernel:
         scores = e.multiply(e.multiply(self._heads(sizes), sizes[self.m]), sizes[self.k2])
         return e.divide(e.multiply(scores, 2 * (self.d + self.columns) + _SCORE_OPERATIONS), _RATE)
 
-    def _chunk(self, number: ir.Value, *rest: Any) -> None:
+    def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         """Chunks that are neighbours in number share their keys."""
         # First: LLVM branches around long divisions, and what is allocated behind a branch is not part of the frame.
         stack = Stack(self)
-        *dynamic, buffers = rest
         sizes = self._sizes(dynamic)
         blocks = e.divide_up(sizes[self.m], self.queries)
         first = e.multiply(e.remainder(number, blocks), self.queries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, passmanager, stream
 from ..threads.share import share
@@ -16,8 +17,8 @@ from . import emit as e
 
 # A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
 OfSizes = Callable[..., e.Index]
-# Emits the work of one chunk: (chunk, *sizes, buffers).
-Work = Callable[..., None]
+# Emits the work of one chunk: its number, the sizes, and a buffer of each tensor.
+Work: TypeAlias = "Callable[[ir.Value, list[e.Index], list[e.Buffer]], None]"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _function(
             e.Buffer(e.address(word), t.kind.element_type, t.shape(known))
             for word, t in zip(words, tensors, strict=False)
         ]
-        kernel.work(number, *known, buffers)
+        kernel.work(number, known, buffers)
 
     with ir.InsertionPoint(function.add_entry_block()):
         team, *arguments = function.arguments

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Depthwise:
         work = Chunked(lambda _: count, self._chunk, lambda _: cost)
         return executable(name, [self.kernel.m], [*inputs, out], work)
 
-    def _chunk(self, number: ir.Value, _: e.Index, buffers: list[e.Buffer]) -> None:
+    def _chunk(self, number: ir.Value, _: list[e.Index], buffers: list[e.Buffer]) -> None:
         _Rows(self, buffers).emit(number)
 
 
@@ -266,15 +266,15 @@ class _Rows:
         left = max(0, self.channels - _LANES * v)
         return e.add(self.channel, _LANES * v), e.first_lanes(left, _LANES) if left < _LANES else None
 
-    def _fetch(self, operand: Operand, row: Any) -> list[ir.Value]:
+    def _fetch(self, operand: Operand, row: e.Index | None) -> list[ir.Value]:
         """What the four vectors of accumulators meet of an operand."""
-        buffer = self.operands[operand]
+        buffer, rows = self.operands[operand], {} if row is None else {"m": row}
         if "n" not in operand.axes:
-            return [e.broadcast(e.load_element(buffer, [row] if operand.axes else []), _LANES)] * 4
+            return [e.broadcast(e.load_element(buffer, list(rows.values()) if operand.axes else []), _LANES)] * 4
         found = []
         for v in range(4):
             first, mask = self._part(v)
-            where = [{"m": row, "n": first}[axis] for axis in operand.axes]
+            where = [{**rows, "n": first}[axis] for axis in operand.axes]
             found.append(e.load_vector(buffer, where, _LANES, mask))
         return _transposed(found)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
@@ -159,8 +159,9 @@ class Gemm:
     def row_chunks(self, rows: e.Index) -> e.Index:
         return e.divide_up(rows, self.chunk_rows)
 
-    def chunk(self, number: ir.Value, count: e.Index, buffers: list[Buffer]) -> None:
+    def chunk(self, number: ir.Value, sizes: list[e.Index], buffers: list[Buffer]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
+        (count,) = sizes
         stack = Stack(self)
         if self.kernel.batch is None:
             self._in_tiles(count, lambda size: self.chunk_class(self, size, stack, count, buffers).emit(number))
@@ -506,7 +507,8 @@ class Chunk(ABC):
 
     def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> ir.Value:
         """An operand at a vector's place."""
-        places: dict[str, Any] = {"b": self.product, "g": group, "m": m, "n": column.first}
+        known = {"b": self.product, "g": group, "m": m, "n": column.first}
+        places = {axis: at for axis, at in known.items() if at is not None}
         where = [places[axis] for axis in operand.axes]
         buffer = self.buffers[operand]
         if "n" not in operand.axes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ....core.mlir import arith, vector
 from ....kernels.layouts import WeightLayout
@@ -241,8 +241,9 @@ class Vnni:
         apart = in_place and sets % weights.fields == 0
         largest = 255 if apart or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
         start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
-        zero = e.splat(0, self.lanes, i32) if sets > 1 else None
-        begin: list[Any] = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
+        begin = [start[rv] for rv in grid]
+        if sets > 1:
+            begin += [e.splat(0, self.lanes, i32)] * ((sets - 1) * len(grid))
         decode = _Decoder(weights, width)
         with e.loop(0, tile.steps, unroll, begin) as turn:
             acc = list(turn.values)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, math, tensor
 from ....dialect.dtypes import Array
@@ -17,7 +17,7 @@ from ....kernels.emit import bits
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Evaluated, Pointwise, Read, divides_by, enumerable, evaluated, sizes_of
 from ...base import Target
-from ...strategy import Accept, Decline, Estimate
+from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
 from ..threads.program import team_of
 from . import emit as e
@@ -100,7 +100,7 @@ class TablePlan:
             )  # fmt: skip
         result.replace_all_uses_with(call.results[0])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel", "table": 256}
 
@@ -122,7 +122,8 @@ def _table_cost(count: e.Index) -> e.Index:
     return e.divide(count, _TABLE_RATE)
 
 
-def _look_up(number: ir.Value, count: e.Index, buffers: Sequence[e.Buffer]) -> None:
+def _look_up(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) -> None:
+    (count,) = sizes
     source, table, result = (b.address for b in buffers)
     vector = e.vector_of(_BYTES, e.integer(8))
     quarters = [e.load(vector, e.at(table, i * _BYTES)) for i in range(4)]
@@ -225,7 +226,7 @@ class PointwisePlan:
             )  # fmt: skip
         result.replace_all_uses_with(call.results[0])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel", "lanes": self.lanes.lanes}
 
@@ -277,8 +278,7 @@ class PointwiseKernel:
             total = e.multiply(total, size)
         return e.divide(total, _RATE)
 
-    def chunk(self, number: ir.Value, *rest: Any) -> None:
-        *dynamic, buffers = rest
+    def chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         memory = dict(zip(self.nest.steps, buffers, strict=False))
         first = e.multiply(number, self._rows_of_chunk)
         last = e.minimum(e.add(first, self._rows_of_chunk), self._rows(dynamic))

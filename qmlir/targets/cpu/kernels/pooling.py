@@ -3,9 +3,9 @@ that overlap; every stride-th of these is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, tensor, vector
 from ....ir import build
@@ -13,7 +13,7 @@ from ....kernels.code_pooling import CodePooling, replace
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Pointwise, sizes_of
 from ...base import Target
-from ...strategy import Accept, Decline, Estimate
+from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
 from ..threads.program import team_of
 from . import emit as e
@@ -79,7 +79,7 @@ class PoolingPlan:
             )
             replace(self.pooling, call.results[0])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel", "window": list(self.pooling.window)}
 
@@ -108,8 +108,8 @@ class PoolingKernel:
         rows = self.pooling.window[0] * self.width + self.pooling.window[1] * self.out_width * self.pooling.strides[1]
         return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), _RATE * 8)
 
-    def chunk(self, number: ir.Value, *rest: Any) -> None:
-        *dynamic, (source, result) = rest
+    def chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
+        source, result = buffers
         byte = e.integer(8)
         reach = self.pooling.low[1] + self.width + self.pooling.high[1] + 2 * _BYTES
         length = -(-reach // _BYTES) * _BYTES + _BYTES * self.pooling.strides[1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.bodies import BodyCloner
@@ -93,8 +92,7 @@ class RowsKernel:
         steps = len(self.rows.steps) * self.rows.space.width
         return e.divide(e.multiply(self._total(dynamic), steps), _RATE)
 
-    def _chunk(self, number: ir.Value, *rest: Any) -> None:
-        *dynamic, buffers = rest
+    def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         stack = {v: self._scratch(v) for v in waiting(self.rows)}
         memory = {v: (b, how) for (v, how), b in zip(self.tensors, buffers, strict=True)}
         first = e.multiply(number, self.chunk_rows)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, tensor
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.rows import NARROW, WIDE, Rows
 from ...base import Target
-from ...strategy import Accept, Decline, Estimate
+from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
 from ..threads.program import team_of
 from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
@@ -56,7 +55,7 @@ class RowsPlan:
         for inside in reversed(rows.operations):
             inside.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel", "lanes": self.lanes.lanes}
 

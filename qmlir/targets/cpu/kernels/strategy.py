@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
@@ -21,7 +21,7 @@ from ....kernels.scaled import scaled
 from ....kernels.weights import constant_bytes, known
 from ...base import Target
 from ...im2col import convolution_as_matmul
-from ...strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
+from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
 from ..description import lacks
 from ..threads.program import team_of
 from .depthwise import CHANNELS
@@ -72,7 +72,7 @@ class KernelPlan:
         last = self.kernel.operations[-1]
         outline(self.kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         gemm = self._gemm()
         return {
             "route": "kernel",
@@ -99,7 +99,7 @@ class ConvolutionPlan:
         answer = self.strategy.of_group(matmul)
         confirmed(answer, f"{self.strategy.name}-conv", self.contraction).plan.apply(matmul)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
 
 
@@ -117,11 +117,11 @@ class ConvolutionStrategy:
         """See `strategy.Tunable`."""
         return self.matmul.space()
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         """See `strategy.Tunable`."""
         return ()
 
-    def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
+    def choosing(self, choice: Choice) -> ConvolutionStrategy:
         """See `strategy.Tunable`."""
         return ConvolutionStrategy(self.matmul.choosing(choice))
 
@@ -141,20 +141,21 @@ class ConvolutionStrategy:
             return Decline(
                 f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
             )
-        result = c.op.results[0].type
+        op = c.operation
+        result = op.results[0].type
         if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
             return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
-        filter_ = c.op.operands[1]
-        if c.op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
+        filter_ = op.operands[1]
+        if op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
             return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
-        if not is_zero_fill(c.op.operands[2]):
+        if not is_zero_fill(op.operands[2]):
             return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
         if few is not None:
             return few
         try:
             # Without AVX-512 there is no masked load of bytes for what lies outside an image.
-            kernel = describe_convolution(c.op, padded=self.matmul.micro.lanes == 16)
+            kernel = describe_convolution(op, padded=self.matmul.micro.lanes == 16)
         except Unfit:
             return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
         if kernel.m is not None and self._overlapping_pays(kernel):
@@ -191,13 +192,13 @@ class ProductStrategy(ABC):
         """See `strategy.Tunable`."""
         return _KNOBS
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         """See `strategy.Tunable`."""
         return ()
 
-    def choosing(self: _Product, choice: Mapping[str, Any]) -> _Product:
+    def choosing(self: _Product, choice: Choice) -> _Product:
         """See `strategy.Tunable`."""
-        return replace(self, chosen={k.name: choice[k.name] for k in _KNOBS if k.name in choice})
+        return replace(self, chosen={k.name: int(choice[k.name]) for k in _KNOBS if k.name in choice})
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         declined = self.lacks() or self.unlike(contraction)

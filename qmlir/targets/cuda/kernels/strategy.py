@@ -234,7 +234,7 @@ class ProductStrategy(Tiled):
         Raises:
             Unfit: where it is none.
         """
-        return absorbed(describe(c.op, extended=True).without_gate())
+        return absorbed(describe(c.operation, extended=True).without_gate())
 
     def unlike(self, c: Contraction) -> Decline | None:
         """A refusal of other types of codes."""
@@ -360,9 +360,9 @@ class ConvolutionStrategy:
             return Decline(f"a {c.kind}", "a convolution")
         if declined := self.matmul.unlike(c):
             return declined
-        padded = sum(c.op.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
+        padded = sum(c.operation.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True, planes=(False, True))
+            kernel = describe_convolution(c.operation, padded, self.matmul.decodes, grouped=True, planes=(False, True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or kernel
@@ -420,7 +420,7 @@ class WeightOnlyStrategy(ProductStrategy):
         return Decline("what makes its weight is not known", "none needed") if c.op is None else None
 
     def described(self, c: Contraction) -> Kernel:
-        return describe(c.op, bool(c.batch), bool(c.batch)).without_gate()
+        return describe(c.operation, bool(c.batch), bool(c.batch)).without_gate()
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
