@@ -26,8 +26,8 @@ from .core.cache import key_of
 from .core.mlir import func, ir
 from .core.spelling import did_you_mean
 from .dialect.arrays import scalar_array, to_numpy
-from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
-from .dialect.ods import Constraint, Field, Op, OpError, Spec, misfit
+from .dialect.dtypes import CODES, DTYPES, Array, dtype_name, from_numpy, stored_codes
+from .dialect.ods import Attributes, Constraint, Field, Op, OpError, Spec, misfit
 from .dialect.ops import (
     Conv2dQOp,
     DequantOp,
@@ -48,10 +48,12 @@ from .errors import Diagnostic, UsageError, VerifyError
 from .ir.build import dense
 from .ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from .runtime.artifact import Artifact
+from .runtime.function import Function
 from .runtime.program import load
 from .sparse import SparseSpec, SparseWeight
 from .spec import TensorSpec
 from .targets import resolve
+from .targets.strategy import Choice
 
 Specs = dict[str, TensorSpec]
 
@@ -73,7 +75,7 @@ class Operation:
         self.__signature__ = self._signature(fields)
         self.__doc__ = self._documentation()
         self._renamed = frozenset(RENAMED.get(self.name, ()))
-        self._programs: dict[Any, Any] = {}
+        self._programs: dict[tuple[object, ...], tuple[Function, list[str]]] = {}
         self._lock = threading.Lock()
 
     def _signature(self, fields: Sequence[Field]) -> Signature:
@@ -131,8 +133,8 @@ class Operation:
             InputError: values that the program refuses.
         """
         arrays: dict[str, Any] = {}
-        attributes: dict[str, Any] = {}
-        key: list[Any] = [target]
+        attributes: dict[str, object] = {}
+        key: list[object] = [target]
         for i, arg in enumerate(args):
             arrays[self._name_of(i)] = arg
         for name, value in self.by_current_names(kw).items():
@@ -171,7 +173,9 @@ class Operation:
                              f"{', '.join(self.positional)}")  # fmt: skip
         return self.positional[i]
 
-    def _prepare(self, arrays: dict[str, Any], attributes: dict[str, Any], target: str, key: Any) -> Any:
+    def _prepare(
+        self, arrays: dict[str, Any], attributes: dict[str, object], target: str, key: tuple[object, ...]
+    ) -> tuple[Function, list[str]]:
         with self._lock:
             if key in self._programs:
                 return self._programs[key]
@@ -183,15 +187,15 @@ class Operation:
 
     def compile(
         self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
-        pipeline: str | None = None, choice: Mapping[str, Any] | None = None, **kw: Any,
+        pipeline: str | None = None, choice: Choice | None = None, **kw: Any,
     ) -> Artifact:  # fmt: skip
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
         operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
         slow on the target is an error. `pipeline`: passes to run instead of the target's own. `choice`: values of what
         the target's strategies leave open, as of `qmlir.compile`."""
         specs: Specs = {}
-        constants: dict[str, Any] = {}
-        attributes: dict[str, Any] = {}
+        constants: dict[str, Array] = {}
+        attributes: dict[str, object] = {}
         for i, arg in enumerate(args):
             kw[self._name_of(i)] = arg
         for name, value in self.by_current_names(kw).items():
@@ -216,8 +220,8 @@ class Operation:
     def _compile(
         self,
         specs: Specs,
-        constants: dict[str, Any],
-        attributes: dict[str, Any],
+        constants: dict[str, Array],
+        attributes: Attributes,
         target: str,
         options: dict[str, Any],
         strict: bool = False,
@@ -232,7 +236,7 @@ class Operation:
         made = Options(**options, strict=strict)
         return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, made, key)
 
-    def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> ir.Module:
+    def module(self, specs: Specs, constants: Mapping[str, Array], attributes: Attributes) -> ir.Module:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
@@ -259,7 +263,7 @@ class Operation:
         return module
 
     def emit(
-        self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
+        self, values: Mapping[str, ir.Value], specs: Specs, attributes: Attributes
     ) -> list[tuple[ir.Value, TensorSpec]]:
         """The op on `ir.Value`s at the current insertion point, for programs of several operations: its results, each
         with its spec. `specs` are those of the values.
@@ -269,22 +273,22 @@ class Operation:
         return self._op(values, specs, self._normalized(specs, self._checked(specs, attributes)))
 
     def _op(
-        self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
+        self, values: Mapping[str, ir.Value], specs: Specs, attributes: Attributes
     ) -> list[tuple[ir.Value, TensorSpec]]:
         inferred = self._inferred(specs, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         op = self._built([tensor_type(*result) for result in inferred], values, attributes)
         return list(zip(op.operation.results, results, strict=True))
 
-    def _built(self, results: Sequence[Any], values: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    def _built(self, results: Sequence[ir.Type], values: Mapping[str, ir.Value], attributes: Attributes) -> Op:
         """The op on `ir.Value`s at the current insertion point, with results of these types."""
         stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
         try:
-            return self.definition.build(results=results, **values, **stated)
+            return self.definition.build(results=results, **{**values, **stated})
         except OpError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
 
-    def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[Spec]:
+    def _inferred(self, specs: Specs, attributes: Attributes) -> list[Spec]:
         """Shapes and dtypes of the results."""
         try:
             results = self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
@@ -296,7 +300,7 @@ class Operation:
             raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}")
         return results
 
-    def _misfit(self, specs: Specs, attributes: Mapping[str, Any]) -> str:
+    def _misfit(self, specs: Specs, attributes: Attributes) -> str:
         """What the verifier says of operands whose result has no shape."""
         given = {name: specs[name] for name in self.operands if name in specs}
         with ir.InsertionPoint(ir.Module.create().body):
@@ -306,7 +310,7 @@ class Operation:
                 results = [tensor_type((None, None), "f32")] * self.definition.RESULTS[0]
                 return misfit(self._built(results, values, attributes))
 
-    def _checked(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, specs: Specs, attributes: Attributes) -> dict[str, object]:
         """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""
         for name in attributes:
             if name not in self.attributes:
@@ -325,7 +329,7 @@ class Operation:
                 raise UsageError(f"{name}={value!r} {e}") from None
         return checked
 
-    def _normalized(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def _normalized(self, specs: Specs, attributes: Attributes) -> dict[str, Any]:
         """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
         out = {k: v for k, v in attributes.items() if v is not None}
         if "activation" in out:
@@ -411,7 +415,7 @@ _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "cod
 _BELOW_A_BYTE = CODES[2:9]
 
 
-def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: Mapping[str, Any]) -> None:
+def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: Attributes) -> None:
     """An array of a type below a byte says itself what its codes are, and that they are not packed."""
     if d not in _BELOW_A_BYTE:
         return
@@ -424,7 +428,7 @@ def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: M
         )
 
 
-def _array(name: str, value: Any) -> Any:
+def _array(name: str, value: object) -> Array:
     if isinstance(value, (int, float, np.generic)):
         return scalar_array(name, value)
     if isinstance(value, np.ndarray):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +68,11 @@ class TensorSpec:
             s is None or s == d for s, d in zip(self.shape, shape, strict=True)
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"shape": list(self.sizes), "dtype": self.dtype}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TensorSpec:
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
         return cls(tuple(data["shape"]), data["dtype"])
 
 
@@ -119,14 +119,14 @@ class Signature:
         inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
         return f"({inputs}) -> ({', '.join(map(str, self.outputs))})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "inputs": [{"name": name, **spec.to_json()} for name, spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Signature:
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
         return cls(
             tuple((i["name"], TensorSpec.from_json(i)) for i in data["inputs"]),
             tuple(TensorSpec.from_json(o) for o in data["outputs"]),

@@ -58,7 +58,7 @@ LEAST_GROUP, COMMON_GROUP = 8, 32
 class ProductOp(Op):
     """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
 
-    result: Any
+    result: ir.Value
     lhs_scale = operand(FLOAT, optional=True)
     rhs_scale = operand(FLOAT, optional=True)
     lhs_zero_point = operand(ZERO, optional=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from ...core.rows import Facts
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
 from ...ir.facts import MAGNITUDES
@@ -81,7 +82,7 @@ def _preferred(target: Target, name: str) -> Sequence[Strategy]:
     return preferred(strategies, name) if name else strategies
 
 
-def _slow(facts: Mapping[str, Any]) -> str:
+def _slow(facts: Facts) -> str:
     """Why a plan is expected to be slow, from wherever in its description that stands; "" when it is not."""
     if "slow" in facts:
         return str(facts["slow"])

@@ -78,7 +78,7 @@ class Report:
                 lines.append(f"first layer that differs: {self.first.name}{place}{_first_bad(self.first)}")
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "program": self.program, "way": self.way, "against": self.against, "ok": self.ok,
             "first": None if self.first is None else self.first.name,
@@ -145,7 +145,7 @@ def _comparable(one: Signature, other: Signature) -> bool:
 
 
 def check(
-    source: Any,
+    source: object,
     *,
     against: str = "reference",
     target: str = "cpu",
@@ -184,9 +184,12 @@ def check(
     tolerance = Tolerance(tolerance) if isinstance(tolerance, (int, float)) else tolerance or Tolerance()
     emulation = options_of(emulate, f"the run on {target}", step)
     step(f"the compilation for {target}")
-    is_vmfb = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb"
+    program = Path(source) if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb" else None
+    is_vmfb = program is not None
     mine: Way = (
-        loaded(Path(source), function, emulation) if is_vmfb else compiled(source, function, target, options, emulation)
+        compiled(source, function, target, options, emulation)
+        if program is None
+        else loaded(program, function, emulation)
     )
     if is_vmfb and against in ORACLES:
         raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")

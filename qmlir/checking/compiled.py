@@ -80,7 +80,9 @@ def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate
     return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
 
 
-def compiled(source: Any, function: str, target: str, options: Mapping[str, Any], emulate: Emulate = None) -> Compiled:
+def compiled(
+    source: object, function: str, target: str, options: Mapping[str, Any], emulate: Emulate = None
+) -> Compiled:
     """The program compiled for a target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowFallbackWarning)

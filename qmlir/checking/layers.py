@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
 from ..core.spelling import location_text
@@ -33,7 +33,7 @@ class Layer:
     position: tuple[int, int]  # the op's number in the function's block, and the result's
 
     @property
-    def form(self) -> tuple[Any, ...]:
+    def form(self) -> tuple[object, ...]:
         """What the same layer of another program has in common with this one."""
         return self.op, self.shape, self.element
 

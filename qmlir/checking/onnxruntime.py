@@ -63,7 +63,7 @@ class OnnxRuntime:
     name = "onnxruntime"
     roles: list[RoleRow] = []  # noqa: RUF012  (the checked program knows them)
 
-    def __init__(self, source: Any, threads: int | None = None) -> None:
+    def __init__(self, source: object, threads: int | None = None) -> None:
         with context() as ctx:
             self.signature: Signature = function_signatures(builder(source)(ctx))["main"]
         try:
@@ -87,7 +87,7 @@ class OnnxRuntime:
         return []
 
 
-def open(source: Any, function: str, options: Mapping[str, Any]) -> OnnxRuntime:
+def open(source: object, function: str, options: Mapping[str, Any]) -> OnnxRuntime:
     """The oracle for an ONNX model.
 
     Raises:

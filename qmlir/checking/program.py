@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..core.mlir import ir
 
 
-def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable[[ir.Context], ir.Module]:
+def prepared(source: object, function: str, options: Mapping[str, Any]) -> Callable[[ir.Context], ir.Module]:
     """What makes the module in a context. `options` are `start` and `parameters`."""
     build = builder(source)
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))

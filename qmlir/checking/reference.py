@@ -27,7 +27,7 @@ class Reference:
 
     name = "reference"
 
-    def __init__(self, source: Any, function: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: object, function: str, options: Mapping[str, Any]) -> None:
         self._build: Callable[[ir.Context], ir.Module] = prepared(source, function, options)
         self._function = function
         with self._module() as module:
@@ -37,7 +37,7 @@ class Reference:
             self._layers = layers(module, function)
 
     @contextmanager
-    def _module(self) -> Iterator[Any]:
+    def _module(self) -> Iterator[ir.Module]:
         with context() as ctx:
             yield self._build(ctx)
 
@@ -83,6 +83,6 @@ def _storage(dtype: str) -> NumpyType:
     return DTYPES[dtype].numpy
 
 
-def open(source: Any, function: str, options: Mapping[str, Any]) -> Reference:
+def open(source: object, function: str, options: Mapping[str, Any]) -> Reference:
     """The oracle for a program at level `import`, `qmlir` or `linalg`."""
     return Reference(source, function, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -192,7 +192,7 @@ def _scatter(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     # The indices of one place are the last axis, where there is more than one element to a place's index.
     batch = indices.ndim - 1 if indices.shape[-1:] == (len(axes),) else indices.ndim
     for at in np.ndindex(*indices.shape[:batch]):
-        place: list[Any] = [slice(None)] * out.ndim
+        place: list[slice | int] = [slice(None)] * out.ndim
         for axis, index in zip(axes, np.atleast_1d(indices[at]), strict=True):
             place[axis] = int(index)
         [value] = block(op.regions[0].blocks[0], [updates[at], out[tuple(place)]])

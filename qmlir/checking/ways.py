@@ -56,7 +56,12 @@ class Replayable(Way, Protocol):
 
 
 def open_way(
-    against: str, source: Any, function: str, target: str, options: Mapping[str, Any], emulate: Emulation | None = None
+    against: str,
+    source: object,
+    function: str,
+    target: str,
+    options: Mapping[str, Any],
+    emulate: Emulation | None = None,
 ) -> Way:
     """The way that `against` names, of `source` where it names no program of its own. `emulate`: how programs for an
     emulated target run, None on a real device.

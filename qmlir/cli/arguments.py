@@ -72,7 +72,13 @@ class _OldName(argparse.Action):
         super().__init__(option_strings, dest, **kw)
         self.option = option
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
         if not in_child():
             print(f"{parser.prog}: note: {option} is deprecated: use {self.option.option_strings[-1]}", file=sys.stderr)
         self.option(parser, namespace, values, option)

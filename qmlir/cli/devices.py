@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TypedDict
 
 from .arguments import command, print_table
+
+
+class DeviceRow(TypedDict):
+    """A device, or a driver that can be emulated."""
+
+    driver: str
+    uri: str
+    name: str
+    arch: str
+    targets: list[str]
+    emulated: bool
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.set_defaults(run=run)
 
 
-def listed() -> list[dict[str, Any]]:
+def listed() -> list[DeviceRow]:
     """Of each device the driver, its URI (for `qmlir run --device`), its name and architecture, and the targets whose
     programs it runs, best first; behind them the emulated drivers without a device here."""
     from ..emulation.backends import BACKENDS as EMULATED, emulated_targets
@@ -41,7 +52,7 @@ def listed() -> list[dict[str, Any]]:
     return rows
 
 
-def _row(driver: str, uri: str, name: str, arch: str, targets: list[str]) -> dict[str, Any]:
+def _row(driver: str, uri: str, name: str, arch: str, targets: list[str]) -> DeviceRow:
     return {"driver": driver, "uri": uri, "name": name, "arch": arch, "targets": targets, "emulated": not uri}
 
 

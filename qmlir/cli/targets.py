@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from ..core.rows import CapabilitiesRow
 from .arguments import command, print_table
+
+
+class _Row(CapabilitiesRow):
+    device: str  # the name of a present one
+    emulated: bool
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,8 +30,11 @@ def run(args: argparse.Namespace) -> int:
 
     listed = [resolve("cpu"), *all_targets()]
     emulated = {name for name, backend in BACKENDS.items() if backend.complete}
-    rows = [{**t.capabilities(), "device": present_device(t), "emulated": t.backend in emulated} for t in listed
-            if args.backend in (None, t.backend)]  # fmt: skip
+    rows: list[_Row] = [
+        {**t.capabilities(), "device": present_device(t), "emulated": t.backend in emulated}
+        for t in listed
+        if args.backend in (None, t.backend)
+    ]
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
@@ -35,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: _Row) -> tuple[str, ...]:
     kinds = [m for m in row["mma"] if m.endswith("I8")]
     # Two kinds say enough; --json has them all.
     int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")

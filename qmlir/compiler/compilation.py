@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def compile(
-    source: Any,
+    source: object,
     *,
     target: str = "cpu",
     pipeline: str | None = None,
@@ -156,7 +156,7 @@ def _origin(program: Program, options: Options) -> SourceRow | None:
     }  # fmt: skip
 
 
-def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
+def text_at(source: object, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
     """Returns the text of a program at a level, without making a `.vmfb` of it.
 
     Args:

@@ -106,7 +106,7 @@ def _wrapped(text: str, first: str, rest: str, width: int | None) -> list[str]:
     ) or [first.rstrip()]  # fmt: skip
 
 
-def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
+def explain(source: object, *, target: str = "cpu", **options: Any) -> Explanation:
     """Ask the strategies of `target` about every contraction of a program. Returns an `Explanation`: for each strategy
     whether it accepts, its plan or reason, and what would make it fit. Nothing is compiled by IREE.
 

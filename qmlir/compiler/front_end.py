@@ -43,7 +43,7 @@ class ImportReport:
             for e in self.left
         ]  # fmt: skip
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, list[dict[str, str]]]:
         return {"raised": self.raised, "fused": self.fused, "left": self.left}
 
 
@@ -74,7 +74,7 @@ class FrontEnd(Protocol):
     @property
     def name(self) -> str: ...
 
-    def accepts(self, obj: Any) -> bool:
+    def accepts(self, obj: object) -> bool:
         """Whether `obj` (what the user gave `qmlir.compile`: a path or an object) is this front end's."""
         ...
 

@@ -38,10 +38,10 @@ class Registered:
     def __str__(self) -> str:
         return f"front end {self.name!r}" + ("" if self.origin == "qmlir" else f" (of {self.origin})")
 
-    def accepts(self, source: Any) -> bool:
+    def accepts(self, source: object) -> bool:
         return bool(self._called(lambda: self.object.accepts(source), "could not read the source"))
 
-    def fingerprint(self, source: Any, settings: Mapping[str, Any]) -> str | None:
+    def fingerprint(self, source: object, settings: Mapping[str, Any]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
         raising patterns that are not ours."""
         own = getattr(self.object, "fingerprint", None)
@@ -50,7 +50,7 @@ class Registered:
         found = self._called(lambda: own(source, settings), "could not read the source")
         return None if found is None else f"{self.name} {self.origin} {found}"
 
-    def import_(self, source: Any, context: Any, options: ImportOptions) -> Any:
+    def import_(self, source: object, context: Any, options: ImportOptions) -> Any:
         """The module. Raises FrontEndError, which names this front end."""
         module = self._called(
             lambda: self.object.import_(source, context=context, options=options), f"could not import {options.name}"
@@ -111,7 +111,7 @@ def front_ends() -> list[Registered]:
     return [*map(_built_in, BUILT_IN), *map(_load, others)]
 
 
-def _is_mlir(source: Any) -> bool:
+def _is_mlir(source: object) -> bool:
     """What the compiler reads itself."""
     if isinstance(source, str) and ("\n" in source or "@" in source):
         return not Path(source).is_file() if "\n" not in source else True
@@ -120,7 +120,7 @@ def _is_mlir(source: Any) -> bool:
     return hasattr(source, "operation")
 
 
-def find(source: Any) -> Registered | None:
+def find(source: object) -> Registered | None:
     """The first front end that accepts a source; None when there is none, or when the source is MLIR."""
     if _is_mlir(source):
         return None
@@ -130,7 +130,7 @@ def find(source: Any) -> Registered | None:
 class ImportedSource:
     """A source and its front end, as what the compiler builds programs from: called with a context, it imports."""
 
-    def __init__(self, front_end: Registered, source: Any, settings: Mapping[str, Any]) -> None:
+    def __init__(self, front_end: Registered, source: object, settings: Mapping[str, Any]) -> None:
         self._front_end, self._source, self.settings = front_end, source, dict(settings)
         self.report = ImportReport()
         self._key: str | None = None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import Diagnostic, ParseError, UsageError
 from .parsing import parse, show
@@ -42,7 +42,7 @@ class MlirSource:
 Program = MlirSource | ImportedSource
 
 
-def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
+def program_of(source: object, settings: Mapping[str, Any], start: str = "import") -> Program:
     """What builds the program of a source."""
     found = find(source)
     if found is None:
@@ -54,12 +54,12 @@ def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") 
     return ImportedSource(found, source, settings)
 
 
-def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[ir.Context], ir.Module]:
+def builder(source: object, import_options: Mapping[str, Any] | None = None) -> Callable[[ir.Context], ir.Module]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
     return program_of(source, import_options or {})
 
 
-def _source_text(source: Any) -> tuple[str, str]:
+def _source_text(source: object) -> tuple[str, str]:
     """Text and name of a source."""
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         path = Path(source)
@@ -74,7 +74,7 @@ def _source_text(source: Any) -> tuple[str, str]:
     if isinstance(source, str):
         return source, "-"
     if hasattr(source, "operation"):
-        return show(source), "-"
+        return show(cast(ir.Module, source)), "-"
     raise UsageError(
         f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
         f"text, an ir.Module, or what a front end accepts ({', '.join(f.name for f in front_ends())})"

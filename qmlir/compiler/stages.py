@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..core.spelling import LEVELS
 from ..targets import Target
 from ..targets.strategy import Choice, choice_text
@@ -26,6 +23,6 @@ def stage_pipeline(target: Target, level: str, choice: Choice | None = None) -> 
     return STAGES[level].format(target=target.spelling, target_passes=own, choice=chosen)
 
 
-def default_pipeline(target: Target, start: str = "import", choice: Mapping[str, Any] | None = None) -> str:
+def default_pipeline(target: Target, start: str = "import", choice: Choice | None = None) -> str:
     """The text of the passes that a program at level `start` still has to go through."""
     return ",".join(stage_pipeline(target, s, choice) for s in list(STAGES)[LEVELS.index(start) :])

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from .. import __version__, settings
 from ..errors import UsageError
@@ -40,7 +39,7 @@ def toolchain() -> str:
     return f"qmlir {__version__} {h.hexdigest()[:16]}, iree {compiler_version()}"
 
 
-def key_of(parts: Any) -> str:
+def key_of(parts: object) -> str:
     """Key of JSON-able parts; the toolchain is added."""
     text = json.dumps([toolchain(), parts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,7 +13,7 @@ from ..errors import ArtifactError, TargetError, runtime_reason
 from .emulated import is_emulated
 
 _lock = threading.RLock()
-_kept: list[Any] = []
+_kept: list[object] = []
 _devices: dict[tuple[str, str], Any] = {}
 _instance: Any = None
 _flags_set = False
@@ -38,7 +38,7 @@ def vm_instance() -> Any:
         return _instance
 
 
-def keep(*objects: Any) -> None:
+def keep(*objects: object) -> None:
     """Never destroy these devices and drivers, in this process or in its forks.
 
     IREE 3.13's devices have a thread. When the child of a fork destroys one, as Python does at the end of a process, it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
 from ..ir.util_globals import declare, load_global, parameter, store_global
@@ -52,7 +52,7 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
     return load_global(name, kind)
 
 
-def taken_out(module: ir.Module, scope: str) -> Any:
+def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
     """A program of its own in the place of the initialisers: a function for each global, which has its name and returns
     what it holds. The globals of `module` become parameters of `scope`. None where it has none."""
     operations = [o.operation for o in module.body.operations]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, tensor
 from ..ir.walk import behind, made_by
@@ -69,12 +69,12 @@ class Attention:
 
     def size_values(self) -> list[ir.Value | int]:
         """The size of each loop at the insertion point: an int, or an index."""
-        found: list[Any] = list(self.sizes)
+        found: list[ir.Value | int | None] = list(self.sizes)
         for t in (self.q, self.k, self.v):
             for axis, loop in enumerate(t.axes):
                 if found[loop] is None:
                     found[loop] = tensor.dim(t.value, arith.constant(ir.IndexType.get(), axis))
-        return found
+        return [size for size in found if size is not None]
 
 
 def describe(op: OpLike) -> Attention:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
-Emit: TypeAlias = "Callable[[str, Sequence[Any], Any], str]"
+Emit: TypeAlias = "Callable[[str, Sequence[ir.Type], ir.Type], str]"
 _EXECUTABLES = ("stream.executable", "hal.executable.source")
 _DIGEST = "qmlir.digest"
 

@@ -7,7 +7,7 @@ dispatch each. A kernel that knows its matrix and its rows reads them itself.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.walk import BARRIERS, producer_name
@@ -57,7 +57,7 @@ def picked(kernel: Kernel, slots: bool = False) -> Kernel:
 
 def _decoding(contraction: OpLike) -> list[OpLike]:
     """The ops that make the weight of codes and that nothing else needs."""
-    found: list[Any] = []
+    found: list[OpLike] = []
     value, readers = contraction.operands[1], [contraction]
     while producer_name(value) in ("tensor.collapse_shape", "linalg.generic"):
         if any(use.owner.operation not in readers for use in value.uses):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
@@ -229,7 +229,7 @@ class _Group:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.steps: list[Step] = []
-        self.views: list[tuple[Any, Any]] = []
+        self.views: list[tuple[ir.Value, ir.Value]] = []
         self.operations: list[OpLike] = []
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
 

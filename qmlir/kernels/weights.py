@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,9 @@ def constant_codes(kernel: Kernel) -> Array | None:
     return remembered[key]
 
 
-_codes: ContextVar[dict[Any, Array | None] | None] = ContextVar("_codes", default=None)
+# By the weight, whether its top bits are inverted, and its axes.
+_Key: TypeAlias = "tuple[ir.Value, bool, tuple[str, ...]]"
+_codes: ContextVar[dict[_Key, Array | None] | None] = ContextVar("_codes", default=None)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
 
 
-def with_position(reason: str, args: tuple[Any, ...]) -> str:
+def with_position(reason: str, args: tuple[object, ...]) -> str:
     """The reason with the first id that is outside its range, where the arguments show it."""
     found = _OUTSIDE.search(reason)
     if found is None or int(found[2]) >= len(args):

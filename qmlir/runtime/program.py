@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import settings
 from ..checkpoint.parameters import check
 from ..core.hal import binding, device, forks, vm_instance
+from ..core.rows import Facts
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
 from ..signing import check_digest
@@ -207,7 +208,7 @@ class Program:
         """What the plans of the program's kernels, and the plans inside them, say of `key`: `mma` is the matrix
         instruction, `micro` the loop of a CPU kernel."""
 
-        def walk(facts: Mapping[str, Any]) -> Iterator[str]:
+        def walk(facts: Facts) -> Iterator[str]:
             for name, value in facts.items():
                 if isinstance(value, Mapping):
                     yield from walk(value)

@@ -43,7 +43,7 @@ class CountReport:
     def __str__(self) -> str:
         return self.text()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "programs": [
                 {

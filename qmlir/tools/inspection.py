@@ -19,7 +19,7 @@ from ..runtime.inspection import Contents, Inspection, of_artifact
 from ..targets import resolve
 
 
-def inspect(source: Any, **options: Any) -> Inspection:
+def inspect(source: object, **options: Any) -> Inspection:
     """Describe a program. Returns an `Inspection`: functions, operations, schemes, sizes in bytes, target, strategies
     and versions.
 
@@ -35,7 +35,7 @@ def inspect(source: Any, **options: Any) -> Inspection:
     return of_artifact(source) if isinstance(source, Artifact) else _of_program(source, options)
 
 
-def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
+def _of_program(source: object, options: Mapping[str, Any]) -> Inspection:
     name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
     start = options.get("start", "import")
     found: list[Contents] = []

@@ -204,7 +204,7 @@ class Row:
         nothing is cached."""
         return None if self.bound is None or not self.vmfb else self.bound / self.timing.median
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         t = self.timing
         return {
             "name": self.name, "target": self.target, "median": t.median, "p10": t.p10, "p90": t.p90,
@@ -246,14 +246,16 @@ class BenchReport:
             )
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        rows = [{**r.to_json(), "ratio": self.ratio(r)} for r in self.rows]
-        return {"threads": self.threads, "peak_memory": self.peak_memory, "rows": rows}
+    def to_json(self) -> dict[str, object]:
+        return {"threads": self.threads, "peak_memory": self.peak_memory, "rows": self._rows()}
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [{**r.to_json(), "ratio": self.ratio(r)} for r in self.rows]
 
     def to_csv(self) -> str:
         """A line a program, with a header."""
         out = io.StringIO()
-        rows = [{k: v for k, v in r.items() if k != "limits"} for r in self.to_json()["rows"]]
+        rows = [{k: v for k, v in r.items() if k != "limits"} for r in self._rows()]
         writer = csv.DictWriter(out, [*rows[0], "threads"], lineterminator="\n")
         writer.writeheader()
         for row in rows:
@@ -354,7 +356,7 @@ class _Subject:
 
 
 def _loaded(
-    source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]
+    source: object, target: str, function: str, device: str | None, options: Mapping[str, Any]
 ) -> tuple[Artifact, Function]:
     """The artifact of a program and its function."""
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
@@ -402,7 +404,7 @@ def _operations(artifact: Artifact) -> float | None:
     return None if work is None else 2.0 * work
 
 
-def _name(source: Any) -> str:
+def _name(source: object) -> str:
     if isinstance(source, Artifact):
         return str(source.path or "program")
     return str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"

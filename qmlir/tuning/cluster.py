@@ -25,7 +25,7 @@ def measure_on_worker(
     """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
     with _ALONE:
         try:
-            measure.check_host({"host": host})
+            measure.check_host(host)
             manifest = read_manifest(default, "the default")
             if (key, function, size) not in _defaults:
                 _defaults[key, function, size] = Caller(Artifact(default, manifest), function, size)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from .. import settings
 from ..checking.compare import Tolerance, compare
@@ -25,7 +25,47 @@ from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"
 Step = Callable[[str], None]
-Result = dict[str, Any]
+
+
+class Result(TypedDict, total=False):
+    """What was measured of a candidate: an error, or its time and that of the default beside it."""
+
+    error: str
+    seconds: float
+    baseline: float
+    device: str
+    confirmed: bool  # measured again, for longer
+
+
+class _Candidate(TypedDict):
+    name: str
+    choice: dict[str, int | str]
+
+
+class Candidate(_Candidate, total=False):
+    """A choice, and what its compilation gave."""
+
+    file: str
+    error: str
+    same: str  # the candidate with the same code
+
+
+class _Plan(TypedDict):
+    key: str
+    target: str
+    sha256: str
+    parameters: dict[str, str]
+    function: str
+    size: int
+    candidates: list[Candidate]
+
+
+class TuningPlan(_Plan, total=False):
+    """What `emit` writes into a folder."""
+
+    host: str
+
+
 # Seconds of a comparison: at least, at most, and to confirm the best.
 _LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
@@ -40,7 +80,7 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path} is damaged: {e}") from None
 
 
-def read_plan(folder: Path) -> dict[str, Any]:
+def read_plan(folder: Path) -> TuningPlan:
     """What `emit` wrote.
 
     Raises:
@@ -64,7 +104,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
             raise ValueError("a candidate's file lies elsewhere")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
-    return dict(plan)
+    return cast(TuningPlan, plan)
 
 
 def read_results(folder: Path) -> dict[str, Result]:
@@ -107,9 +147,8 @@ def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
     return {"seconds": own.median, "baseline": base.median}
 
 
-def check_host(plan: Mapping[str, Any]) -> None:
+def check_host(host: str) -> None:
     """Raises UsageError where code for the bare target `cpu` of one machine is to be measured on another."""
-    host = plan.get("host")
     if host and host != host_name():
         raise UsageError(f"the candidates are compiled for the CPU {host}, but this one is {host_name()}; "
                          "name the CPU when they are compiled: --target cpu:NAME")  # fmt: skip
@@ -126,14 +165,14 @@ def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None)
         UsageError: a folder that `emit` did not make, that lacks the default, or is for another machine.
     """
     plan, results = read_plan(folder), read_results(folder)
-    check_host(plan)
+    check_host(plan.get("host", ""))
     # One process on as many CPUs as it has threads, so that nothing moves between them.
     with own_cpus(settings.threads()):
         return _measure(folder, plan, results, seconds, step)
 
 
 def _measure(
-    folder: Path, plan: Mapping[str, Any], results: dict[str, Result], seconds: float, step: Step
+    folder: Path, plan: TuningPlan, results: dict[str, Result], seconds: float, step: Step
 ) -> dict[str, Result]:
     files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
     first, *others = files

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .. import settings
 from ..compiler.choices import ranked, space_of
@@ -25,7 +25,7 @@ from ..report import html
 from ..targets import resolve
 from ..targets.devices import present_device
 from ..targets.strategy import Choice, seconds_text
-from .measure import PLAN, measure_folder, read_json, read_plan, read_results
+from .measure import PLAN, Candidate, TuningPlan, measure_folder, read_json, read_plan, read_results
 
 Step = Callable[[str], None]
 # Compilers of this process, for whoever ends it early.
@@ -63,7 +63,7 @@ def choice_text(choice: Choice) -> str:
 def emit(
     source: Path, folder: Path, *, target: str, function: str = "main", size: int = 4, budget: float = 300.0,
     jobs: int | None = None, parameters: Mapping[str, str] | None = None, step: Step = lambda text: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> TuningPlan:  # fmt: skip
     """Compile the candidates into a folder, several at once, each in a child process; those that are there already are
     kept. Returns the plan that lies in the folder."""
     resolved = resolve(target)
@@ -90,7 +90,7 @@ def emit(
     end = time.monotonic() + budget
     done = [0]
 
-    def build(candidate: dict[str, Any]) -> None:
+    def build(candidate: Candidate) -> None:
         out = folder / f"{candidate['name']}.vmfb"
         if out.exists() or candidate.get("error") or time.monotonic() > end:
             return
@@ -123,7 +123,7 @@ def emit(
                 seen[code] = candidate["name"]
                 candidate["file"] = out.name
     write_atomically(path, json.dumps(plan, indent=1).encode())
-    return dict(plan)
+    return cast(TuningPlan, plan)
 
 
 def _digest(path: Path) -> str:

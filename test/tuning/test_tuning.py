@@ -332,8 +332,8 @@ def test_another_result_is_no_candidate(emitted: tuple[Path, Path], folder: Path
 
 def test_code_of_another_machine_is_not_measured() -> None:
     with pytest.raises(UsageError, match=r"compiled for the CPU Z80, but this one is .*--target cpu:NAME"):
-        measure.check_host({"host": "Z80"})
-    measure.check_host({"host": ""})
+        measure.check_host("Z80")
+    measure.check_host("")
 
 
 def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> None:

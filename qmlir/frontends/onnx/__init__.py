@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,13 @@ class OnnxFrontEnd:
 
     name = "onnx"
 
-    def accepts(self, obj: Any) -> bool:
+    def accepts(self, obj: object) -> bool:
         if isinstance(obj, (str, os.PathLike)):
             return Path(obj).suffix == ".onnx"
         kind = type(obj)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
 
-    def fingerprint(self, obj: onnx.ModelProto | Path | str, settings: Any) -> str:
+    def fingerprint(self, obj: onnx.ModelProto | Path | str, settings: Mapping[str, Any]) -> str:
         """A digest of the model, its external data, and the package that infers its shapes."""
         _need_onnx()
         import onnx
