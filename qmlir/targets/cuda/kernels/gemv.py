@@ -8,19 +8,18 @@ thread a result combines them in order and runs the stages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
-from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, Stage
+from ....kernels.description import COLUMN, GROUP, ROW, Kernel, Operand
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import Function, Launch, executable
 from . import instructions as gpu
+from .epilogue import TensorEpilogue
 from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
 from .operands import fetch
-from .rules import RULES
 from .shared_tile import CHUNK
 from .weights import Storage
 
@@ -116,7 +115,7 @@ class _Block:
         self.gemv, self.kernel, self.rows = gemv, gemv.kernel, rows
         self.lhs, self.rhs, *operands, self.out = buffers
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
-        self.cloner = BodyCloner(1, RULES)
+        self.epilogue = TensorEpilogue(self.kernel, 1, self._fetch)
         self.wants_sums = uses_row_sums(self.kernel)
         self.thread = gpu.thread_id(WARP * _WARPS)
         self.lane, warp = e.remainder(self.thread, WARP), e.divide(self.thread, WARP)
@@ -253,23 +252,19 @@ class _Block:
         if kernel.combine is None:
             first = self._total([at(p, local) for p in range(gemv.parts)])
             sums = self._total([at(p, gemv.block_columns) for p in range(gemv.parts)]) if self.wants_sums else None
-            known = [e.gathered([self._shifted(first)])]
+            value = e.gathered([self._shifted(first)])
         else:
-            zero = e.splat(0, 1, kernel.value_type)
-            with e.loop(0, kernel.groups, 1, [zero]) as group:
+            with e.loop(0, kernel.groups, 1, [self.epilogue.start()]) as group, self.epilogue.scope():
                 part = e.gathered([self._shifted(at(group.index, local))])
                 row_sum = at(group.index, gemv.block_columns) if self.wants_sums else None
-                places = {"m": m, "n": safe, "g": group.index}
-                arguments = [*self._arguments(kernel.combine, [part], places, row_sum), group.values[0]]
-                group.next = [self.cloner.clone(kernel.combine.body, arguments)]
-            known, sums = [group.results[0]], None
-        places = {"m": m, "n": safe}
-        for stage in kernel.stages:
-            known.append(self.cloner.clone(stage.body, self._arguments(stage, known, places, sums)))
+                total = self.epilogue.combine(group.values[0], part, row_sum, group.index, m, safe)
+                group.next = [total]
+            value, sums = group.results[0], None
+        value = self.epilogue.finish(value, sums, m, safe)
         here = True if kernel.n % gemv.block_columns == 0 else e.less(n, kernel.n)
         if m is not part_m:
             here = e.both(here, e.less(part_m, self.rows))
-        e.guarded(here, lambda: memref.store(e.lane(known[-1], 0), self.out, [e.index(m), e.index(n)]))
+        e.guarded(here, lambda: memref.store(e.lane(value, 0), self.out, [e.index(m), e.index(n)]))
 
     def _total(self, parts: Sequence[ir.Value]) -> ir.Value:
         total = parts[0]
@@ -281,22 +276,8 @@ class _Block:
         shift = self.gemv.storage.shift
         return arith.shrsi(total, e.constant(shift, e.integer(32))) if shift else total
 
-    def _arguments(
-        self, stage: Stage, known: list[ir.Value], places: Mapping[str, e.Index], row_sum: ir.Value | None
-    ) -> list[ir.Value]:
-        return [self._read(source, known, places, row_sum) for source in stage.sources]
-
-    def _read(
-        self, source: Source, known: list[ir.Value], places: Mapping[str, e.Index], row_sum: ir.Value | None
-    ) -> ir.Value:
-        if isinstance(source, Previous):
-            return known[source.index]
-        if isinstance(source, Literal):
-            return self.cloner.splat(source.value)
-        if isinstance(source, RowSum):
-            assert row_sum is not None
-            return e.gathered([row_sum])
-        return fetch(source, self.buffers[source], places, 1)
+    def _fetch(self, operand: Operand, group: e.Index, m: e.Index, n: e.Index) -> ir.Value:
+        return fetch(operand, self.buffers[operand], {GROUP: group, ROW: m, COLUMN: n}, 1)
 
 
 def _words(source: ir.Value, where: Sequence[ir.Value], size: int) -> list[ir.Value]:

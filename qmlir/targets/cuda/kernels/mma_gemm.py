@@ -17,20 +17,16 @@ from typing import TypeAlias
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
-from ....kernels.bodies import BodyCloner
 from ....kernels.description import (
     BATCH,
     COLUMN,
+    GROUP,
     MATRIX,
     ROW,
     SLOT,
     TOKEN,
     Kernel,
-    Literal,
     Operand,
-    Previous,
-    RowSum,
-    Source,
     Stage,
 )
 from ....kernels.outline import Scratch, has_tokens, picks
@@ -39,21 +35,18 @@ from ....kernels.tile.instruction import TiledMma
 from ...gpu_kernels.executable import Body, Function, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
+from .epilogue import TensorEpilogue
 from .executable import function_of, in_a_row, with_scratch, workgroup_id
 from .halves import halves
 from .image import Image, Place
-from .operands import fetch, follows_rows
+from .operands import fetch
 from .raster import batch_of, blocks, place
-from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
 from .tile import Tile
 from .weights import Storage
 
 # Of each fragment and chunk the stored word of this lane.
 _Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
-# Operands that are read once: for all rows, by the run of columns, and for all columns of a row.
-Held: TypeAlias = "dict[tuple[Operand, int], ir.Value]"
-OfRow: TypeAlias = "dict[Operand, ir.Value]"
 
 _NO_ROW = 1 << 31  # from here on 32 bits are a negative number
 _ONES = 0x01010101  # a word of four codes of one
@@ -263,7 +256,7 @@ class Block:
         self.run_length = len(self.tiled.held)
         n = self.kernel.n
         self.lanes = next(width for width in (8, 4, 2, 1) if width <= self.run_length and n % width == 0)
-        self.cloner = BodyCloner(self.lanes, RULES)
+        self.epilogue = TensorEpilogue(self.kernel, self.lanes, self._fetch)
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
 
@@ -565,20 +558,23 @@ class Block:
     ) -> list[ir.Value]:
         """Totals with one more group's part."""
         parts, sums = self._parts(state)
-        return self._added(combine, parts, sums, totals, group, self._held(combine.operands, group))
+        with self.epilogue.scope():
+            self.epilogue.hold(combine.operands, group, range(self._runs))
+            return self._added(combine, parts, sums, totals, group)
 
     def _added(
         self, combine: Stage, parts: Sequence[Sequence[ir.Value]], sums: list[list[ir.Value]],
-        totals: Sequence[ir.Value], group: e.Index, held: Held, first: int = 0, by_row: Sequence[OfRow] | None = None,
+        totals: Sequence[ir.Value], group: e.Index, first: int = 0, rows: Sequence[e.Index] | None = None,
     ) -> list[ir.Value]:  # fmt: skip
         """Totals of runs from `first` on with one more group's part. What is the same in a row is read when its turn
-        comes, as registers are few, unless it is given."""
+        comes, as registers are few, unless it is held already, of these `rows`."""
         made: list[ir.Value] = []
         for r, runs in enumerate(parts):
-            rows = by_row[r] if by_row else self._by_row(combine.operands, self._row(r)[0], group)
+            m = rows[r] if rows else self._row(r)[0]
+            self.epilogue.hold_row(combine.operands, group, m)
+            sum_ = sums[r // 2][r % 2] if sums else None
             for v, part in enumerate(runs, first):
-                arguments = [self._read(s, [part], rows, held, r, v, sums, group) for s in combine.sources]
-                made.append(self.cloner.clone(combine.body, [*arguments, totals[len(made)]]))
+                made.append(self.epilogue.combine(totals[len(made)], part, sum_, group, m, v))
         return made
 
     # ---- bodies
@@ -603,26 +599,19 @@ class Block:
 
     def _epilogue(self, values: list[list[ir.Value]], sums: list[list[ir.Value]]) -> None:
         """The stages on each vector, and the store."""
-        kernel = self.kernel
-        operands = [o for stage in kernel.stages for o in stage.operands]
-        held = self._held(operands, None)
+        operands = [o for stage in self.kernel.stages for o in stage.operands]
+        self.epilogue.hold(operands, 0, range(self._runs))
         for r, runs in enumerate(values):
             m, inside = self._row(r)
             target: e.Index = m
             if self._target is not None:
                 target = _loaded(self._target, [self.batch, m])
                 inside = e.both(inside, e.less(target, _NO_ROW))
-
-            def finish(r: int = r, runs: list[ir.Value] = runs, m: e.Index = m, target: e.Index = target) -> None:
-                rows = self._by_row(operands, m, None)
+            sum_ = sums[r // 2][r % 2] if sums else None
+            with e.when(inside), self.epilogue.scope():
+                self.epilogue.hold_row(operands, 0, m)
                 for v, run in enumerate(runs):
-                    known = [run]
-                    for stage in kernel.stages:
-                        arguments = [self._read(s, known, rows, held, r, v, sums, None) for s in stage.sources]
-                        known.append(self.cloner.clone(stage.body, arguments))
-                    self._store(known[-1], target, v)
-
-            e.guarded(inside, finish)
+                    self._store(self.epilogue.finish(run, sum_, m, v), target, v)
 
     def _store(self, value: ir.Value, m: e.Index, v: int) -> None:
         n, inside = self._column(v)
@@ -643,42 +632,13 @@ class Block:
         for i in range(self.lanes):
             memref.store(e.lane(value, i), self.out, [e.index(x) for x in (image, e.add(n, i), pixel)])
 
-    def _held(self, operands: Sequence[Operand], group: e.Index | None, runs: Sequence[int] | None = None) -> Held:
-        """What is the same in all rows, read once, of some runs."""
-        return {
-            (operand, v): self._fetch(operand, None, v, group)
-            for operand in dict.fromkeys(operands)
-            if not follows_rows(operand)
-            for v in (range(self._runs) if runs is None else runs)
-        }
-
-    def _by_row(self, operands: Sequence[Operand], m: e.Index, group: e.Index | None) -> OfRow:
-        """What is the same in all columns of a row, read once."""
-        found = [o for o in dict.fromkeys(operands) if follows_rows(o) and "n" not in o.axes]
-        return {operand: self._fetch(operand, m, 0, group) for operand in found}
-
-    def _read(
-        self, source: Source, values: list[ir.Value], rows: OfRow, held: Held, r: int, v: int,
-        sums: list[list[ir.Value]], group: e.Index | None,
-    ) -> ir.Value:  # fmt: skip
-        if isinstance(source, Previous):
-            return values[source.index]
-        if isinstance(source, Literal):
-            return self.cloner.splat(source.value)
-        if isinstance(source, RowSum):
-            return e.broadcast(sums[r // 2][r % 2], self.lanes)
-        if source in rows:
-            return rows[source]
-        found = held.get((source, v))
-        return found if found is not None else self._fetch(source, self._row(r)[0], v, group)
-
-    def _fetch(self, operand: Operand, m: e.Index | None, v: int, group: e.Index | None) -> ir.Value:
-        """An operand at a vector's place."""
-        n = self._column(v)[0] if "n" in operand.axes else None
-        known = {BATCH: self.batch, MATRIX: self.matrix, "g": group, "m": m, "n": n}
-        places = {axis: at for axis, at in known.items() if at is not None}
+    def _fetch(self, operand: Operand, group: e.Index, m: e.Index, run: e.Index) -> ir.Value:
+        """An operand at a run of row `m`."""
+        places = {BATCH: self.batch, MATRIX: self.matrix, GROUP: group, ROW: m}
+        if COLUMN in operand.axes:
+            assert isinstance(run, int)
+            places[COLUMN] = self._column(run)[0]
         if SLOT in operand.axes or TOKEN in operand.axes:
-            assert m is not None
             places[SLOT] = self._slot(m)
             places[TOKEN] = self._picked(places[SLOT])
         return fetch(operand, self.buffers[operand], places, self.lanes)

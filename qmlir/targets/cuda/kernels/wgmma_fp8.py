@@ -16,7 +16,7 @@ from ....kernels import emit as e
 from ....kernels.description import Kernel, Stage
 from . import instructions as gpu
 from .fp8 import KINDS, CodeMma
-from .mma_gemm import Block, Held, OfRow
+from .mma_gemm import Block
 from .tile import Tile
 from .weights import Storage
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
@@ -87,7 +87,8 @@ class _Block(WgmmaBlock):
             if combine is None:
                 totals = self._promoted(ring[0], totals, refill)
             else:
-                totals = self._rescaled(combine, k_tile.index, ring[0], totals, refill)
+                with self.epilogue.scope():
+                    totals = self._rescaled(combine, k_tile.index, ring[0], totals, refill)
             k_tile.next = [*self._next(ring), *totals]
         return list(k_tile.results[2:])
 
@@ -121,23 +122,23 @@ class _Block(WgmmaBlock):
             number = e.add(e.multiply(k_tile, inside), g)
             for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
                 runs = range(i * per, (i + 1) * per)
-                by_row: list[list[OfRow]] = []
-                held: list[Held] = []
+                places: list[e.Index] = []
 
                 def then(
                     g: int = g, i: int = i, number: e.Index = number, runs: range = runs,
-                    by_row: list[list[OfRow]] = by_row, held: list[Held] = held,
+                    places: list[e.Index] = places,
                 ) -> None:  # fmt: skip
                     if g == i == 0:
                         refill()
-                    places = [self._row(r)[0] for r in range(2)]
-                    by_row.append([self._by_row(combine.operands, m, number) for m in places])
-                    held.append(self._held(combine.operands, number, runs))
+                    places += [self._row(r)[0] for r in range(2)]
+                    for m in places:
+                        self.epilogue.hold_row(combine.operands, number, m)
+                    self.epilogue.hold(combine.operands, number, runs)
 
                 part = self._part(stage, column, range(g * group, (g + 1) * group, DEPTH), then)
                 old = [row[v] for row in rows for v in runs]
                 parts, sums = self._parts(part)
-                new = self._added(combine, parts, sums, old, number, held[0], runs[0], by_row[0])
+                new = self._added(combine, parts, sums, old, number, runs[0], places)
                 for r, row in enumerate(rows):
                     row[runs[0] : runs[0] + per] = new[r * per : (r + 1) * per]
         return [value for row in rows for value in row]
