@@ -93,3 +93,21 @@ def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
     made = qmlir.ops.scaled_matmul.compile(T(a.shape, "i8"), b, out_dtype="i32", target="cuda:sm_80")
     assert made.manifest.strategies[0]["chosen"] == "gemv-int8"
     np.testing.assert_array_equal(interpret(made).main(a), R.scaled_matmul(a, b, out_dtype="i32"))
+
+
+@pytest.mark.parametrize("lhs", ["i8", "u8"])
+def test_padding_of_a_large_filter(lhs: str) -> None:
+    """More rows and columns than a word has bits: no copy of the image with its padding either."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(*((0, 256) if lhs == "u8" else (-128, 128)), (1, 4, 5, 16)).astype(
+        {"i8": np.int8, "u8": np.uint8}[lhs]
+    )
+    weight = rng.integers(-128, 128, (16, 3, 31, 16), dtype=np.int8)
+    given: dict[str, Any] = {"padding": (1, 15, 1, 15), "weight_scale": np.full(16, 0.5, np.float32),
+                             "input_scale": np.float32(0.25)}  # fmt: skip
+    if lhs == "u8":
+        given["input_zero_point"] = np.uint8(117)
+    made = qmlir.ops.conv2d_q.compile(T(x.shape, lhs), weight, target="cuda:sm_80", **given)
+    program = interpret(made)
+    np.testing.assert_array_equal(program.main(x), R.conv2d_q(x, weight, **given))
+    assert len(program.dispatches) == 1

@@ -8,17 +8,19 @@ from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.description import Window
 
-# Rows and columns of a filter, each of which has a bit in the word that says which of them a window has in its image.
-MOST_TAPS = 32
+# Rows and columns of a filter up to which each has a bit in a word that says which of them a window has in its image;
+# of larger filters each place is compared with the image's size.
+_MOST_BITS = 32
 
 
 @dataclass(frozen=True)
 class Place:
-    """A row: the number of its image, where in it the first code of its window is, and which rows (the lowest bits) and
-    columns (the next ones) of the window are inside; None where all are."""
+    """A row: the number of its image, where in it the first code of its window is, at which row and column, and which
+    rows (the lowest bits) and columns (the next ones) of the window are inside; None where the filter has too many."""
 
     image: e.Index
     first: e.Index
+    start: tuple[e.Index, e.Index]
     inside: ir.Value | None
 
 
@@ -39,7 +41,8 @@ class Image:
         if window.overhangs:
             y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
         first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
-        return Place(n, e.add(first, self.first_channel), self._inside(y, x) if window.overhangs else None)
+        counted = window.overhangs and sum(window.kernel) <= _MOST_BITS
+        return Place(n, e.add(first, self.first_channel), (y, x), self._inside(y, x) if counted else None)
 
     def _inside(self, y: e.Index, x: e.Index) -> ir.Value:
         """A bit for each row and column of the window at (y, x)."""
@@ -61,11 +64,15 @@ class Image:
 
     def there(self, row: Place, k: e.Index) -> e.Condition:
         """Whether code k of a row is in the image."""
-        if row.inside is None:
+        window, i32 = self.window, e.integer(32)
+        if not window.overhangs:
             return True
-        i32 = e.integer(32)
-        height, width = self.window.kernel
+        height, width = window.kernel
         i, j, _ = self._tap(k)
+        if row.inside is None:
+            # Above and left of the image these are, as unsigned numbers, past its end too.
+            y, x = (e.add(s, e.multiply(t, d)) for s, t, d in zip(row.start, (i, j), window.dilations, strict=True))
+            return e.both(e.less(y, window.image[1]), e.less(x, window.image[2]))
         # Past the end of the row, where nobody asks, the shift would be longer than the word.
         shifts = [e.minimum(i, height - 1), e.add(j, height) if width > 1 else height]
         rows, columns = (arith.shrui(row.inside, arith.index_castui(i32, e.index(s))) for s in shifts)

@@ -27,7 +27,6 @@ from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan,
 from .choose import Machine, choose, gemv_for, seconds, with_memory
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
-from .image import MOST_TAPS
 from .mma_gemm import MmaGemm
 from .route import routable, route
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
@@ -360,9 +359,8 @@ class ConvolutionStrategy:
             return Decline(f"a {c.kind}", "a convolution")
         if declined := self.matmul.unlike(c):
             return declined
-        padded = sum(c.operation.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.operation, padded, self.matmul.decodes, grouped=True, planes=(False, True))
+            kernel = describe_convolution(c.operation, True, self.matmul.decodes, grouped=True, planes=(False, True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or kernel
