@@ -19,9 +19,9 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "test"), str(ROOT / "test" / "robustness")]
+sys.path[:0] = [str(ROOT), str(ROOT / "test")]
 
-from surfaces import SURFACES, QmlirError  # noqa: E402
+from robustness.surfaces import SURFACES, QmlirError  # noqa: E402
 
 
 def main() -> int:

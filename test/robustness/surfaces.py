@@ -8,11 +8,9 @@ any other exception, or the end of the process, is a finding.
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import json
 import os
-import random
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from robustness.mutations import Random, mutated_bytes, mutated_json, mutated_text
 from support.programs import product
 
 import qmlir
@@ -29,102 +28,10 @@ from qmlir.runtime.artifact import Artifact
 from qmlir.tuning import Database, Record
 from qmlir.tuning.measure import read_plan, read_results
 
-Random = random.Random
-
 
 class Finding(Exception):
     """An input that was neither taken nor refused."""
 
-
-# ------------------------------------------------------------------------------------------------- mutations
-
-TOKENS = ["0", "-1", "9223372036854775807", "99999999999999999999", "?", "x", "i8", "f32", "bf16", "tensor<", ">", "{",
-          "}", "(", ")", ":", "->", "dense<", '"', "%x", "loc(", "array<i32: 1>", "nan", "0x", "//", "\\", "\n", "#map",
-          "vector<4xi8>", "memref<4xi8>", "1.0e400", "!qmlir", "\t", "é", "module {", "attributes"]  # fmt: skip
-
-
-def mutated_text(r: Random, text: str) -> str:
-    """A few edits of tokens, lines and characters."""
-    for _ in range(r.randint(1, 4)):
-        if not text:
-            return r.choice(TOKENS)
-        i, j = sorted((r.randrange(len(text)), r.randrange(len(text))))
-        kind = r.randrange(7)
-        if kind == 0:
-            text = text[:i] + text[min(j, i + r.randint(1, 20)) :]
-        elif kind == 1:
-            text = text[:i] + r.choice(TOKENS) + text[i:]
-        elif kind == 2:
-            text = text[:i] + text[i : min(j, i + 40)] + text[i:]
-        elif kind == 3:
-            text = text[:i]
-        elif kind == 4:
-            lines = text.split("\n")
-            k = r.randrange(len(lines))
-            lines[k] = r.choice(lines)
-            text = "\n".join(lines)
-        elif kind == 5:
-            words = text.split(" ")
-            words[r.randrange(len(words))] = r.choice(words) if r.random() < 0.5 else r.choice(TOKENS)
-            text = " ".join(words)
-        else:
-            text = text[:i] + chr(r.choice([0, 9, 10, 34, 48, 57, 92, 123, 255, 0x2028])) + text[i + 1 :]
-    return text
-
-
-def mutated_bytes(r: Random, data: bytes) -> bytes:
-    """Flipped bits, cut and repeated parts."""
-    made = bytearray(data)
-    for _ in range(r.randint(1, 6)):
-        if not made:
-            return bytes(r.randbytes(r.randrange(64)))
-        i = r.randrange(len(made))
-        kind = r.randrange(5)
-        if kind == 0:
-            made[i] ^= 1 << r.randrange(8)
-        elif kind == 1:
-            del made[i : i + r.randint(1, 64)]
-        elif kind == 2:
-            made[i:i] = r.randbytes(r.randint(1, 16))
-        elif kind == 3:
-            del made[i:]
-        else:
-            made[i : i + 4] = r.choice([b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"PK\x05\x06"])
-    return bytes(made)
-
-
-VALUES: list[Any] = [None, True, False, 0, -1, 1, 2**63, 1e308, -0.0, "", "x", "..", "/etc/passwd", [], {}, [[]],
-                     [None], {"": ""}, "nan", "4x8xi8", [1, 2], {"a": {"b": []}}]  # fmt: skip
-
-
-def mutated_json(r: Random, data: Any, depth: int = 0) -> Any:
-    """A value somewhere in a JSON tree exchanged, removed or repeated."""
-    if depth > 6 or r.random() < 0.12 or not isinstance(data, (dict, list)) or not data:
-        return copy.deepcopy(r.choice(VALUES))
-    if isinstance(data, dict):
-        made = dict(data)
-        key = r.choice(list(made))
-        kind = r.randrange(8)
-        if kind == 0:
-            del made[key]
-        elif kind == 1:
-            made[r.choice(["", "x", "targets", "name"])] = made.pop(key)
-        else:
-            made[key] = mutated_json(r, made[key], depth + 1)
-        return made
-    some = list(data)
-    i = r.randrange(len(some))
-    kind = r.randrange(6)
-    if kind == 0:
-        del some[i]
-    elif kind == 1:
-        some.append(copy.deepcopy(some[i]))
-    else:
-        some[i] = mutated_json(r, some[i], depth + 1)
-    return some
-
-
-# -------------------------------------------------------------------------------------------------- surfaces
 
 Feed = Callable[[Random], None]
 SURFACES: dict[str, tuple[Callable[[Path], Feed], float]] = {}
@@ -407,6 +314,88 @@ def rezipped(data: bytes, name: str, content: bytes) -> bytes:
         for entry in old.infolist():
             new.writestr(entry, content if entry.filename == name else old.read(entry))
     return out.getvalue()
+
+
+@surface("checkpoint", 0.1)
+def checkpoint(folder: Path) -> Feed:
+    """Files of a checkpoint, read to the end."""
+    from checkpoint import decoders, writers as w
+    from robustness import checkpoints as good
+
+    seeds = {"gptq": (good.gptq(), w.gptq_config()), "awq": (good.AWQ, w.awq_config()),
+             "bnb": (good.BNB, w.bnb_config()), "ct": (good.CT, w.ct_config("pack-quantized", good.INT4))}  # fmt: skip
+    for name, given in seeds.items():
+        w.write_folder(folder / name, *given)
+    decoders.write_gguf(folder / "m.gguf", decoders.Sizes(layers=1, hidden=32, inner=32, vocabulary=8))
+    place = folder / "fuzzed"
+    place.mkdir(exist_ok=True)
+    gguf = (folder / "m.gguf").read_bytes()
+
+    def feed(r: Random) -> None:
+        name = r.choice([*seeds, "m.gguf"])
+        path = place / name
+        if name in seeds:
+            path.mkdir(exist_ok=True)
+            victim = r.choice(["model.safetensors", "config.json"])
+            for file in ("model.safetensors", "config.json"):
+                data = (folder / name / file).read_bytes()
+                (path / file).write_bytes(mutated_bytes(r, data) if file == victim else data)
+        else:
+            path.write_bytes(mutated_bytes(r, gguf))
+        _read_all(path)
+
+    return feed
+
+
+def _read_all(path: Path) -> None:
+    """Every tensor of a checkpoint; the first refusal, when all are read."""
+    from qmlir.checkpoint import QuantizedWeight
+    from qmlir.errors import CheckpointError
+
+    refused: CheckpointError | None = None
+    try:
+        model = qmlir.checkpoint.open(path)
+        for name in model:
+            try:
+                value = model[name]
+                if isinstance(value, QuantizedWeight):
+                    value.dequantize()
+                elif value.shape != model.shape(name):
+                    raise Finding(f"{name} has another shape than it says")
+            except CheckpointError as e:
+                refused = refused or e
+    except CheckpointError as e:
+        refused = e
+    if refused is not None:
+        if str(path if path.is_dir() else path.parent) not in str(refused):
+            raise Finding(f"the file is not named: {refused}")
+        raise refused
+
+
+@surface("onnx", 0.05)  # the last one: it bounds the address space of the process
+def onnx(folder: Path) -> Feed:
+    """Bytes of an ONNX model; a giant allocation fails."""
+    import resource
+
+    from robustness import onnx_models as good
+
+    from qmlir.compiler.compilation import text_at
+    from qmlir.errors import FrontEndError
+
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    made = [m.SerializeToString() for m in (good.product(), good.qlinear_conv(), good.nbits(), good.typed())]
+    path = folder / "fuzz.onnx"
+
+    def feed(r: Random) -> None:
+        path.write_bytes(mutated_bytes(r, r.choice(made)) or b"x")
+        try:
+            text_at(path, "import")
+        except FrontEndError as e:
+            if e.__cause__ is not None:
+                raise Finding("another error than the front end's own") from e
+            raise
+
+    return feed
 
 
 __all__ = ["SURFACES", "Finding", "QmlirError", "Random"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import TensorProto, helper, numpy_helper
+from robustness.case import Case, Feed, rows
 
 from qmlir.compiler.compilation import text_at
 from qmlir.errors import FrontEndError
-from qmlir.tools.measure import peak_memory
 
 FLOAT = TensorProto.FLOAT
 
@@ -116,7 +114,7 @@ def no_outputs() -> Any:
     return model
 
 
-BAD: dict[str, tuple[Callable[[], Any], str]] = {
+BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not an expression
     "raw data too short": (
         lambda: product(raw_data=b"1234"),
         "tensor 'w': error: the tensor has 4 bytes, but its shape [4, 3] takes 48",
@@ -198,95 +196,30 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_model(name: str, tmp_path: Path) -> None:
-    build, message = BAD[name]
-    path = tmp_path / "model.onnx"
-    path.write_bytes(build().SerializeToString())
-    (tmp_path / "data").write_bytes(bytes(64))
-    Path("/proc/self/clear_refs").write_text("5")  # the most memory is counted from here
-    before = peak_memory()
-    with pytest.raises(FrontEndError) as e:
-        text_at(path, "import")
-    assert message in str(e.value)
-    assert f"front end 'onnx' could not import {path}" in str(e.value)
-    assert peak_memory() - before < 500 << 20
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "it has no graph"),
-        (b"\x00\xff" * 40, "truncated or not an ONNX model"),
-        (b"PK\x03\x04" * 9, "not an ONNX model"),
-    ],
-)
-def test_no_model(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
+def feed(content: bytes, folder: Path) -> None:
+    """Import a file, beside which there is one of 64 bytes."""
+    path = folder / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(FrontEndError, match=message):
-        text_at(path, "import")
+    (folder / "data").write_bytes(bytes(64))
+    text_at(path, "import")
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FrontEndError, match="No such file"):
-        text_at(tmp_path / "model.onnx", "import")
-
-
-def test_truncated_model(tmp_path: Path) -> None:
-    data = product().SerializeToString()
-    path = tmp_path / "model.onnx"
-    for length in range(1, len(data), 7):
-        path.write_bytes(data[:length])
-        with pytest.raises(FrontEndError):
-            text_at(path, "import")
-
-
-_FUZZ = """
-import random, sys
-from pathlib import Path
-from qmlir.compiler import text_at
-from qmlir.errors import FrontEndError, QmlirError
-
-folder, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-sources = [p.read_bytes() for p in sorted(folder.glob("source*.onnx"))]
-rng = random.Random(seed)
-for i in range(count):
-    data = bytearray(rng.choice(sources))
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(data))
-        kind = rng.randrange(4)
-        if kind == 0:
-            data[at] = rng.randrange(256)
-        elif kind == 1:
-            del data[at : at + rng.randint(1, 8)]
-        elif kind == 2:
-            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 8)))
-        else:
-            data[at] ^= 1 << rng.randrange(8)
-        data = data or bytearray(b"x")
-    path = folder / f"fuzz{seed}.onnx"
-    path.write_bytes(data)
-    print(i, flush=True)
-    try:
-        text_at(path, "import")
-    except FrontEndError as e:
-        if e.__cause__ is not None:
-            raise
-    except QmlirError:
-        pass
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_fuzz(seed: int, tmp_path: Path) -> None:
-    """Damaged models: an error of ours or a program; in a child with 4 GB of address space more than it starts with,
-    so that a crash or a giant allocation is seen."""
-    for i, model in enumerate((product(), qlinear_conv(), nbits(), typed())):
-        (tmp_path / f"source{i}.onnx").write_bytes(model.SerializeToString())
-    script = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n{_FUZZ}"
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path), str(seed), "1500"], capture_output=True,
-                          text=True, check=False)  # fmt: skip
-    kept = (tmp_path / f"fuzz{seed}.onnx").read_bytes()
-    assert done.returncode == 0, f"{done.stderr[-3000:]}\n{kept!r}"
+FEEDS: dict[str, Feed] = {"ONNX": lambda build, folder: feed(build().SerializeToString(), folder), "ONNX file": feed}
+FILES: list[tuple[Any, str]] = [
+    (b"", "it has no graph"),
+    (b"\x00\xff" * 40, "truncated or not an ONNX model"),
+    (b"PK\x03\x04" * 9, "not an ONNX model"),
+]
+CASES = [
+    *(
+        Case(
+            "ONNX",
+            name,
+            build,
+            FrontEndError,
+            rf"front end 'onnx' could not import .*model\.onnx(.|\n)*{re.escape(message)}",
+        )
+        for name, (build, message) in BAD.items()
+    ),
+    *rows("ONNX file", FrontEndError, FILES),
+]
