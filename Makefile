@@ -67,7 +67,7 @@ test-slow: $(VENV)/.installed-slow vulkan
 # environment is that of the fast tier: what needs more packages skips itself, but for the sample.
 COMMIT := $(shell printf %d 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c 1-7))
 SLICE ?= $(COMMIT)/30
-SLICE_SECONDS ?= 1200
+SLICE_SECONDS ?= 1080
 OTHERS := test/samples/test_10_minilm.py
 
 test-slice: $(VENV)/.installed-test vulkan
