@@ -21,7 +21,7 @@ from qmlir.emulation.amd import floats
 from qmlir.emulation.amd.arithmetic import LANES
 from qmlir.emulation.amd.decode import canonical, decode
 from qmlir.emulation.amd.lanes import dpp_lanes
-from qmlir.emulation.amd.lds import swizzle_lanes, transpose_sources
+from qmlir.emulation.amd.lds_instructions import swizzle_lanes, transpose_sources
 from qmlir.emulation.amd.operands import TYPES, WIDTH
 
 SETS = ("cdna", "rdna3", "rdna4")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from .decode import VGPR, Instruction
-from .gang import Array, Gang, register_bits
+from .gang import Gang
 from .operands import Builder, Operation
 from .shadow import LOAD, SCALAR, STORE, Fault
+from .waves import Array, register_bits
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 
@@ -205,7 +206,7 @@ def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
 def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Array | None]:
     """Words, and the numbers of the origins of those that nobody wrote (`Shadow.origins`)."""
     pieces, split = _pieces(g, fits, size)
-    loaded = [g.reach.load(g, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
+    loaded = [g.reach.load(g, g.shadow, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
     values = np.concatenate([v for v, _ in loaded], axis=-1) if len(loaded) > 1 else loaded[0][0]
     unknown = None
     if any(u is not None for _, u in loaded):
@@ -274,7 +275,7 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
         for at, part, on in pieces:
             some = slice(at // 4, (at + part + 3) // 4)
             known = None if unknown is None else unknown[..., some]
-            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., some], known)
+            g.reach.store(g, g.shadow, _moved(g, fits, place, at), on, part, values[..., some], known)
         g.shadow.issue(g, STORE, 0)
 
     # Private memory takes what nobody wrote: registers are spilled there.
@@ -325,7 +326,7 @@ def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: 
 
     def run(g: Gang) -> None:
         place, on = address(g), _lanes_in_reach(g, fits, size)
-        values, unknown = g.reach.load(g, place, on, size)
+        values, unknown = g.reach.load(g, g.shadow, place, on, size)
         base = (np.broadcast_to(m0(g), g.count) & U32(0xFFFF)).astype(I64)[:, None]
         to = base + offset + np.arange(g.lanes) * max(4, size)
         g.shadow.issue(g, LOAD, 0)
@@ -372,7 +373,7 @@ def _scalar(b: Builder) -> Operation | None:
         on = np.ones((g.count, 1), np.bool_)
         if records is not None:
             on = (inside + size <= np.broadcast_to(records(g), g.count).astype(I64))[:, None]
-        values, unknown = g.reach.load(g, place, on, size)
+        values, unknown = g.reach.load(g, g.shadow, place, on, size)
         if signed:
             values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
         for i, store in enumerate(stores):

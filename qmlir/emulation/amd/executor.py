@@ -6,14 +6,15 @@ import numpy as np
 
 from ..launch import Counts, EmulationError, Launch, Settings
 from ..memory import Allocation, Memory
-from . import code_object, device_memory, lanes, lds, matrix, packed, scalar, vector
+from . import code_object, device_memory, lanes, lds_instructions, matrix, packed, scalar, vector
 from .decode import ACC, EXEC, Instruction, decode
-from .gang import Array, Gang, register_bits
+from .gang import Gang
 from .lds import Lds
 from .operands import Builder, Operation
 from .ordering import Order
 from .reach import Reach
 from .shadow import LDS, LOAD, SCALAR, STORE, Fault, Shadow
+from .waves import Array, register_bits
 
 _BY_IREE = "_dispatch_"  # in the names of kernels that IREE generates, not qmlir
 RUNNING, WAITING, ENDED = range(3)
@@ -314,7 +315,7 @@ def operation(ins: Instruction, machine: str, wave_lanes: int) -> Operation | No
     if (wait := _wait(ins, machine)) is not None:
         return wait
     found = scalar.build(ins, machine, wave_lanes) or device_memory.build(ins, machine, wave_lanes)
-    for build in (lds.build, matrix.build, packed.build, lanes.build):
+    for build in (lds_instructions.build, matrix.build, packed.build, lanes.build):
         found = found or build(Builder(ins, machine, wave_lanes))
     return found or vector.build(ins, machine, wave_lanes)
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from ..launch import EmulationError
 from .decode import ACC, EXEC, VGPR
-from .gang import SCALARS, Array, Gang, register_bits, registers_of
+from .gang import Gang
 from .operands import Builder, Fetch, Operation
 from .shadow import Fault, Shadow
+from .waves import SCALARS, Array, Waves, register_bits, registers_of
 
 
 def dpp_lanes(control: int, lanes: int) -> Array:
@@ -63,7 +64,7 @@ def dpp(b: Builder, fetch: Fetch) -> Fetch:
     valid, index = lanes >= 0, np.maximum(lanes, 0)
     inactive = bool(b.instruction.get("fi"))
 
-    def run(g: Gang) -> Array:
+    def run(g: Waves) -> Array:
         x = np.broadcast_to(fetch(g), (g.count, g.lanes))
         usable = valid if inactive or g.full else valid & g.on[:, index]
         return np.where(usable, x[:, index], x.dtype.type(0))
@@ -71,7 +72,7 @@ def dpp(b: Builder, fetch: Fetch) -> Fetch:
     return run
 
 
-def dpp_target(b: Builder) -> Callable[[Gang], Array] | None:
+def dpp_target(b: Builder) -> Callable[[Waves], Array] | None:
     """Which lanes a DPP instruction may write; None where it is all of them."""
     f = b.instruction.fields
     if "DPP8" in b.instruction.form:
@@ -89,7 +90,7 @@ def dpp_target(b: Builder) -> Callable[[Gang], Array] | None:
 
 
 @contextmanager
-def only(g: Gang, lanes: Array) -> Iterator[None]:
+def only(g: Waves, lanes: Array) -> Iterator[None]:
     """For a while, these are the lanes that write, of those that are active."""
     kept = g.on, g.full, g.whole
     g.on = g.on & lanes

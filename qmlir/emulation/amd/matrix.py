@@ -21,9 +21,10 @@ import numpy as np
 from ..launch import EmulationError
 from . import floats
 from .decode import VGPR
-from .gang import Array, Gang, register_bits
+from .gang import Gang
 from .operands import Builder, Operation
 from .shadow import Fault, Shadow
+from .waves import Array, register_bits
 
 if TYPE_CHECKING:
     from .operands import Fetch

@@ -11,9 +11,9 @@ import numpy as np
 from ..launch import EmulationError
 from .arithmetic import SATURATING
 from .decode import VGPR
-from .gang import Gang
 from .lanes import dpp, dpp_target, only
 from .operands import WIDTH, Builder, Fetch, Store
+from .waves import Waves
 
 if TYPE_CHECKING:
     from ...dialect.dtypes import Array
@@ -118,7 +118,7 @@ def destination(b: Builder, kind: str) -> Store:
     if kind in _FLOATS and (scale or clamp):
         factor = (1, 2, 4, 0.5)[scale]
 
-        def modified(g: Gang, x: Array) -> None:
+        def modified(g: Waves, x: Array) -> None:
             x = x * np.asarray(x).dtype.type(factor)
             store(g, np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype) if clamp else x)
 
@@ -137,7 +137,7 @@ def _select_result(b: Builder, number: int, kind: str) -> Store:
     old = b.read(number, "u32") if unused == 2 else None
     store = b.write(number, "u32")
 
-    def write(g: Gang, x: Array) -> None:
+    def write(g: Waves, x: Array) -> None:
         x = np.asarray(x).astype(_DTYPES[kind])
         x = (x.view(np.uint16) if WIDTH[kind] == 16 else x.view(np.uint32)).astype(np.uint32)
         placed = (x << np.uint32(shift)) & np.uint32(mask)
@@ -157,7 +157,7 @@ def _masked_rows(b: Builder, number: int, kind: str, store: Store) -> Store:
     if enabled is None:
         return store
 
-    def write(g: Gang, x: Array) -> None:
+    def write(g: Waves, x: Array) -> None:
         with only(g, enabled(g)):
             store(g, x)
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from ..launch import EmulationError
 from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, Instruction
-from .gang import Array, Gang, register_bits
+from .gang import Gang
+from .waves import Array, Waves, register_bits
 
 # A fetch gives an array of lanes, or a numpy scalar that is the same in all.
-Fetch = Callable[[Gang], Any]
-Store = Callable[[Gang, Any], None]
+Fetch = Callable[[Waves], Any]
+Store = Callable[[Waves, Any], None]
 
 WIDTH = {"u16": 16, "i16": 16, "f16": 16, "u32": 32, "i32": 32, "f32": 32, "u64": 64, "i64": 64, "f64": 64}
 TYPES: dict[str, Any] = {
@@ -30,7 +31,7 @@ class Operation:
 
     Attributes:
         run: executes it for the selected waves; control instructions return the lanes' next addresses, others None.
-        uses, defines: sets of registers (`gang.register_bits`).
+        uses, defines: sets of registers (`waves.register_bits`).
         kind: what `Counts` calls it.
         flow: how what nobody wrote flows through it: "lane" (each lane by itself), "scalar", "cross" (not followed),
             "memory" (the instruction says so itself), or a function that the shadow calls.
@@ -53,8 +54,8 @@ class Operation:
     counter: int = -1
     addresses: int = 0
     stored: int = 0
-    reaches: Callable[[Gang], Array] | None = None
-    chooses: Callable[[Gang], Array] | None = None
+    reaches: Callable[[Waves], Array] | None = None
+    chooses: Callable[[Waves], Array] | None = None
     choices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -140,14 +141,14 @@ class Builder:
             return lambda g, x: g.put(g.u32[r], x)
         if WIDTH[kind] == 64:
 
-            def store(g: Gang, x: Array) -> None:
+            def store(g: Waves, x: Array) -> None:
                 bits = np.atleast_1d(np.asarray(x, TYPES[kind])).view(np.uint64)
                 g.put(g.u32[r], bits.astype(np.uint32))
                 g.put(g.u32[r + 1], (bits >> np.uint64(32)).astype(np.uint32))
 
             return store
 
-        def store16(g: Gang, x: Array) -> None:
+        def store16(g: Waves, x: Array) -> None:
             g.put(getattr(g, kind)[r][..., half], x)
             if not keep:
                 g.put(g.u16[r][..., 1 - half], 0)
@@ -177,14 +178,14 @@ class Builder:
         self.defines |= register_bits(number, max(1, bits // 32))
         touches_exec = number in (EXEC, EXEC + 1)
 
-        def store(g: Gang, x: Array) -> None:
+        def store(g: Waves, x: Array) -> None:
             g.s_u32[number, g.at] = x
             if bits == 64:
                 g.s_u32[number + 1, g.at] = np.asarray(x, np.uint64) >> np.uint64(32)
             if touches_exec:
                 g.exec_written()
 
-        def low(g: Gang, x: Array) -> None:
+        def low(g: Waves, x: Array) -> None:
             g.s_u32[number, g.at] = np.asarray(x).astype(np.uint32)
             g.s_u32[number + 1, g.at] = (np.asarray(x, np.uint64) >> np.uint64(32)).astype(np.uint32)
             if touches_exec:
@@ -192,7 +193,7 @@ class Builder:
 
         return low if bits == 64 else store
 
-    def read_mask(self, number: int) -> Callable[[Gang], Array]:
+    def read_mask(self, number: int) -> Callable[[Waves], Array]:
         """A lane mask."""
         self.uses |= register_bits(number, self.lanes // 32)
         if number >= 128:
@@ -200,7 +201,7 @@ class Builder:
             return lambda g: np.full((g.count, g.lanes), value)
         return lambda g: g.mask(number)
 
-    def write_mask(self, number: int) -> Callable[[Gang, Array], None]:
+    def write_mask(self, number: int) -> Callable[[Waves, Array], None]:
         if number == self.null:
             return lambda g, x: None
         self.defines |= register_bits(number, self.lanes // 32)
@@ -218,7 +219,7 @@ def _vector(r: int, kind: str, half: int) -> Fetch:
         return lambda g: getattr(g, kind)[r][g.at][..., half]
     dtype = TYPES[kind]
 
-    def pair(g: Gang) -> Array:
+    def pair(g: Waves) -> Array:
         joined = np.empty((g.count, g.lanes, 2), np.uint32)
         joined[..., 0] = g.u32[r][g.at]
         joined[..., 1] = g.u32[r + 1][g.at]
@@ -237,7 +238,7 @@ def _scalar(n: int, kind: str, half: int) -> Fetch:
         shift = 16 * half
         return lambda g: (g.s_u32[n][g.at] >> shift).astype(np.uint16).view(dtype)[:, None]
 
-    def pair(g: Gang) -> Array:
+    def pair(g: Waves) -> Array:
         joined = np.stack([g.s_u32[n][g.at], g.s_u32[n + 1][g.at]], axis=-1)
         return joined.view(dtype)
 

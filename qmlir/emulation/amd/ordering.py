@@ -10,22 +10,20 @@ bits. After 65,535 such numbers a launch is followed no further.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..memory import Allocation
-from .gang import Array, Gang
 from .shadow import Fault
-
-if TYPE_CHECKING:
-    from .reach import Reach
+from .waves import Array, Waves
 
 _MOST = 0xFFFF
 _EACH = np.uint64(0x0001000100010001)  # the same number for the four bytes of a word
 _WRITES_BACK = ("gfx942", "gfx950")  # dies with an L2 each
 Times = dict[int, int]  # by wave of the launch
+Name = Callable[[int, int], str]  # of memory, by its address and size
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,14 @@ class _Access:
     """What the lanes `mine` of some waves access of an allocation.
 
     Attributes:
+        name: names what is at an address.
         wave: numbers of the waves in the launch.
         shadow: in units of `unit` bytes.
         index: places in the shadow, of each lane and unit of the access.
         marks: what the waves write there.
     """
 
-    reach: Reach
+    name: Name
     held: Allocation
     mine: Array
     wave: Array
@@ -70,7 +69,7 @@ class Order:
 
     # ---- accesses
 
-    def store(self, reach: Reach, g: Gang, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
+    def store(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
         """Raises Fault where another workgroup stored, and nothing orders the two."""
         if len(self._stamps) > _MOST or not mine.any():
             return
@@ -82,31 +81,31 @@ class Order:
         self._stores[wave[active]] += 1
         if held.start not in self._shadows:
             self._shadows[held.start] = np.zeros((held.size + 8) & ~7, np.uint16)
-        at = self._access(reach, held, mine, offsets, size, wave)
+        at = self._access(name, held, mine, offsets, size, wave)
         text = "it stores to {}, which workgroup {} stored: no release and acquire order the two"
         self._check(at, text)
         at.shadow[at.index[mine]] = np.broadcast_to(at.marks, at.index.shape)[mine]
         self._check(at, text)  # several with this instruction
 
-    def load(self, reach: Reach, g: Gang, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
+    def load(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
         """Raises Fault where another workgroup stored what may not be there yet."""
         if held.start in self._shadows and len(self._stamps) <= _MOST:
-            at = self._access(reach, held, mine, offsets, size, self._wave(g))
+            at = self._access(name, held, mine, offsets, size, self._wave(g))
             self._check(at, "it reads {}, which workgroup {} stored: no release and acquire make it visible")
 
-    def _wave(self, g: Gang) -> Array:
+    def _wave(self, g: Waves) -> Array:
         """The number in the launch of each selected wave."""
         found: Array = (g.group * self.waves + g.wave)[g.at]
         return found
 
     def _access(
-        self, reach: Reach, held: Allocation, mine: Array, offsets: Array, size: int, wave: Array
+        self, name: Name, held: Allocation, mine: Array, offsets: Array, size: int, wave: Array
     ) -> _Access:  # fmt: skip
         shadow, own = self._shadows[held.start], self._stamp[wave][:, None, None]
         if size % 4 == 0 and not (offsets & 3).any():
             index = (offsets >> 2)[..., None] + np.arange(size // 4)
-            return _Access(reach, held, mine, wave, shadow.view(np.uint64), index, own * _EACH, 4)
-        return _Access(reach, held, mine, wave, shadow, offsets[..., None] + np.arange(size), own, 1)
+            return _Access(name, held, mine, wave, shadow.view(np.uint64), index, own * _EACH, 4)
+        return _Access(name, held, mine, wave, shadow, offsets[..., None] + np.arange(size), own, 1)
 
     def _check(self, a: _Access, text: str) -> None:
         before = a.shadow[a.index]
@@ -124,19 +123,19 @@ class Order:
             which = int(np.flatnonzero((found == (me, number)).all(axis=1))[0]) // numbers.shape[1]
             wave, lane, _ = (int(i) for i in at[which])
             address = a.held.start + int(a.index[tuple(at[which])]) * a.unit
-            raise Fault(text.format(a.reach.name(address, a.unit), other // self.waves), wave, lane)
+            raise Fault(text.format(a.name(address, a.unit), other // self.waves), wave, lane)
 
     # ---- what makes an order
 
-    def waited(self, g: Gang) -> None:
+    def waited(self, g: Waves) -> None:
         """The selected waves waited for their stores."""
         self._done[self._wave(g)] = self._stores[self._wave(g)]
 
-    def written_back(self, g: Gang) -> None:
+    def written_back(self, g: Waves) -> None:
         """The selected waves wrote L2 back."""
         self._flushed[self._wave(g)] = self._stores[self._wave(g)]
 
-    def invalidated(self, g: Gang) -> None:
+    def invalidated(self, g: Waves) -> None:
         """The selected waves read from memory from now on."""
         for w in self._wave(g):
             if w in self._seen:
@@ -156,7 +155,7 @@ class Order:
             self._stamp[w] = 0
         return told
 
-    def atomic(self, g: Gang, addresses: Array, on: Array) -> None:
+    def atomic(self, g: Waves, addresses: Array, on: Array) -> None:
         """Atomics on words of global memory: they release, and acquire what others released there."""
         if len(self._stamps) == 1:
             return

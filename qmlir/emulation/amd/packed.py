@@ -12,9 +12,10 @@ from ..launch import EmulationError
 from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
-from .gang import Array, Gang, register_bits
+from .gang import Gang
 from .operands import Builder, Fetch, Operation
 from .shadow import Shadow
+from .waves import Array, register_bits
 
 _T = TypeVar("_T")
 
@@ -171,7 +172,7 @@ def _mixed(b: Builder) -> Callable[[Gang], object]:
         number = f[f"src{i}"]
         fetch = _half(b, number, "f16", select >> i & 1) if is_half >> i & 1 else b.read(number, "f32")
 
-        def run(g: Gang) -> Array:
+        def run(g: Waves) -> Array:
             x = np.asarray(fetch(g)).astype(np.float32)
             x = np.abs(x) if absolute >> i & 1 else x
             return -x if negate >> i & 1 else x

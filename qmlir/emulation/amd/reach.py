@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..memory import Allocation, Memory
-from .gang import Array, Gang
 from .ordering import Order
-from .shadow import Fault
+from .shadow import Fault, Shadow
+from .waves import Array, Waves
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 _ALL_WRITTEN = np.uint32(0x01010101)
@@ -106,14 +106,14 @@ class Reach:
             left = left & ~mine
         return found
 
-    def load(self, g: Gang, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
+    def load(self, g: Waves, shadow: Shadow, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
         """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and the numbers of the origins of those
         that nobody wrote (`Shadow.origins`), of the same shape."""
         words = max(1, size // 4)
         out = np.zeros((*addresses.shape, words), U32)
         unknown = None
         for held, mine, offsets in self.parts(addresses, on, size):
-            self.order.load(self, g, held, mine, offsets, size)
+            self.order.load(self.name, g, held, mine, offsets, size)
             values = _gather(held.data, offsets, size)
             out = values if mine.all() else np.where(mine[..., None], values, out)
             if held.written is not None and not self._complete(held):
@@ -122,16 +122,18 @@ class Reach:
                 )
                 fresh &= mine[..., None]
                 if fresh.any():
-                    origin = self._origin(g, held, fresh, addresses, offsets, size)
+                    origin = self._origin(shadow, held, fresh, addresses, offsets, size)
                     unknown = origin if unknown is None else np.maximum(unknown, origin)
         self.read += size * int(on.sum())
         return out, unknown
 
-    def _origin(self, g: Gang, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int) -> Array:
+    def _origin(
+        self, shadow: Shadow, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int
+    ) -> Array:
         """The number of the origin of each word that nobody wrote."""
         wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
         text = f"{self.name(int(addresses[wave, lane]) + 4 * word, min(size, 4))}, which nobody wrote"
-        found = fresh.astype(np.uint16) * np.uint16(g.shadow.origin(text, memory=True))
+        found = fresh.astype(np.uint16) * np.uint16(shadow.origin(text, memory=True))
         if held.origins is None:
             return found
         octets = held.origins[offsets[..., None] + np.arange(size)]
@@ -145,15 +147,16 @@ class Reach:
         return self.complete[held.start]
 
     def store(
-        self, g: Gang, addresses: Array, on: Array, size: int, values: Array, unknown: Array | None = None
-    ) -> None:
+        self, g: Waves, shadow: Shadow, addresses: Array, on: Array, size: int, values: Array,
+        unknown: Array | None = None,
+    ) -> None:  # fmt: skip
         """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`, of the same shape) stays unwritten."""
         for held, mine, offsets in self.parts(addresses, on, size):
             if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
                 raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
             if not any(held is a for a in self.own):
-                self.order.store(self, g, held, mine, offsets, size)
+                self.order.store(self.name, g, held, mine, offsets, size)
             at, what = offsets[mine], np.ascontiguousarray(values[mine])
             octets = what.view(np.uint8).reshape(len(at), -1)[:, :size]
             if size % 4 == 0 and not (at & 3).any():
@@ -182,13 +185,13 @@ class Reach:
                 if held.origins is not None:
                     held.origins[places[:, None] + np.arange(min(size, 4))] = unknown[mine][which, word][:, None]
                     continue
-                text = f"{self.function} stored there what comes from {g.shadow.origins[unknown[mine].max()]}"
+                text = f"{self.function} stored there what comes from {shadow.origins[unknown[mine].max()]}"
                 held.causes.append((int(places.min()), int(places.max()) + min(size, 4) - 1, text))
                 del held.causes[:-_CAUSES]
         self.stored += size * int(on.sum())
 
     def atomic(
-        self, g: Gang, addresses: Array, on: Array, function: Callable[[Any, Any], Any],
+        self, g: Waves, addresses: Array, on: Array, function: Callable[[Any, Any], Any],
         kind: type[np.generic], operand: Array, reads: bool = True,
     ) -> Array:  # fmt: skip
         """Lanes one after another; returns what was there before. `reads`: the new value depends on the old one."""

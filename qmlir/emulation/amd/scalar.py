@@ -12,8 +12,9 @@ from ..launch import EmulationError
 from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros, reversed_bits
 from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
-from .gang import Array, Gang
+from .gang import Gang
 from .operands import TYPES, WIDTH, Builder, Operation
+from .waves import Array
 
 if TYPE_CHECKING:
     from .operands import Fetch

@@ -6,14 +6,14 @@ something: an address, or what is stored to global memory. Each lane of a regist
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..launch import EmulationError
-from .decode import ACC, VGPR
-from .gang import Array, Gang, register_name, registers_of
-from .operands import Operation
+from .decode import ACC, VGPR, Instruction
+from .waves import Array, Waves, register_name, registers_of
 
 # Counters of outstanding instructions. CDNA counts stores with loads, and all but gfx12 LDS with scalar loads.
 LOAD, STORE, LDS, SCALAR = range(4)
@@ -22,10 +22,26 @@ _SCALAR_BITS = ((1 << 128) - 1) << ACC
 _VECTOR_BITS = (1 << ACC) - 1
 
 
+class Effects(Protocol):
+    """What an instruction reads and writes; the fields of `operands.Operation` that say it."""
+
+    instruction: Instruction
+    uses: int
+    defines: int
+    flow: Any
+    loads: bool
+    counter: int
+    addresses: int
+    stored: int
+    reaches: Callable[[Waves], Array] | None
+    chooses: Callable[[Waves], Array] | None
+    choices: tuple[int, ...]
+
+
 class Shadow:
     """Of the registers of a gang."""
 
-    def __init__(self, g: Gang, machine: str) -> None:
+    def __init__(self, g: Waves, machine: str) -> None:
         self.machine = machine
         self.origins = ["", "a register that nobody wrote"]
         self.copied: set[int] = set()  # those that are device memory: what is copied stays unwritten there
@@ -43,7 +59,7 @@ class Shadow:
 
     # ---- before and after an instruction
 
-    def before(self, g: Gang, op: Operation) -> None:
+    def before(self, g: Waves, op: Effects) -> None:
         """What an instruction reads must have arrived, and its addresses must be known."""
         waiting = (op.uses | op.defines) & self.pending
         if waiting:
@@ -51,7 +67,7 @@ class Shadow:
         if (op.addresses | op.stored) & self.unwritten:
             self._known(g, op)
 
-    def after(self, g: Gang, op: Operation) -> None:
+    def after(self, g: Waves, op: Effects) -> None:
         """What of the results nobody wrote."""
         flow = op.flow
         if flow == "memory":
@@ -69,7 +85,7 @@ class Shadow:
         if found is not None or op.defines & self.unwritten:
             self.set(g, op.defines, found)
 
-    def found(self, g: Gang, op: Operation) -> Array | None:
+    def found(self, g: Waves, op: Effects) -> Array | None:
         """Where the result of an instruction on lanes comes from what nobody wrote."""
         if op.chooses is None:
             return self.joined(g, op.uses & self.unwritten)
@@ -83,7 +99,7 @@ class Shadow:
             sides.append(part)
         return np.where(op.chooses(g), sides[1], sides[0])
 
-    def joined(self, g: Gang, registers: int) -> Array | None:
+    def joined(self, g: Waves, registers: int) -> Array | None:
         """Where any of these registers holds what nobody wrote, `[waves, lanes]`; None: nowhere that is active."""
         found: Any = None
         for number in registers_of(registers):
@@ -94,7 +110,7 @@ class Shadow:
             found = part.copy() if found is None else np.maximum(found, part)
         return found if found is not None and (found[g.on] > 0).any() else None
 
-    def _scalars(self, g: Gang, op: Operation, unwritten: int) -> None:
+    def _scalars(self, g: Waves, op: Effects, unwritten: int) -> None:
         numbers = [n for n in registers_of(unwritten) if n < VGPR]
         found = (
             np.max([self.unset_scalars[n][g.at] for n in numbers], axis=0) if numbers else np.zeros(g.count, np.uint16)
@@ -106,14 +122,14 @@ class Shadow:
             if number < VGPR:
                 self.set_scalar(g, number, found, lanes)
 
-    def _lanes_of(self, g: Gang, number: int) -> Array:
+    def _lanes_of(self, g: Waves, number: int) -> Array:
         """Of a scalar register, for each lane."""
         if number in self.masks:
             held: Array = self.masks[number][g.at]
             return held
         return np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
 
-    def set_scalar(self, g: Gang, number: int, found: Array, lanes: Array | None = None) -> None:
+    def set_scalar(self, g: Waves, number: int, found: Array, lanes: Array | None = None) -> None:
         """A scalar register of the selected waves; `lanes`: it holds a bit for each lane."""
         if lanes is not None and number not in self.masks:
             self.masks[number] = np.repeat(self.unset_scalars[number][:, None], g.lanes, axis=1)
@@ -122,7 +138,7 @@ class Shadow:
             self.masks[number][g.at] = found[:, None] if lanes is None else lanes
         self.update(number)
 
-    def set(self, g: Gang, registers: int, found: Array | None) -> None:
+    def set(self, g: Waves, registers: int, found: Array | None) -> None:
         """These registers' active lanes hold what `found` says (None: values that were written)."""
         for number in registers_of(registers):
             if number >= VGPR:
@@ -148,7 +164,7 @@ class Shadow:
                 self.copied.add(len(self.origins) - 1)
         return self.origins.index(text) if text in self.origins else 1
 
-    def _known(self, g: Gang, op: Operation) -> None:
+    def _known(self, g: Waves, op: Effects) -> None:
         for registers, what in ((op.addresses, "its address"), (op.stored, "what it stores")):
             lanes = op.reaches(g) if op.reaches is not None and registers is op.stored else g.on
             for number in registers_of(registers & self.unwritten):
@@ -170,7 +186,7 @@ class Shadow:
 
     # ---- waiting
 
-    def arrived(self, g: Gang, registers: int) -> None:
+    def arrived(self, g: Waves, registers: int) -> None:
         """Registers that an instruction reads by an index must have arrived."""
         for number in registers_of(registers & self.pending):
             at = number - VGPR
@@ -178,7 +194,7 @@ class Shadow:
             if late.any():
                 raise Fault(f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1)
 
-    def _late(self, g: Gang, at: int, halves: int) -> Array:
+    def _late(self, g: Waves, at: int, halves: int) -> Array:
         """The waves for which these halves of a register have not arrived."""
         late = np.zeros(g.count, np.bool_)
         for half in (0, 1):
@@ -186,7 +202,7 @@ class Shadow:
                 late |= self.arrives[half, at][g.at] > self.done[self.by[half, at][g.at], g.index]
         return late
 
-    def _arrived(self, g: Gang, op: Operation, waiting: int) -> None:
+    def _arrived(self, g: Waves, op: Effects, waiting: int) -> None:
         for number in registers_of(waiting):
             at = number - VGPR if number >= VGPR else ACC + number
             kinds = self.by[:, at, g.at]
@@ -203,7 +219,7 @@ class Shadow:
                     wave, -1,
                 )  # fmt: skip
 
-    def issue(self, g: Gang, counter: int, registers: int, halves: int = 3) -> None:
+    def issue(self, g: Waves, counter: int, registers: int, halves: int = 3) -> None:
         """An instruction of a counter was issued; its results go to these registers, or these halves of them."""
         if counter == STORE and self.machine.startswith("gfx9"):
             counter = LOAD
@@ -218,7 +234,7 @@ class Shadow:
                         self.by[half, at, g.at] = counter
             self.pending |= registers
 
-    def wait(self, g: Gang, counter: int, most: int) -> None:
+    def wait(self, g: Waves, counter: int, most: int) -> None:
         """At most so many instructions of a counter are outstanding from now on."""
         shared = counter in (LDS, SCALAR) and not self.machine.startswith("gfx12")
         if shared:
@@ -236,12 +252,12 @@ class Shadow:
             late = (self.arrives[:, at] > self.done[self.by[:, at], np.arange(g.waves)]).any(axis=(0, 2))
             self.pending = sum(1 << int(a) for a in at[late])
 
-    def lds_stored(self, g: Gang, through_load: bool = False) -> None:
+    def lds_stored(self, g: Waves, through_load: bool = False) -> None:
         """The LDS instruction just issued, or load to LDS, writes LDS."""
         counter = LOAD if through_load else LDS
         self.last_lds_store[int(through_load), g.at] = self.issued[counter, g.at]
 
-    def barrier(self, g: Gang) -> None:
+    def barrier(self, g: Waves) -> None:
         """What was written to LDS before a barrier must be there."""
         for through_load, counter in enumerate((LDS, LOAD)):
             late = self.last_lds_store[through_load, g.at] > self.done[counter, g.at]

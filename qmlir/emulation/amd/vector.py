@@ -12,11 +12,12 @@ from ..launch import EmulationError
 from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
-from .gang import Array, Gang, register_bits
+from .gang import Gang
 from .lanes import dpp_flow
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
 from .shadow import Shadow
+from .waves import Array, register_bits
 
 
 def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:

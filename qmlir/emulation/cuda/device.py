@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..memory import Allocation, Memory
+from .buffers import Buffer, Fault
 from .formats import Array
-from .memory import Buffer, Fault, GlobalMemory
+from .memory import GlobalMemory
 
 _NEAR = 1 << 16  # bytes: an address this far from an allocation was meant for it
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..launch import Counts, Progress
 from .barriers import Barrier, Copies, MemoryBarrier, Parked
+from .buffers import Fault
 from .formats import DTYPES, PACKED, Array, unsigned
-from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
+from .memory import SHARED_START, GlobalMemory, Place, SharedMemory
 from .ordering import Access, Order
 from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .barriers import Copies, MemoryBarrier, Parked
+from .buffers import Fault
 from .formats import Array
 from .machine import Machine, Mask, instruction
-from .memory import SHARED_WINDOW, Fault
+from .memory import SHARED_WINDOW
 from .text import Instruction, Operand, PtxError
 
 _SIZE = 8  # bytes

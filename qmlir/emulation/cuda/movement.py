@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .barriers import Copies
+from .buffers import Fault
 from .formats import DTYPES, Array, unsigned
 from .machine import WARP, Machine, Mask, instruction
 from .mbarrier import track_copies
-from .memory import LOCAL_WINDOW, SHARED_WINDOW, Fault
+from .memory import LOCAL_WINDOW, SHARED_WINDOW
 from .text import Address, Instruction, PtxError, Symbol, width_of
 
 _SPACES = ("global", "shared", "local", "param", "const")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .buffers import Buffer, Clocks, Fault
 from .formats import Array
-from .memory import Buffer, Clocks, Fault
 
 _WORD = 4  # bytes
 _WIDE = ("gpu", "sys")  # scopes that hold all workgroups
