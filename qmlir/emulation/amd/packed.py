@@ -15,7 +15,7 @@ from .decode import VGPR
 from .gang import Gang
 from .operands import Builder, Fetch, Operation
 from .shadow import Shadow
-from .waves import Array, register_bits
+from .waves import Array, Waves, register_bits
 
 _T = TypeVar("_T")
 

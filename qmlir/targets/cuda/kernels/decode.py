@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ....core.mlir import ir
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Literal, Operand, Previous
+from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Kernel, Literal, Operand, Previous
+from ....kernels.tile.instruction import TiledMma
 from .halves import Halves, halves
 from .operands import fetch
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from .mma_gemm import Block
+from .tile import Tile
+from .weights import Storage
 
 _CODES = 4  # that a lane holds of a fragment of 16 by 8
+
+
+class Product(Protocol):
+    """The product that a block computes a tile of."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def padded_k(self) -> int: ...
+
+
+class Block(Protocol):
+    """A workgroup's tile: where a lane's part of a fragment of the weight is, and what it is read from."""
+
+    kernel: Kernel
+    tile: Tile
+    buffers: dict[Operand, ir.Value]
+    tiled: TiledMma
+    dealt: int
+    n_fragments: int
+    lane: e.Index
+    n0: e.Index
+    warp_column: e.Index
+    k_warp: e.Index
+    batch: e.Index
+    matrix: e.Index
+
+    @property
+    def gemm(self) -> Product: ...
 
 
 class Decoder:

@@ -188,7 +188,9 @@ class MmaGemm:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
         if self.workgroups:
-            return kernel.m, lambda rows, buffers: stream_k.work(self, rows, buffers)
+            return kernel.m, lambda rows, buffers: stream_k.work(
+                self, rows, buffers, lambda tensors, number: self.block(self, rows, tensors, number)
+            )
         if kernel.batch is None:
             return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
         rows = kernel.m

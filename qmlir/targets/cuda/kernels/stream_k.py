@@ -13,23 +13,50 @@ result that nobody reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
+from ....kernels.description import Kernel
 from ....kernels.outline import Scratch
 from ....kernels.row_sums import uses_row_sums
 from . import instructions as gpu
 from .executable import workgroup_id
 from .raster import blocks
-
-if TYPE_CHECKING:
-    from .mma_gemm import Block, MmaGemm
+from .tile import Tile
 
 _WORDS = 4  # that a thread stores at once
 _COUNTED = 4  # bytes of a counter
+
+
+class Product(Protocol):
+    """A kernel on one tile whose K is multiplied in `k_steps` steps, which `workgroups` share."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def tile(self) -> Tile: ...
+    @property
+    def workgroups(self) -> int: ...
+    @property
+    def k_steps(self) -> int: ...
+
+
+class Block(Protocol):
+    """A workgroup's work on one tile."""
+
+    thread: ir.Value
+    k_warp: e.Index
+
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
+        """The sums of these steps."""
+        ...
+
+    def finish(self, state: list[ir.Value]) -> None:
+        """Run the stages on the sums of all steps, and store the result."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,12 +91,12 @@ class Shares:
         return e.choose(e.less(step, long), e.divide(step, e.add(self._short, 1)), behind)
 
 
-def launched(gemm: MmaGemm, rows: e.Index) -> e.Index:
+def launched(gemm: Product, rows: e.Index) -> e.Index:
     """How many workgroups there are: none without a step."""
     return e.minimum(gemm.workgroups, e.multiply(blocks(gemm.kernel, gemm.tile, rows), gemm.k_steps))
 
 
-def sharable(gemm: MmaGemm) -> bool:
+def sharable(gemm: Product) -> bool:
     """Whether the tile of a kernel can be made in parts."""
     kernel, group = gemm.kernel, gemm.kernel.group
     # A last tile of K with fewer groups than others is multiplied by other code than they are.
@@ -77,28 +104,31 @@ def sharable(gemm: MmaGemm) -> bool:
     return kernel.batch is None and whole
 
 
-def scratch(gemm: MmaGemm) -> Scratch:
+def scratch(gemm: Product) -> Scratch:
     """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each share."""
     return Scratch(gemm.workgroups, 2 * gemm.workgroups * part_bytes(gemm) // 4, gemm.kernel.value_type)
 
 
-def part_bytes(gemm: MmaGemm) -> int:
+def part_bytes(gemm: Product) -> int:
     """Of the sums of a part of a tile."""
     return 4 * _vectors(gemm) * _threads(gemm) * _WORDS
 
 
-def _threads(gemm: MmaGemm) -> int:
+def _threads(gemm: Product) -> int:
     """That hold sums: those of the first warps along K."""
     return gemm.tile.threads // gemm.tile.warps[2]
 
 
-def _vectors(gemm: MmaGemm) -> int:
+def _vectors(gemm: Product) -> int:
     sums = gemm.tile.warp[0] // 16 if uses_row_sums(gemm.kernel) and gemm.kernel.combine is None else 0
     return gemm.tile.accumulators // _WORDS + sums
 
 
-def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[ir.Value]) -> None:
-    """One workgroup's share. Buffers: inputs, counters, result, workspace."""
+def work(
+    gemm: Product, rows: e.Index, buffers: Sequence[ir.Value], block_of: Callable[[list[ir.Value], e.Index], Block]
+) -> None:
+    """One workgroup's share. Buffers: inputs, counters, result, workspace; `block_of` makes the block of a tile, of
+    inputs with the result and the tile's number."""
     *inputs, counters, out, space = buffers
     tiles = blocks(gemm.kernel, gemm.tile, rows)
     shares = Shares(launched(gemm, rows), gemm.k_steps, tiles)
@@ -110,8 +140,8 @@ def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[ir.Value]) -> None:
         base = e.multiply(tile.index, shares.steps)
         start = e.subtract(e.choose(e.less(first, base), base, first), base)
         stop = e.minimum(e.subtract(last, base), shares.steps)
-        block = gemm.block(gemm, rows, [*inputs, out], tile.index)
-        part = _Part(block, shares, base, counters, space, flag)
+        block = block_of([*inputs, out], tile.index)
+        part = _Part(gemm, block, shares, base, counters, space, flag)
         part.finish(me, block.accumulated(start, stop))
         # The next tile's copies go where these are: none is on its way, and nobody reads them.
         gpu.wait(0)
@@ -122,14 +152,21 @@ class _Part:
     """A part of the tile whose first step is `base`."""
 
     def __init__(
-        self, block: Block, shares: Shares, base: e.Index, counters: ir.Value, space: ir.Value, flag: ir.Value
+        self,
+        gemm: Product,
+        block: Block,
+        shares: Shares,
+        base: e.Index,
+        counters: ir.Value,
+        space: ir.Value,
+        flag: ir.Value,
     ) -> None:
-        self.block, self.shares, self.base = block, shares, base
+        self.gemm, self.block, self.shares, self.base = gemm, block, shares, base
         self.counters, self.space, self.flag = counters, space, flag
         self.first_owner = shares.owner(base)
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
-        self.lane = e.remainder(block.thread, _threads(block.gemm))
+        self.lane = e.remainder(block.thread, _threads(gemm))
         self.keeps = e.equal(block.k_warp, 0)  # threads that hold the sums
 
     def finish(self, me: ir.Value, state: list[ir.Value]) -> None:
@@ -156,9 +193,8 @@ class _Part:
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
     def _place(self, slot: e.Index, vector_number: int) -> list[ir.Value]:
-        gemm = self.block.gemm
-        number = e.add(e.multiply(slot, _vectors(gemm)), vector_number)
-        return [e.index(e.multiply(e.add(e.multiply(number, _threads(gemm)), self.lane), _WORDS))]
+        number = e.add(e.multiply(slot, _vectors(self.gemm)), vector_number)
+        return [e.index(e.multiply(e.add(e.multiply(number, _threads(self.gemm)), self.lane), _WORDS))]
 
     def _store(self, me: ir.Value, state: list[ir.Value]) -> None:
         words, slot = _words(state), self._slot(me)
