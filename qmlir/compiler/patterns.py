@@ -1,22 +1,18 @@
-"""Which raising pattern is asked for an op; `raising` says what a pattern is."""
+"""Which raising pattern is asked for an op; `qmlir.frontends.raising` says what a pattern is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from ..errors import FrontEndError
 
-if TYPE_CHECKING:
-    from ..frontends.raising import Raising, Tensor
-
 GROUP = "qmlir.raising"
 
-Pattern = Callable[["Raising"], "Tensor | Sequence[Tensor]"]
-# A pattern of one front end may take that front end's own subclass of Raising.
-P = TypeVar("P", bound=Callable[[Any], "Tensor | Sequence[Tensor]"])
+# What is kept here of a pattern is that it is one, and whose: the types are those of `qmlir.frontends.raising`.
+Pattern = Callable[..., object]
 
 _PATTERNS: dict[str, Pattern] = {}
 
@@ -24,17 +20,6 @@ _PATTERNS: dict[str, Pattern] = {}
 def register_raising(op_name: str, pattern: Pattern) -> None:
     """Register `pattern` for the framework op `op_name`."""
     _PATTERNS[op_name] = pattern
-
-
-def raises(*op_names: str) -> Callable[[P], P]:
-    """Decorator: register a function for framework ops of these names."""
-
-    def decorate(pattern: P) -> P:
-        for name in op_names:
-            register_raising(name, pattern)
-        return pattern
-
-    return decorate
 
 
 @cache

@@ -16,18 +16,13 @@ whose name is the op's, or by importing a module that uses `raises`. The last on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import ops
-from ..compiler.patterns import (
-    foreign_patterns as foreign_patterns,
-    pattern_for as pattern_for,
-    raises as raises,
-    register_raising as register_raising,
-)
+from ..compiler import patterns
 from ..core.mlir import ir
 from ..dialect.arrays import scalar_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
@@ -133,6 +128,15 @@ class Raising(ABC):
 
     # ---- building
 
+    def raised_by(self, pattern: Callable[..., object]) -> list[Tensor]:
+        """The results that a pattern gives the op."""
+        made = pattern(self)
+        if isinstance(made, Tensor):
+            return [made]
+        if not isinstance(made, Iterable):
+            raise TypeError(f"it gave a {type(made).__name__}, not tensors")
+        return list(made)
+
     def build(self, op: str, **arguments: object) -> Any:
         """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequant`, ...): operands are `Tensor`s,
         numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
@@ -141,6 +145,26 @@ class Raising(ABC):
             Decline: arguments that the operation does not take, in its own words.
         """
         return build(op, self.location, **arguments)
+
+
+# A pattern of one front end may take that front end's own subclass of Raising.
+P = TypeVar("P", bound=Callable[[Any], Tensor | Sequence[Tensor]])
+
+
+def register_raising(op_name: str, pattern: P) -> None:
+    """Register `pattern` for the framework op `op_name`."""
+    patterns.register_raising(op_name, pattern)
+
+
+def raises(*op_names: str) -> Callable[[P], P]:
+    """Decorator: register a function for framework ops of these names."""
+
+    def decorate(pattern: P) -> P:
+        for name in op_names:
+            register_raising(name, pattern)
+        return pattern
+
+    return decorate
 
 
 def build(op: str, location: ir.Location | None = None, **arguments: object) -> Any:

@@ -126,7 +126,7 @@ def test_pattern_of_somebody_else() -> None:
         node = helper.make_node("Twice", ["x"], ["y"], domain="com.acme", times=2.0)
         x = Random(9).codes(5, signed=True)
         made = model([node], {"x": x}, ["y"], {})
-        assert raising.foreign_patterns() == ["onnx.com.acme.Twice"]
+        assert patterns.foreign_patterns() == ["onnx.com.acme.Twice"]
         np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x.astype(np.float32) * 2)
     finally:
         patterns._PATTERNS.pop("onnx.com.acme.Twice")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 
 from ...compiler.front_end import ImportOptions
+from ...compiler.patterns import foreign_patterns, pattern_for
 from ...core.mlir import func, ir
 from ...dialect.dtypes import DTYPES
 from ...dialect.ops.common import tensor_type
@@ -23,13 +23,13 @@ from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
 from ...spec import TensorSpec
-from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
+from ..raising import Decline, NotQuantised, Tensor
 from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .functions import ALWAYS, inlined
 from .lowering import FromTorch, Unconverted, lower_torch
 from .model import Model, check_shape, load, refuse
-from .patterns.products import Product
+from .node import Node, Product
 from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
 from .types import ELEMENTS, element_name
@@ -79,70 +79,6 @@ def _from_definition(op_type: str, original: Model, model: Model) -> str:
     had, have = ({n.op_type for n in m.graph.node} for m in (original, model))
     replaced = sorted(had - have)
     return f"; it is part of ONNX's definition of {' or '.join(replaced)}" if op_type not in had and replaced else ""
-
-
-class Node(Raising):
-    """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
-
-    def __init__(self, graph: GraphImporter, proto: onnx.NodeProto, index: int) -> None:
-        self.graph, self.proto, self.index = graph, proto, index
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        self.op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
-        self.name = f"onnx.{self.op_type}"
-        self.label = proto.name or f"{proto.op_type}_{index}"
-        self.where = graph.model.where(self.label)
-        self.why_left = ""
-        self.plain = False  # a float operator that is built otherwise: not reported
-
-    @cached_property
-    def attributes(self) -> dict[str, Any]:  # type: ignore[override]
-        found: dict[str, Any] = {}
-        for a in self.proto.attribute:
-            if a.type == onnx.AttributeProto.TENSOR:
-                found[a.name] = self.graph.model.array(a.t)[0]
-                continue
-            value = onnx.helper.get_attribute_value(a)
-            found[a.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
-        return found
-
-    @property
-    def operands(self) -> Sequence[Tensor | None]:
-        return [self.graph.tensor(n, self) if n else None for n in self.proto.input]
-
-    @property
-    def results(self) -> Sequence[TensorSpec | None]:
-        return [self.graph.shapes.spec(n) for n in self.proto.output]
-
-    @property
-    def location(self) -> ir.Location:
-        return ir.Location.name(self.where)
-
-    @property
-    def opset(self) -> int:
-        """The version of the default domain."""
-        return self.graph.model.opsets.get("", 1)
-
-    def operand(self, i: int) -> Tensor:
-        found = self.optional(i)
-        if found is None:
-            raise Decline(f"input {i} is missing")
-        return found
-
-    def optional(self, i: int) -> Tensor | None:
-        name = self.proto.input[i] if i < len(self.proto.input) else ""
-        return self.graph.tensor(name, self) if name else None
-
-    def producer(self, i: int) -> Node | None:
-        """The node that makes input `i`, None for an input of the graph or a constant."""
-        return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
-
-    def left(self, reason: str) -> None:
-        """What the pattern builds is right, but no product of integers: reported as left, with a warning."""
-        self.why_left = reason
-
-    def uses(self) -> int:
-        """How often the node's first result is read, by nodes or as an output of the graph."""
-        return self.graph.uses.get(self.proto.output[0], 0)
 
 
 class GraphImporter:
@@ -248,7 +184,7 @@ class GraphImporter:
         if pattern is not None:
             try:
                 with node.location:
-                    made = pattern(node)
+                    tensors = node.raised_by(pattern)
             except NotQuantised:
                 self.absorbed.pop(node.index, None)
             except Decline as e:
@@ -260,7 +196,6 @@ class GraphImporter:
                 text = f"the raising pattern of {node.name} failed ({type(e).__name__}: {e})"
                 raise refuse(text, node.where) from e
             else:
-                tensors = [made] if isinstance(made, Tensor) else list(made)
                 self._bind(node, tensors)
                 if node.why_left or not node.plain:
                     self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
@@ -415,4 +350,4 @@ def _remove_unused(f: ir.OpView) -> None:
             operation.erase()
 
 
-__all__ = ["GraphImporter", "Node", "import_model"]
+__all__ = ["GraphImporter", "import_model"]

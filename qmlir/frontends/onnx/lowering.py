@@ -23,7 +23,7 @@ from .model import refuse
 from .types import TORCH, vtensor
 
 if TYPE_CHECKING:
-    from .importer import Node
+    from .node import Node
 
 _HEAD = (
     "func.func(convert-torch-onnx-to-torch)",

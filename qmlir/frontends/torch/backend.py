@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ... import compile as compile_program, load
+from ...compiler.compilation import compile as compile_program
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
+from ...runtime.program import load
 from .custom_ops import register
 from .graph import Graph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs

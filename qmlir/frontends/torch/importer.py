@@ -15,19 +15,20 @@ from iree.compiler.extras import fx_importer
 from torch.fx import Node
 
 from ...compiler.front_end import ImportReport
+from ...compiler.patterns import pattern_for
 from ...core.mlir import ir
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
-from ...spec import TensorSpec
-from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
+from ..raising import Decline, NotQuantised, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import Graph, aten, is_tensor, shape_of, where
 from .known import fold_known
 from .lowering import Places, Unconverted, lower_torch
+from .node import TorchNode, spec_of
 from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
@@ -40,58 +41,6 @@ if TYPE_CHECKING:
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _SMALL = 4096  # bytes; IREE's limit is 256
 _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
-
-
-class TorchNode(Raising):
-    """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
-    tensors, `attributes` the others by name."""
-
-    def __init__(self, importer: Importer, node: Node, location: ir.Location) -> None:
-        self._importer, self.node, self._location = importer, node, location
-        self.name, self.where = label(node), where(node)
-        self._tensors: list[torch.fx.Node | None] = []
-        self.attributes: dict[str, Any] = {}
-        schema = node.target._schema
-        for i, a in enumerate(schema.arguments):
-            value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
-            if "Tensor" in str(a.type):
-                self._tensors.append(value)
-            else:
-                self.attributes[a.name] = value
-        self.tensor_names = [a.name for a in schema.arguments if "Tensor" in str(a.type)]
-
-    @property
-    def operands(self) -> Sequence[Tensor | None]:
-        return [None if t is None else self._importer.tensor(t) for t in self._tensors]
-
-    @property
-    def results(self) -> Sequence[TensorSpec | None]:
-        val = self.node.meta["val"]
-        return [spec_of(v) for v in (val if isinstance(val, (tuple, list)) else [val])]
-
-    @property
-    def location(self) -> ir.Location:
-        return self._location
-
-    def operand(self, i: int) -> Tensor:
-        found = self.optional(i)
-        if found is None:
-            raise Decline(f"argument {self.tensor_names[i]!r} is missing")
-        return found
-
-    def optional(self, i: int) -> Tensor | None:
-        if i >= len(self._tensors) or self._tensors[i] is None:
-            return None
-        return self._importer.tensor(self._tensors[i])
-
-
-def spec_of(val: torch.Tensor) -> TensorSpec:
-    """The spec of a meta value; symbolic sizes are dynamic.
-
-    Raises Decline for a dtype that has no name here."""
-    if val.dtype not in FROM_TORCH:
-        raise Decline(f"a tensor is {val.dtype}, which has no meaning here")
-    return TensorSpec(tuple(s if isinstance(s, int) else None for s in val.shape), FROM_TORCH[val.dtype])
 
 
 class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
@@ -125,8 +74,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         if pattern is not None:
             try:
                 with loc:
-                    found = pattern(TorchNode(self, node, loc))
-                results = [found] if isinstance(found, Tensor) else list(found)
+                    results = TorchNode(self.tensor, node, loc).raised_by(pattern)
                 for i, t in enumerate(results):
                     self._bind(node, i, t, len(results) > 1)
                 if is_quantised(node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
@@ -12,10 +12,8 @@ from ...spec import TensorSpec
 from ..raising import NotQuantised, Raising, Tensor, raises, register_raising
 from ..tensors import elementwise
 from .custom_ops import NAMESPACE, OPERATIONS, register
+from .node import TorchNode
 from .views import reshape_between
-
-if TYPE_CHECKING:
-    from .importer import TorchNode
 
 
 def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:

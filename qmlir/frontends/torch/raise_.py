@@ -12,7 +12,8 @@ import torch
 from torch.fx import Node
 
 from ...compiler.front_end import ImportReport
-from ..raising import Decline, pattern_for
+from ...compiler.patterns import pattern_for
+from ..raising import Decline
 from .dtypes import FROM_TORCH, TO_TORCH
 from .dynamic import fuse_dynamic_quantize
 from .epilogue import absorb, emit

@@ -14,7 +14,7 @@ from ..types import ELEMENTS, element_name
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 _SMALL = ("i4", "u4", "i2", "u2", "i16", "u16", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
 _PLAIN = ("f32", "f16", "bf16", "f64")

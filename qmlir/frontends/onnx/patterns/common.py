@@ -15,7 +15,7 @@ from ...tensors import at_axis, elementwise, integer, real, scalar_of
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 # The 8-bit codes that products take on either side.
 BYTES = ("i8", "u8")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import drop_axis, new_axis
 from .common import Quantised, quantised_input
-from .products import CODES, Product, bias_of, keep, output_of, quantised, requantised, taken
+from .products import CODES, bias_of, keep, output_of, quantised, requantised, taken
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node, Product
 
 
 @raises("onnx.QLinearConv")

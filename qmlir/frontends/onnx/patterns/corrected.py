@@ -28,7 +28,7 @@ from .transposed import transposed_product
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 INFINITE = float("inf")
 

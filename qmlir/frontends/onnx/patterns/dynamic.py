@@ -10,7 +10,7 @@ from ...raising import Tensor, raises
 from ...tensors import elementwise
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node
 
 
 @raises("onnx.DynamicQuantizeLinear")

@@ -16,7 +16,7 @@ from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node
 
 _PACKED = {2: "u2", 4: "u4", 8: "u8"}
 

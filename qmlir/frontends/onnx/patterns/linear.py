@@ -42,7 +42,7 @@ from .resized import nearest, repeats
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 # Ops that move elements and compute nothing: on codes they do what they do on the numbers.
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",

@@ -18,7 +18,7 @@ from ...raising import Decline, Tensor, raises
 from ...tensors import real
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node
 
 _CODES = {2: "u2", 4: "u4", 8: "u8"}
 

@@ -19,7 +19,7 @@ from .linear import quantize
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 
 def per_tensor(op: Node, codes: int, scale: int, zero: int) -> Quantised:

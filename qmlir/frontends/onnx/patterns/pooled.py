@@ -16,7 +16,7 @@ from ...tensors import elementwise, number
 from ..model import refuse
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node
 
 LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 

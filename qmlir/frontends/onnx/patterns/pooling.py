@@ -23,7 +23,7 @@ from .pooled import pooled_codes
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node
 
 
 @raises("onnx.com.microsoft.QLinearGlobalAveragePool")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, 
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..importer import Node
+    from ..node import Node, Product
 
 # Codes that a product takes; 16-bit ones have no exact i32 sum.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
@@ -33,41 +32,6 @@ class Requantise:
     zero: Tensor | None
     dtype: str
     clamp: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Product:
-    """A raised product, kept so that a quantisation after it can be taken into its epilogue.
-
-    Attributes:
-        operation: `scaled_matmul` or `conv2d_q`.
-        arguments: operands and attributes but for scales and bias.
-        lhs_scale, rhs_scale: as the operation takes them; None for a plain float side.
-        factors: the scales so that they broadcast with the result; None when one varies along K.
-        bias: i32, added to the accumulator, or f32.
-        nodes: what the operation takes in.
-        finish: what is done with the operation's result (axes that the node does not have).
-    """
-
-    operation: str
-    arguments: Mapping[str, object]
-    lhs_scale: Tensor | None
-    rhs_scale: Tensor | None
-    factors: tuple[Tensor, Tensor] | None
-    bias: Tensor | None
-    nodes: tuple[Node, ...]
-    finish: Callable[[Tensor], Tensor] = lambda t: t
-
-    def as_float(self, op: Node, dtype: str = "f32") -> Tensor:
-        """The product with a float result."""
-        made = op.build(self.operation, **self.arguments, **self.scales, bias=self.bias, out_dtype=dtype)
-        return self.finish(made)
-
-    @property
-    def scales(self) -> dict[str, Tensor | None]:
-        """The scales of both sides by the operation's names of them."""
-        lhs, rhs = ("input", "weight") if self.operation == "conv2d_q" else ("lhs", "rhs")
-        return {f"{lhs}_scale": self.lhs_scale, f"{rhs}_scale": self.rhs_scale}
 
 
 def requantised(op: Node, p: Product, to: Requantise) -> Tensor:

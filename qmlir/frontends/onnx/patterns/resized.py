@@ -16,7 +16,7 @@ from ....spec import TensorSpec
 from ...raising import Tensor
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node
 
 
 def repeats(op: Node, x: Tensor) -> tuple[int, ...] | None:

@@ -17,10 +17,10 @@ from ....ir import build
 from ....spec import TensorSpec
 from ...raising import Decline, Tensor
 from .common import quantised_input
-from .products import CODES, Product, bias_of, taken
+from .products import CODES, bias_of, taken
 
 if TYPE_CHECKING:
-    from ..importer import Node
+    from ..node import Node, Product
 
 
 def transposed_product(op: Node) -> Product:

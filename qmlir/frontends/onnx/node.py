@@ -1,0 +1,144 @@
+"""A node of an ONNX graph, as raising patterns see it, and the graph, as its nodes see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import onnx
+
+from ...core.mlir import ir
+from ...spec import TensorSpec
+from ..raising import Decline, Raising, Tensor
+from .model import Model
+from .shapes import Shapes
+
+
+class Graph(Protocol):
+    """The graph that is being imported, as far as its nodes and their patterns ask it.
+
+    Attributes:
+        producers: the node that makes each tensor.
+        uses: how often each tensor is read, by nodes or as an output.
+        absorbed: by a node's index, the nodes whose work its operation does.
+        products: by a node's index, the product it was raised to, for what comes after it.
+    """
+
+    model: Model
+    shapes: Shapes
+    producers: dict[str, Node]
+    uses: dict[str, int]
+    absorbed: dict[int, set[int]]
+    products: dict[int, Product]
+
+    def tensor(self, name: str, user: Node | None) -> Tensor:
+        """The tensor of that name. Raises FrontEndError when nothing before `user` makes it."""
+        ...
+
+    def torch_op(
+        self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[onnx.AttributeProto], user: Node
+    ) -> Tensor:
+        """The first result of an operator of the default domain that the graph does not have, at the place of
+        `user`."""
+        ...
+
+
+class Node(Raising):
+    """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
+
+    def __init__(self, graph: Graph, proto: onnx.NodeProto, index: int) -> None:
+        self.graph, self.proto, self.index = graph, proto, index
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        self.op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        self.name = f"onnx.{self.op_type}"
+        self.label = proto.name or f"{proto.op_type}_{index}"
+        self.where = graph.model.where(self.label)
+        self.why_left = ""
+        self.plain = False  # a float operator that is built otherwise: not reported
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:  # type: ignore[override]
+        found: dict[str, Any] = {}
+        for a in self.proto.attribute:
+            if a.type == onnx.AttributeProto.TENSOR:
+                found[a.name] = self.graph.model.array(a.t)[0]
+                continue
+            value = onnx.helper.get_attribute_value(a)
+            found[a.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+        return found
+
+    @property
+    def operands(self) -> Sequence[Tensor | None]:
+        return [self.graph.tensor(n, self) if n else None for n in self.proto.input]
+
+    @property
+    def results(self) -> Sequence[TensorSpec | None]:
+        return [self.graph.shapes.spec(n) for n in self.proto.output]
+
+    @property
+    def location(self) -> ir.Location:
+        return ir.Location.name(self.where)
+
+    @property
+    def opset(self) -> int:
+        """The version of the default domain."""
+        return self.graph.model.opsets.get("", 1)
+
+    def operand(self, i: int) -> Tensor:
+        found = self.optional(i)
+        if found is None:
+            raise Decline(f"input {i} is missing")
+        return found
+
+    def optional(self, i: int) -> Tensor | None:
+        name = self.proto.input[i] if i < len(self.proto.input) else ""
+        return self.graph.tensor(name, self) if name else None
+
+    def producer(self, i: int) -> Node | None:
+        """The node that makes input `i`, None for an input of the graph or a constant."""
+        return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
+
+    def left(self, reason: str) -> None:
+        """What the pattern builds is right, but no product of integers: reported as left, with a warning."""
+        self.why_left = reason
+
+    def uses(self) -> int:
+        """How often the node's first result is read, by nodes or as an output of the graph."""
+        return self.graph.uses.get(self.proto.output[0], 0)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A raised product, kept so that a quantisation after it can be taken into its epilogue.
+
+    Attributes:
+        operation: `scaled_matmul` or `conv2d_q`.
+        arguments: operands and attributes but for scales and bias.
+        lhs_scale, rhs_scale: as the operation takes them; None for a plain float side.
+        factors: the scales so that they broadcast with the result; None when one varies along K.
+        bias: i32, added to the accumulator, or f32.
+        nodes: what the operation takes in.
+        finish: what is done with the operation's result (axes that the node does not have).
+    """
+
+    operation: str
+    arguments: Mapping[str, object]
+    lhs_scale: Tensor | None
+    rhs_scale: Tensor | None
+    factors: tuple[Tensor, Tensor] | None
+    bias: Tensor | None
+    nodes: tuple[Node, ...]
+    finish: Callable[[Tensor], Tensor] = lambda t: t
+
+    def as_float(self, op: Node, dtype: str = "f32") -> Tensor:
+        """The product with a float result."""
+        made = op.build(self.operation, **self.arguments, **self.scales, bias=self.bias, out_dtype=dtype)
+        return self.finish(made)
+
+    @property
+    def scales(self) -> dict[str, Tensor | None]:
+        """The scales of both sides by the operation's names of them."""
+        lhs, rhs = ("input", "weight") if self.operation == "conv2d_q" else ("lhs", "rhs")
+        return {f"{lhs}_scale": self.lhs_scale, f"{rhs}_scale": self.rhs_scale}
