@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import (
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .checking import Tolerance as Tolerance, check as check
     from .compiler.compilation import compile as compile, text_at as source
     from .compiler.explanation import Explanation as Explanation, explain as explain
-    from .compiler.rebuilding import rebuilder as rebuilder
     from .dialect import reference as reference
     from .emulation.launch import EmulationError as EmulationError
     from .emulation.program import Emulation as Emulation
@@ -68,8 +67,6 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "signing": (".signing", None),
     "source": (".compiler", "text_at"),
     "tune": (".tuning", "tune"),
-    # Not public: `Artifact.source` of a program from a file, which compiles it again and lies below the compiler.
-    "rebuilder": (".compiler.rebuilding", "rebuilder"),
 }
 __all__ = [
     "Artifact",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
 
-if TYPE_CHECKING:
-    from .moe import Intermediate
-
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i8": DTYPES["i8"],
     "i16": DTYPES["i16"],
@@ -25,6 +22,14 @@ _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i64": DTYPES["i64"],
     "i1": DTYPES["bool"],
 }
+
+
+@dataclass(frozen=True)
+class Intermediate:
+    """A value inside an operation, of which only the type is known: no constant, made by no op."""
+
+    type: ir.Type
+    owner: None = None
 
 
 def tensor_type(shape: Sequence[int | None], dtype: str) -> ir.Type:

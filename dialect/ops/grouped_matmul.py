@@ -11,7 +11,7 @@ from .product import ProductOp, columns, gated_width
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
-    from .moe import Intermediate
+    from .common import Intermediate
 
 
 class GroupedMatmulOp(ProductOp, name="grouped_matmul"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import CODES, DTYPES, DType
@@ -45,7 +44,7 @@ from ..ods import (
 )
 from ..shapes import show
 from ..sizes import Size
-from .common import check_result, element_of, routed_shape, shape_of, tensor_type
+from .common import Intermediate, check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
 from .product import columns
 
@@ -53,14 +52,6 @@ if TYPE_CHECKING:
     from ...core.mlir import ir
 
 INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
-
-
-@dataclass(frozen=True)
-class Intermediate:
-    """A value between the products, of which only the type is known: no constant, made by no op."""
-
-    type: ir.Type
-    owner: None = None
 
 
 class MoeOp(Op, name="moe"):

@@ -47,7 +47,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
-    from .moe import Intermediate
+    from .common import Intermediate
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
 # Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many

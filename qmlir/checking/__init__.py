@@ -15,8 +15,7 @@ from ..core.deprecation import by_old_name
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation, options_of
 from ..errors import UsageError
-from ..report import html
-from ..report.plots import errors
+from ..report import html, plots
 from ..runtime import inputs
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
@@ -89,7 +88,7 @@ class Report:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The error of each layer (of each output when there are none) as a picture: written to `path`, or returned as
         matplotlib's figure. Needs the extra `plot`."""
-        return errors(self, path)
+        return plots.errors(f"{self.way} against {self.against}", self.layers or self.outputs, self.own, path)
 
     def _repr_html_(self) -> str:
         rows = [

@@ -23,7 +23,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from .. import ops, reference
+from .. import ops
+from ..dialect import reference
 from ..dialect.arrays import to_torch
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import show

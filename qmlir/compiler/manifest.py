@@ -6,11 +6,11 @@ import json
 from math import prod
 from typing import Any
 
-from .. import __version__
 from ..core.iree import compiler_version
 from ..core.mlir import ir
 from ..core.rows import DecisionRow
 from ..core.spelling import location_text
+from ..core.version import __version__
 from ..errors import Diagnostic, ParseError, UsageError
 from ..ir.roles import roles
 from ..ir.signature import function_signatures, public_functions, schemes

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..core.files import write_atomically
 from ..core.iree import compiler_version
 from ..core.rows import DecisionRow
+from ..core.version import __version__
 from ..errors import UsageError
 from ..targets import Target
 from ..targets.strategy import Choice, shape_text

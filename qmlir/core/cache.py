@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from .. import __version__, settings
+from .. import settings
 from ..errors import UsageError
 from .files import write_atomically
 from .iree import compiler_version
+from .version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # The folders of the package whose sources decide what a compiled program is.

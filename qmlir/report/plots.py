@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from ..checking import Report
-    from ..tools.measure import BenchReport
 
 _GOOD, _BAD, _OWN = "#4878a8", "#c44e52", "#8c8c8c"
 
@@ -49,9 +47,34 @@ def _written(figure: Any, path: str | os.PathLike[str] | None) -> Any:
     return None
 
 
-def errors(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
-    """The largest error of each layer (of each output when there are no layers), on a logarithmic scale."""
-    shown = report.layers or report.outputs
+class Compared(Protocol):
+    """A value that was compared with another."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def max_error(self) -> float: ...
+    @property
+    def ok(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A program that was measured: seconds of a call, operations and bytes that it moves in one, and what the machine
+    does of both in a second (None: not known)."""
+
+    name: str
+    seconds: float
+    operations: float | None
+    traffic: int
+    peak: float | None
+    bandwidth: float | None
+
+
+def errors(
+    title: str, shown: Sequence[Compared], own: Sequence[Compared], path: str | os.PathLike[str] | None = None
+) -> Any:
+    """The largest error of each value, on a logarithmic scale; `own`: what each layer adds itself, where known."""
     figure, axes = _figure(8, 1.2 + 0.28 * len(shown))
     values = [c.max_error for c in shown]
     finite = [v for v in values if 0 < v < float("inf")]
@@ -60,10 +83,10 @@ def errors(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
     bars = [floor if v == 0 else min(v, most * 2) for v in values]
     positions = range(len(shown))
     axes.barh(positions, bars, left=0, color=[_GOOD if c.ok else _BAD for c in shown], height=0.7)
-    if report.own:
-        own = [(i, c.max_error) for i, c in enumerate(report.own) if c.max_error > 0]
-        axes.plot([v for _, v in own], [i for i, _ in own], "o", color=_OWN, label="made by the layer itself")
-        if own:
+    if own:
+        added = [(i, c.max_error) for i, c in enumerate(own) if c.max_error > 0]
+        axes.plot([v for _, v in added], [i for i, _ in added], "o", color=_OWN, label="made by the layer itself")
+        if added:
             axes.legend(loc="best", fontsize=8)
     for i, value in enumerate(values):
         if value == 0:
@@ -75,23 +98,23 @@ def errors(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
     axes.set_yticks(positions, [c.name for c in shown], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("largest error (red: beyond the tolerance)")
-    axes.set_title(f"{report.way} against {report.against}", fontsize=10)
+    axes.set_title(title, fontsize=10)
     return _written(figure, path)
 
 
-def bench(report: BenchReport, path: str | os.PathLike[str] | None = None) -> Any:
+def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None) -> Any:
     """Times relative to the first program as bars; beside them the roofline, where operations and limits are known."""
-    rows = [r for r in report.rows if r.operations and r.limits.operations and r.limits.bandwidth]
-    figure, first = _figure(9 if rows else 6, 1.6 + 0.5 * max(len(report.rows), 3))
+    rows = [r for r in programs if r.operations and r.peak and r.bandwidth]
+    figure, first = _figure(9 if rows else 6, 1.6 + 0.5 * max(len(programs), 3))
     if rows:
         figure.clear()
         first, axes = figure.subplots(1, 2)
         _roofline(axes, rows)
-    names = [Path(r.name).name[-28:] for r in report.rows]
-    ratios = [report.ratio(r) for r in report.rows]
+    names = [Path(r.name).name[-28:] for r in programs]
+    ratios = [r.seconds / programs[0].seconds for r in programs]
     first.barh(range(len(names)), ratios, color=[_GOOD, *[_OWN] * (len(names) - 1)], height=0.6)
-    for i, row in enumerate(report.rows):
-        text = f"{row.timing.median * 1e6:.4g} us"
+    for i, row in enumerate(programs):
+        text = f"{row.seconds * 1e6:.4g} us"
         first.annotate(text, (ratios[i], i), textcoords="offset points", xytext=(4, -3), fontsize=8)
     first.set_yticks(range(len(names)), names, fontsize=8)
     first.invert_yaxis()
@@ -103,8 +126,8 @@ def bench(report: BenchReport, path: str | os.PathLike[str] | None = None) -> An
 def _roofline(axes: Any, rows: Any) -> None:
     """Operations a second over operations a byte (Williams, Waterman and Patterson 2009)."""
     intensity = [r.operations / r.traffic for r in rows]
-    speed = [r.operations / r.timing.median for r in rows]
-    top, bandwidth = rows[0].limits.operations, rows[0].limits.bandwidth
+    speed = [r.operations / r.seconds for r in rows]
+    top, bandwidth = rows[0].peak, rows[0].bandwidth
     low, high = min([*intensity, top / bandwidth]) / 4, max([*intensity, top / bandwidth]) * 4
     axes.plot([low, top / bandwidth, high], [low * bandwidth, top, top], color="black", linewidth=1)
     for r, x, y in zip(rows, intensity, speed, strict=True):

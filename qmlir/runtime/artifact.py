@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pkgutil
 import struct
 import zipfile
 import zlib
@@ -16,17 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import qmlir
-
 from ..core.files import write_atomically
 from ..core.hal import reflection
 from ..errors import ArtifactError, Diagnostic
 from ..signing import check_digest
 from ..spec import Signature
-from .inspection import of_artifact
+from .inspection import inspection
 from .manifest import Manifest
 
 MANIFEST_KEY = "qmlir.manifest"
+# What makes `rebuild` of an artifact from a file is of the compiler, which need not be installed where programs run: it
+# is named as a plugin is, and loaded when a level is asked for.
+REBUILDER = "qmlir.compiler.rebuilding:rebuilder"
+Rebuilder = Callable[["Artifact", bool], Callable[[str, str | None], str]]
 
 
 @dataclass
@@ -77,11 +80,12 @@ class Artifact:
             ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
-            self.rebuild = qmlir.rebuilder(self, read_outside)
+            rebuilder: Rebuilder = pkgutil.resolve_name(REBUILDER)
+            self.rebuild = rebuilder(self, read_outside)
         return self.rebuild(level, dispatch)
 
     def _repr_html_(self) -> str:
-        return of_artifact(self)._repr_html_()
+        return inspection(self.vmfb, self.manifest, self.path)._repr_html_()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, sha256: str | None = None) -> Artifact:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from ..dialect.arrays import to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, runtime_reason
 from ..spec import Signature, TensorSpec
+from .manifest import Manifest
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated
-    from .program import Program
 
 # What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
@@ -38,10 +38,23 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
 _WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
 
 
+class Loaded(Protocol):
+    """A loaded program, as far as calls of its functions need it."""
+
+    manifest: Manifest
+    emulated: Emulated | None
+    device_driver: str
+    _context: Any
+    _device: Any
+    _forks: int
+
+    def _load_again(self) -> None: ...
+
+
 class Function:
     """A function of a loaded program."""
 
-    def __init__(self, name: str, signature: Signature, program: Program, vm_function: Any) -> None:
+    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: Any) -> None:
         b = binding()
         self.name, self.signature = name, signature
         self._program, self._function = program, vm_function

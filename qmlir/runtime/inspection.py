@@ -7,7 +7,8 @@ import textwrap
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TypedDict
 
 from ..core.rows import DecisionRow, ParameterRow, SchemeRow
 from ..report import html
@@ -15,9 +16,6 @@ from ..signing import digest
 from ..targets.cpu.host import missing_features
 from ..targets.strategy import facts_text, shape_text
 from .manifest import Manifest, scheme_text
-
-if TYPE_CHECKING:
-    from .artifact import Artifact
 
 
 class Needs(TypedDict, total=False):
@@ -95,26 +93,25 @@ def _lines(text: str, indent: str, width: int | None) -> list[str]:
                          break_on_hyphens=False)  # fmt: skip
 
 
-def of_artifact(artifact: Artifact) -> Inspection:
+def inspection(vmfb: bytes, manifest: Manifest, path: Path | None) -> Inspection:
     """What is in a compiled program."""
-    manifest = artifact.manifest
-    with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
+    with zipfile.ZipFile(io.BytesIO(vmfb)) as archive:
         parts = {entry.filename: entry.file_size for entry in archive.infolist()}
     facts: Contents = {
-        "name": str(artifact.path or "compiled program"),
-        "bytes": len(artifact.vmfb),
-        "sha256": digest(artifact.vmfb),
+        "name": str(path or "compiled program"),
+        "bytes": len(vmfb),
+        "sha256": digest(vmfb),
         "parts": parts,
         "target": manifest.target,
         "needs": _needs(manifest),
         "versions": {"qmlir": manifest.qmlir, "iree": manifest.iree},
-        "functions": {name: str(s) for name, s in artifact.functions.items()},
+        "functions": {name: str(s) for name, s in manifest.functions.items()},
         "ops": manifest.ops,
         "schemes": manifest.schemes,
         "parameters": manifest.parameter_types,
         "strategies": manifest.strategies,
         "pipeline": manifest.pipeline,
-        "notes": [str(n) for n in artifact.notes],
+        "notes": [str(n) for n in manifest.notes],
     }
     if manifest.source:
         facts["source"] = manifest.source["path"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from .. import __version__
 from ..core.rows import CapabilitiesRow, DecisionRow, ParameterRow, RoleRow, SchemeRow, SourceRow
+from ..core.version import __version__
 from ..errors import ArtifactError, Diagnostic, QmlirError
 from ..spec import Signature
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..compiler.manifest import describe
 from ..compiler.options import Options
 from ..compiler.run import run_compiler
 from ..compiler.sources import builder
 from ..core.mlir import ir
+from ..core.version import __version__
 from ..ir.walk import collect
 from ..runtime.artifact import Artifact
-from ..runtime.inspection import Contents, Inspection, of_artifact
+from ..runtime.inspection import Contents, Inspection, inspection
 from ..targets import resolve
 
 
@@ -32,7 +32,9 @@ def inspect(source: object, **options: Any) -> Inspection:
     """
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
         source = Artifact.open(source)
-    return of_artifact(source) if isinstance(source, Artifact) else _of_program(source, options)
+    if isinstance(source, Artifact):
+        return inspection(source.vmfb, source.manifest, source.path)
+    return _of_program(source, options)
 
 
 def _of_program(source: object, options: Mapping[str, Any]) -> Inspection:

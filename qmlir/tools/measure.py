@@ -23,7 +23,7 @@ from ..compiler.compilation import compile
 from ..core.deprecation import by_old_name
 from ..dialect.dtypes import Array
 from ..errors import UsageError
-from ..report import html
+from ..report import html, plots
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
 from ..runtime.program import load
@@ -265,9 +265,11 @@ class BenchReport:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draw the roofline, the programs whose number of operations is known, and the ratios as bars. The picture is
         written to `path`, or returned as a figure of matplotlib. Needs the extra `plot`."""
-        from ..report.plots import bench
-
-        return bench(self, path)
+        programs = [
+            plots.Timed(r.name, r.timing.median, r.operations, r.traffic, r.limits.operations, r.limits.bandwidth)
+            for r in self.rows
+        ]
+        return plots.bench(programs, path)
 
     def _repr_html_(self) -> str:
         rows = [

@@ -1,0 +1,3 @@
+"""The version of the package, which artifacts, caches and the tuning database name."""
+
+__version__ = "0.1.0"
