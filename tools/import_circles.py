@@ -1,4 +1,4 @@
-"""Import circles in qmlir, imports inside functions included. A circle is an error."""
+"""Import circles in qmlir, imports inside functions and of types included. A circle is an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
 
 def main() -> int:
     sys.path.insert(0, str(ROOT))
-    found = circles(grimp.build_graph("qmlir", exclude_type_checking_imports=True, cache_dir=None))
+    found = circles(grimp.build_graph("qmlir", cache_dir=None))
     for circle in found:
         print("modules that import each other: " + ", ".join(sorted(circle)))
     return int(bool(found))
