@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, show
-from .common import check_result, logical_shape, same, shape_of
+from .common import Intermediate, check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
-    from .common import Intermediate
 
 
 class GroupedMatmulOp(ProductOp, name="grouped_matmul"):

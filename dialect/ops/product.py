@@ -30,6 +30,7 @@ from ..ods import (
 from ..shapes import Shape, show
 from ..sizes import Size
 from .common import (
+    Intermediate,
     axes_along,
     check_broadcast,
     check_codebook,
@@ -47,7 +48,6 @@ from .common import (
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
-    from .common import Intermediate
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
 # Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many

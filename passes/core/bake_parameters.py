@@ -12,7 +12,7 @@ import numpy as np
 from ...checkpoint.parameters import RAW
 from ...core.mlir import ir
 from ...core.rows import ParameterRow
-from ...dialect.dtypes import DTYPES
+from ...dialect.dtypes import DTYPES, Array
 from ...errors import DiagnosticsError, UsageError
 from ...ir.build import dense_like
 from ...ir.walk import collect
@@ -20,7 +20,6 @@ from ..base import Diagnostic, Pass, State, error_at
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
-    from ...dialect.dtypes import Array
 
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}

@@ -15,6 +15,8 @@ from ..dialect import reference
 from ..dialect.constants import attribute_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..dialect.ods import OPS, view_of
+from ..dialect.ops.dequant import DequantOp
+from ..dialect.ops.moe import MoeOp
 from ..dialect.ops.product import ProductOp
 from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify
@@ -24,8 +26,6 @@ from .resources import Resources
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-    from ..dialect.ops.dequant import DequantOp
-    from ..dialect.ops.moe import MoeOp
 
 # Called with each op and its results; what it returns takes their place.
 Observer: TypeAlias = "Callable[[OpLike, list[Array]], list[Array]]"

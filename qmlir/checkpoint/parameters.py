@@ -6,16 +6,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..core.spelling import did_you_mean
+from ..dialect.dtypes import Array
 from ..errors import CheckpointError, UsageError
 from .safetensors_file import read
-
-if TYPE_CHECKING:
-    from ..dialect.dtypes import Array
 
 # The dtype of bytes whose type the file does not tell.
 RAW = np.dtype("V1")

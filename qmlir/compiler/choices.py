@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from ..core.rows import DecisionRow, Facts
 from ..targets import Target, resolve
 from ..targets.strategy import FIRST, Choice, Knob, Tunable, chosen_strategies
-from .explanation import explain_built
+from .explanation import Explanation, explain_built
+from .options import Options
 from .tuning_database import Database, key_of
 
 if TYPE_CHECKING:
     from ..core.mlir import ir
-    from .explanation import Explanation
-    from .options import Options
 
 # A choice is not worth compiling when the model says that it takes so many times as long as the default.
 HOPELESS = 3.0

@@ -19,7 +19,7 @@ from ..passes.core.select import SelectPass
 from ..report import html
 from ..runtime.artifact import Artifact
 from ..runtime.manifest import Manifest
-from ..targets import resolve
+from ..targets import Target, resolve
 from ..targets.strategy import answer_text, shape_text
 from .options import Options
 from .run import run_compiler
@@ -27,7 +27,6 @@ from .sources import builder
 
 if TYPE_CHECKING:
     from ..core.mlir import ir
-    from ..targets import Target
 _WORDS = ("chosen", "accepted", "declined")
 
 

@@ -12,11 +12,10 @@ from ..core.mlir import arith, ir
 from ..ir import build
 from ..ir.walk import BARRIERS, behind, made_by
 from .bodies import scalar_constant
-from .pointwise import Pointwise, evaluated, meaning, sizes_of
+from .pointwise import Pointwise, Read, evaluated, meaning, sizes_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-    from .pointwise import Read
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,10 @@ from ..targets.vulkan.description import unfit
 from .artifact import Artifact
 from .function import EmulatedFunction, Function
 from .packed import SCOPE, packed
-from .team import team
+from .team import Team, team
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated, Emulation
-    from .team import Team
 
 
 def load(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +26,10 @@ from ..errors import UsageError
 from ..report import html, plots
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
+from ..runtime.function import Function
 from ..runtime.program import load
 from ..targets import resolve
 from ..targets.strategy import seconds_text
-
-if TYPE_CHECKING:
-    from ..runtime.function import Function
 
 Step = Callable[[str], None]
 

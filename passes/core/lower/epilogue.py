@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
-from ....dialect.ods import OpError
+from ....dialect.ods import OpError, View
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.product import ProductOp
 from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import blocks
 from ....ir.build import Arg, Size, crop, dense, drop_axes, element, elementwise, expand, repeat
 from ....ir.scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
-
-if TYPE_CHECKING:
-    from ....dialect.ods import View
 
 Named: TypeAlias = "dict[str, ir.Value]"
 Start: TypeAlias = "Callable[[Named], ir.Value]"

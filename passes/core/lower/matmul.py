@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith
-from ....dialect.ods import OpError
+from ....dialect.ods import OpError, View
+from ....dialect.ops.product import ProductOp
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
 from ....ir.build import Arg, Size, dims, element, elementwise, filled, generic, scalar
 from ....ir.facts import PRESENT, SCALES_GROUPS
@@ -27,8 +28,6 @@ from .values import Side, dequantized, known_sums, make_side, split_groups
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ....dialect.ods import View
-    from ....dialect.ops.product import ProductOp
 
 
 def lower_scaled_matmul(op: ScaledMatmulOp) -> list[ir.Value]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...dialect.dtypes import Array
 from . import floats
 from .floats import fma16, fma32
-
-if TYPE_CHECKING:
-    from ...dialect.dtypes import Array
 
 Function: TypeAlias = "Callable[..., Array]"
 U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64

@@ -6,14 +6,12 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ...dialect.dtypes import Array
 from ..launch import EmulationError
-
-if TYPE_CHECKING:
-    from ...dialect.dtypes import Array
 
 _EM_AMDGPU = 224
 # e_flags & 0xff of an ELF file for AMD GPUs (LLVM's BinaryFormat/ELF.h).

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,9 @@ from ..launch import EmulationError
 from . import floats
 from .decode import VGPR
 from .gang import Gang
-from .operands import Builder, Operation
+from .operands import Builder, Fetch, Operation
 from .shadow import Fault, Shadow
 from .waves import Array, register_bits
-
-if TYPE_CHECKING:
-    from .operands import Fetch
 
 U32 = np.uint32
 

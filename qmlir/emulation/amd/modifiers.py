@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...dialect.dtypes import Array
 from ..launch import EmulationError
 from .arithmetic import SATURATING
 from .decode import VGPR
 from .lanes import dpp, dpp_target, only
 from .operands import WIDTH, Builder, Fetch, Store
 from .waves import Waves
-
-if TYPE_CHECKING:
-    from ...dialect.dtypes import Array
 
 _FLOATS = ("f16", "f32", "f64")
 # Those that write one half of a register and keep the other, on CDNA too, where other 16-bit results clear it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros, revers
 from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
 from .gang import Gang
-from .operands import TYPES, WIDTH, Builder, Operation
+from .operands import TYPES, WIDTH, Builder, Fetch, Operation
 from .waves import Array
-
-if TYPE_CHECKING:
-    from .operands import Fetch
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 # From two operands and SCC to the result and the new SCC, None where that stays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,10 +20,8 @@ from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir
 from .model import refuse
+from .node import Node
 from .types import TORCH, vtensor
-
-if TYPE_CHECKING:
-    from .node import Node
 
 _HEAD = (
     "func.func(convert-torch-onnx-to-torch)",

@@ -18,14 +18,13 @@ from ...core.mlir import ir
 from ..base import Target
 from ..detach import detached
 from ..roofline import roofline
-from ..strategy import Accept, Contraction, Decline, Estimate, Fact, Facts
+from ..strategy import Accept, Contraction, Decline, Estimate, Fact, Facts, Plan
 from ..tile_and_fuse import MmaStrategy
 from .rewrite import convolution_in_f16, matmul_in_f16
 from .split import Split, split_k
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
-    from ..strategy import Plan
 
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
 EXACT_CODE = 1 << 11  # the same of f16

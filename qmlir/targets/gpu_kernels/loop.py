@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
@@ -22,12 +22,10 @@ from . import emit as e
 from .batch import Place
 from .epilogue import Epilogue
 from .executable import View
+from .machine import Machine
 from .weights import Codes
 
 Values: TypeAlias = "list[ir.Value]"
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 class Source(Protocol):

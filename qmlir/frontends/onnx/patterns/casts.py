@@ -10,11 +10,11 @@ from ....ir import build
 from ....ir.scalars import i32
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
+from ..node import Node
 from ..types import ELEMENTS, element_name
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 _SMALL = ("i4", "u4", "i2", "u2", "i16", "u16", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
 _PLAIN = ("f32", "f16", "bf16", "f64")

@@ -12,10 +12,10 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ...raising import Decline, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of
+from ..node import Node
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 # The 8-bit codes that products take on either side.
 BYTES = ("i8", "u8")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import drop_axis, new_axis
+from ..node import Node, Product
 from .common import Quantised, quantised_input
 from .products import CODES, bias_of, keep, output_of, quantised, requantised, taken
-
-if TYPE_CHECKING:
-    from ..node import Node, Product
 
 
 @raises("onnx.QLinearConv")

@@ -19,6 +19,7 @@ from ....ir.scalars import clamp, const, polynomial, sigmoid
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
+from ..node import Node
 from .common import quantised_input
 from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
@@ -28,7 +29,6 @@ from .transposed import transposed_product
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 INFINITE = float("inf")
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....core.mlir import arith
 from ....ir import build
 from ...raising import Tensor, raises
 from ...tensors import elementwise
-
-if TYPE_CHECKING:
-    from ..node import Node
+from ..node import Node
 
 
 @raises("onnx.DynamicQuantizeLinear")

@@ -7,16 +7,12 @@ their range where none is given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ....dialect.dtypes import Array
 from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
-
-if TYPE_CHECKING:
-    from ..node import Node
+from ..node import Node
 
 _PACKED = {2: "u2", 4: "u4", 8: "u8"}
 

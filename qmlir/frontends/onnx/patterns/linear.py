@@ -22,6 +22,7 @@ from ...tensors import (
     repeat,
     small_float_code,
 )
+from ..node import Node
 from ..types import ELEMENTS
 from .common import (
     BYTES,
@@ -42,7 +43,6 @@ from .resized import nearest, repeats
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 # Ops that move elements and compute nothing: on codes they do what they do on the numbers.
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",

@@ -8,7 +8,6 @@ block's scale an input channel has.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from ....dialect.dtypes import Array
 from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
 from ...tensors import real
-
-if TYPE_CHECKING:
-    from ..node import Node
+from ..node import Node
 
 _CODES = {2: "u2", 4: "u4", 8: "u8"}
 

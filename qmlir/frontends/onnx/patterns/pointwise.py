@@ -14,12 +14,12 @@ from ....dialect.dtypes import DTYPES
 from ....ir.scalars import const, sigmoid
 from ...raising import Decline, Tensor, raises
 from ...tensors import elementwise, integer, quantised
+from ..node import Node
 from .common import BYTES, Quantised, ratio, same, scale_of, times, zero_of
 from .linear import quantize
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 
 def per_tensor(op: Node, codes: int, scale: int, zero: int) -> Quantised:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ....core.mlir import arith
@@ -14,9 +12,7 @@ from ....spec import TensorSpec
 from ...raising import Tensor
 from ...tensors import elementwise, number
 from ..model import refuse
-
-if TYPE_CHECKING:
-    from ..node import Node
+from ..node import Node
 
 LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 

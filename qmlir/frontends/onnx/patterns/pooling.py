@@ -16,6 +16,7 @@ from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, quantised
 from ..model import refuse
+from ..node import Node
 from .common import BYTES, Quantised, absorb, quantised_input, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
@@ -23,7 +24,6 @@ from .pooled import pooled_codes
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node
 
 
 @raises("onnx.com.microsoft.QLinearGlobalAveragePool")

@@ -14,11 +14,11 @@ from ....dialect.shapes import group_along
 from ....ir.barriers import Reason, fusion_barrier
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
+from ..node import Node, Product
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
-    from ..node import Node, Product
 
 # Codes that a product takes; 16-bit ones have no exact i32 sum.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")

@@ -6,7 +6,7 @@ Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from ....dialect.dtypes import Array
 from ....ir import build
 from ....spec import TensorSpec
 from ...raising import Tensor
-
-if TYPE_CHECKING:
-    from ..node import Node
+from ..node import Node
 
 
 def repeats(op: Node, x: Tensor) -> tuple[int, ...] | None:

@@ -8,7 +8,6 @@ With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +15,9 @@ from ....dialect.dtypes import Array
 from ....ir import build
 from ....spec import TensorSpec
 from ...raising import Decline, Tensor
+from ..node import Node, Product
 from .common import quantised_input
 from .products import CODES, bias_of, taken
-
-if TYPE_CHECKING:
-    from ..node import Node, Product
 
 
 def transposed_product(op: Node) -> Product:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from ....core.mlir import arith, ir, llvm, vector
+from ....dialect.dtypes import Array
 from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels
 from .pack import consecutive
-
-if TYPE_CHECKING:
-    from ....dialect.dtypes import Array
 
 
 @dataclass(frozen=True)

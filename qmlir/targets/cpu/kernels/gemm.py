@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
@@ -23,12 +23,10 @@ from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
+from .emit import Buffer
 from .micro import Micro, Weights
 from .narrow import rows_of_pack, saturating_pack
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from .emit import Buffer
 
 _LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest

@@ -15,7 +15,7 @@ from ....kernels.bodies import BodyCloner
 from ....kernels.code_pooling import CodePooling
 from ....kernels.emit import bits
 from ....kernels.outline import function_of, once, unused_name
-from ....kernels.pointwise import Evaluated, Pointwise, Read, divides_by, enumerable, evaluated, sizes_of
+from ....kernels.pointwise import Evaluated, Pointwise, Read, Step, divides_by, enumerable, evaluated, sizes_of
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
@@ -27,7 +27,6 @@ from .rules import RULES
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
-    from ....kernels.pointwise import Step
 
 _CHUNK = 16384  # elements
 _UNROLL = 4
