@@ -23,7 +23,7 @@ help:
 # An install is repeated only when the project's metadata or the script changed. Installing the larger
 # set makes the smaller one current as well.
 INSTALL := tools/bootstrap.sh venv $(VENV)
-NEEDS := pyproject.toml tools/bootstrap.sh
+NEEDS := pyproject.toml tools/bootstrap.sh tools/constraints.txt
 
 $(VENV)/.installed-demo: $(NEEDS)
 	@echo "installing qmlir into $(VENV)"

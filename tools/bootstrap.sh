@@ -45,7 +45,8 @@ make_venv() {
         }
         "$PYTHON" -m venv --clear "$dir"
     fi
-    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --constraint "$(dirname "$0")/constraints.txt" "$@"
 }
 
 has_vulkan() {

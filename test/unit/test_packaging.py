@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import qmlir
 
@@ -47,6 +48,18 @@ def test_package_list_equals_the_folders() -> None:
     listed = listed_packages()
     assert len(listed) == len(set(listed)), "a package is listed twice"
     assert set(listed) == {file.rpartition("/")[0].replace("/", ".") for file in package_files()}
+
+
+def test_what_is_installed_lies_in_the_ranges() -> None:
+    """tools/constraints.txt pins what pyproject.toml has a range of."""
+    lines = [
+        line for line in (ROOT / "tools" / "constraints.txt").read_text().splitlines() if line[:1] not in ("#", "")
+    ]
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name, pinned in (line.split("==") for line in lines):
+        [stated] = re.findall(rf'"{re.escape(name)}([<>=][^;"]*)[;"]', text)
+        assert "==" not in stated
+        assert pinned in SpecifierSet(stated), f"{name} {pinned} is not in {stated}"
 
 
 def test_every_package_has_an_init() -> None:
