@@ -306,6 +306,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "benchmarks-cpu.md": cpu_benchmarks_page,
     "benchmarks-models.md": lambda: models_page(_results("models")),
     "tuning.md": tuning.page,
+    "workarounds.md": passes.workarounds_page,
     "index.md": lambda: guides.INDEX,
     "notebook.md": lambda: guides.notebook_page(json.loads(NOTEBOOK.read_text())["cells"]),
     "refused.md": guides.refused_page,

@@ -15,6 +15,7 @@ from qmlir.errors import DiagnosticsError
 from qmlir.passes.base import State
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.registry import PASSES, pass_class
+from qmlir.passes.workarounds import workarounds
 
 TESTS = Path(__file__).resolve().parents[2] / "test"
 # Where a pass's example is from: a lit file, and which function of it.
@@ -117,6 +118,44 @@ def _listed(names: list[str]) -> str:
     return "\n".join(f"* [{name}]({name}.md): {pass_class(name).summary}" for name in names)
 
 
+CANARIES = "test/passes/Inputs/canaries"
+
+
+def workarounds_page() -> str:
+    """The faults that are worked around, in one table."""
+    of_module = {place.partition(":")[0]: name for name, place in PASSES.items()}
+    rows = []
+    for module, faults in workarounds():
+        name = of_module.get(module.partition(".passes.")[2])
+        by = f"[{name}](passes/{name}.md)" if name else f"`{module.replace('.', '/')}.py`"
+        for fault in faults:
+            file = f"{CANARIES}/{fault.canary}.mlir"
+            is_file = (TESTS.parent / file).is_file()
+            shown = (
+                f"[{fault.canary}](../{file})" if is_file else f"`{fault.canary}`" if fault.canary else "none is known"
+            )
+            owner, repository, _, number = fault.upstream.split("/")[-4:] if fault.upstream else [""] * 4
+            upstream = f"[{owner}/{repository}#{number}]({fault.upstream})" if number else "none is known"
+            rows.append(f"| {fault.what} | {by} | {shown} | {upstream} |")
+    table = "\n".join(rows)
+    return f"""# Workarounds for IREE 3.13
+
+*This page is written by `python docs/generate.py` from what each workaround states.*
+
+Faults and limits of IREE 3.13, of MLIR and LLVM in it, and of drivers below it that the project works around. The
+canary of a fault is the smallest known program that shows it: `test/passes/test_canaries.py` compiles it without the
+workaround, and is expected to fail, strictly. The day IREE is mended, that test says so. A canary without a file is a
+program that its test makes. The issue is one of upstream that describes the fault or a part of it, open or closed.
+
+| fault | worked around by | canary | issue |
+|---|---|---|---|
+{table}
+
+Where a tensor must be computed in a dispatch of its own, a fusion barrier says why (`qmlir/ir/barriers.py` lists the
+reasons); [qmlir-resolve-barriers](passes/qmlir-resolve-barriers.md) drops those that the target does not need.
+"""
+
+
 def pages(readable: Callable[[str], str]) -> dict[str, str]:
     found = {f"passes/{name}.md": page(name, readable) for name in PASSES}
     core = [name for name in PASSES if PASSES[name].startswith("core.")]
@@ -134,8 +173,8 @@ In the order of the default pipelines; [each target's page](../targets/index.md)
 
 ## Workarounds for IREE 3.13
 
-Each works around a fault or limit of IREE 3.13 or of a driver. `test/passes/test_canaries.py` compiles the smallest
-program without it, and notices when a pass is no longer needed.
+Each works around a fault or limit of IREE 3.13 or of a driver: [the faults, and the programs that show
+them](../workarounds.md).
 
 {_listed(workarounds)}
 """

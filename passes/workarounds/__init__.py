@@ -1,1 +1,23 @@
 """Passes around faults and limits of what compiles and runs our programs, a package for each version of IREE."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from ...core.faults import Fault
+from . import iree_3_13
+
+# Parts of lowerings that work around a fault, beside the passes of the package.
+HOOKS = ("targets.detach", "targets.row_masks")
+
+
+def workarounds() -> list[tuple[str, tuple[Fault, ...]]]:
+    """The modules that work around faults of the supported version of IREE, each with the faults that it states."""
+    found = []
+    root = __name__.partition(".")[0]
+    passes = [f"passes.workarounds.iree_3_13.{m.name}" for m in pkgutil.iter_modules(iree_3_13.__path__) if not m.ispkg]
+    for name in (*passes, *HOOKS):
+        module = importlib.import_module(f"{root}.{name}")
+        found.append((module.__name__, module.FAULTS))
+    return found

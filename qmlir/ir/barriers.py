@@ -36,6 +36,7 @@ class Reason(str, Enum):
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
     CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
     IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
+    LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
     MOVED_ONCE = "moved-once"  # fused, codes would be moved into the instruction's order again in each tile
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
     PATCHES = "patches"  # the patches of a convolution would move back into the product

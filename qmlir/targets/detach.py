@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
@@ -24,6 +25,14 @@ from .tensors import (
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE splits a dynamic size that is a known multiple, and drops the lowering configuration of its product.",
+        upstream="https://github.com/iree-org/iree/pull/19992",
+    ),
+)
 
 
 def _harmful(op: OpLike) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
 from ..ir.barriers import opaque
@@ -20,6 +21,15 @@ from .tensors import rewritten, sizes_of, type_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "MLIR folds a mask of a leading size of one without its other bounds, so that a padded tile loads "
+        "rows behind the end.",
+        canary="mask_of_rows",
+    ),
+)
+
 
 UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
 

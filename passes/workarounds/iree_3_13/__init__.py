@@ -1,2 +1,3 @@
-"""One file a fault of IREE 3.13, or of a driver below it: what goes wrong is in the pass's docstring, and
-test/passes/test_canaries.py compiles the smallest program that shows it without the pass, where one is known."""
+"""A pass for each fault of IREE 3.13, or of a driver below it, that it works around. Each file states its faults
+(`FAULTS`): what goes wrong, the program that shows it, and the issue upstream. test/passes/test_canaries.py compiles
+these programs without the pass."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.build import dims, empty, tensor_type
 from ....ir.scalars import bf16_bits
@@ -13,6 +14,14 @@ from ...base import Pass, State
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "Drivers refuse the SPIR-V that IREE makes of codes that are converted to bf16.",
+        canary="code_to_bf16",
+    ),
+)
 
 
 @dataclass(frozen=True)

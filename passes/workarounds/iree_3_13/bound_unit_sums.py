@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.walk import collect, producer
 from ....targets.row_masks import UNIT_SUM
@@ -12,6 +13,15 @@ from ...base import Pass, State, error_at, fail
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "MLIR folds a mask of a leading size of one without its other bounds, so that a padded tile loads "
+        "rows behind the end; what hides that size needs a bound.",
+        canary="mask_of_rows",
+    ),
+)
+
 
 _CONFIGURED = "compilation_info"
 _LOAD = "iree_tensor_ext.dispatch.tensor.load"

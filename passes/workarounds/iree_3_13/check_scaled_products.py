@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
@@ -12,6 +13,14 @@ from .shared_memory import exports
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE makes conversions and another product of a scaled contraction whose scales are equal constants.",
+        canary="equal_scales",
+    ),
+)
+
 
 _MARK = "scaled_product"  # on the exports of executables
 _SCALED = "arith.scaling_extf"

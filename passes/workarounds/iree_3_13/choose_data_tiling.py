@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
@@ -14,6 +15,18 @@ from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE packs products with a batch of dynamic size, and fails to compile some (`no basis element may "
+        "be statically non-positive`).",
+    ),
+    Fault(
+        "IREE packs a mask of i1 with a product's result, as bytes with a padding of i1: a masked product is wrong.",
+        canary="masked_product",
+    ),
+)
+
 
 HINT = "iree.opt.data_tiling"
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import crop, dims
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
@@ -16,6 +18,14 @@ from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "Mesa's llvmpipe leaves a shader's loop after 65535 iterations: a longer sum lacks its rest.",
+        canary="long_sum",
+    ),
+)
+
 
 # More pieces than this are refused: each is an op of its own.
 MOST_PIECES = 64
@@ -26,8 +36,9 @@ class CutLoopsPass(Pass):
     """Splits a reduction of more than `longest` elements into parts; each starts from the sum of the previous one.
 
     Mesa's llvmpipe, which lavapipe uses, ends a shader's loop after 65535 iterations (LP_MAX_TGSI_LOOP_ITERATIONS), so
-    that a longer sum is silently incomplete. Contractions that a strategy has tiled have several short loops, and are
-    unchanged.
+    that a longer sum is silently incomplete. It counts the iterations of all loops of a shader together, so that each
+    part has a dispatch of its own; contractions have that without a barrier. Contractions that a strategy has tiled
+    have several short loops, and are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-cut-loops"
@@ -55,7 +66,7 @@ class CutLoopsPass(Pass):
                     )
                 )
             else:
-                _cut(op, *pieces)
+                _cut(op, *pieces, separate=op not in contractions)
         fail(self.name, found)
 
     def _pieces(self, op: OpLike, contraction: bool) -> tuple[int, int, int] | None:
@@ -104,7 +115,7 @@ def _without(loop: int, op: OpLike) -> ir.AffineMap:
     return ir.AffineMap.get(count, 0, results)
 
 
-def _cut(op: OpLike, loop: int, size: int, piece: int) -> None:
+def _cut(op: OpLike, loop: int, size: int, piece: int, separate: bool) -> None:
     dim = ir.AffineDimExpr.get(loop)
     outs = len(op.results)
     running = list(op.operands)[-outs:]
@@ -122,6 +133,8 @@ def _cut(op: OpLike, loop: int, size: int, piece: int) -> None:
             for i, operand in enumerate(operands):
                 part.operands[i] = operand
             running = list(part.results)
+            if separate and start + length < size:
+                running = [fusion_barrier(value, Reason.LONG_SUM) for value in running]
     for old, new in zip(op.results, running, strict=True):
         old.replace_all_uses_with(new)
     op.erase()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ....kernels.small_floats import FORMATS, SCALE, decoded
@@ -12,6 +13,15 @@ from ...base import Pass, State
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE does not convert floats of one byte for NVIDIA.",
+        canary="float8",
+        upstream="https://github.com/iree-org/iree/issues/24625",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.scalars import bf16_bits, shaped_like
 from ....ir.walk import collect
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 _LOAD, _STORE = "llvm.intr.masked.load", "llvm.intr.masked.store"
 _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
+
+
+FAULTS = (
+    Fault(
+        "On x86 CPUs without instructions for bf16, LLVM converts integers to it by a call that nothing links.",
+        canary="integer_to_bf16",
+        upstream="https://github.com/iree-org/iree/issues/13499",
+    ),
+    Fault("IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it."),
+)
 
 
 @dataclass(frozen=True)

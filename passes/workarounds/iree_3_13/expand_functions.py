@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
 from ....ir.walk import collect, made_by, producer
@@ -15,6 +16,20 @@ from .formulas.scalars import constant_of
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "`log10` on CPUs is a call that nothing links; other functions are approximated badly.",
+        canary="log10",
+        upstream="https://github.com/iree-org/iree/issues/20165",
+    ),
+    Fault(
+        "A function with a branch on the undefined padding of a product's tile is undefined, and LLVM drops "
+        "the kernel.",
+        canary="branch_on_a_tile",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ...base import Pass, State
@@ -12,6 +13,13 @@ from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE's SPIR-V route loses the sign of bytes that are summed, where it emulates their loads through words.",
+    ),
+)
 
 
 @dataclass(frozen=True)

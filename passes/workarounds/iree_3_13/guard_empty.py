@@ -5,12 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
 from ....ir.walk import collect, functions
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
+
+FAULTS = (
+    Fault(
+        "IREE's Vulkan driver refuses a dispatch that binds an empty buffer.",
+        canary="empty_axis",
+    ),
+    Fault(
+        "IREE's CUDA driver launches grids of no workgroup, which devices refuse.",
+    ),
+    Fault(
+        "IREE takes the offset of a result for 0 where two ways of a program meet.",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
 from ....ir.walk import collect
@@ -14,6 +15,15 @@ from ...base import Pass, State
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "A sum across lanes that reads its running index keeps values of type `index` in shared memory, which "
+        "SPIR-V has not.",
+        canary="index_sum",
+    ),
+)
 
 
 @dataclass(frozen=True)

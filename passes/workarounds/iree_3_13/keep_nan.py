@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
 from ....ir.build import dims, filled, mapped, scalar
@@ -14,6 +15,15 @@ from ...base import Pass, State
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE compiles `arith.maximumf` for AMD to an instruction that gives the other operand for NaN.",
+        canary="maximum_of_nan",
+        upstream="https://github.com/iree-org/iree/pull/15069",
+    ),
+)
+
 
 _BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
 _UNO = arith.CmpFPredicate.UNO

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
 from ....ir.barriers import Reason, fusion_barrier
@@ -15,6 +16,15 @@ from ...core.contractions import ProductAxes, is_product
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE confuses the summed axes of a convolution on GPUs where they lie in two orders.",
+        canary="convolution_of_two_orders",
+        upstream="https://github.com/iree-org/iree/issues/20473",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.walk import collect
 from ....targets.tensors import rewritten, type_of
@@ -14,6 +15,14 @@ from ...core.contractions import ProductAxes, is_product
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "Half of the result of NVIDIA's f16 instruction is in wrong places where columns lead.",
+        canary="columns_first",
+    ),
+)
+
 
 _SHORT = ("f16", "bf16")
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import opaque
 from ....ir.build import mapped
 from ....ir.walk import BARRIERS, collect, producer
 from ...base import Pass, State
+
+FAULTS = (
+    Fault(
+        "IREE runs a sort in place of a tensor that has other readers.",
+        canary="two_sorts",
+        upstream="https://github.com/iree-org/iree/issues/24665",
+    ),
+)
+
 
 # The same memory by another shape.
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape",

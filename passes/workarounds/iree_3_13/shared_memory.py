@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....targets.gpu_kernels.shared_memory import SHARED_BYTES
 from ...base import Diagnostic, Pass, State, error_at, fail
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike, ir
+
+FAULTS = (
+    Fault(
+        "IREE writes the shared memory of all of an executable's functions on each of its exports.",
+        canary="shared_memory",
+    ),
+)
+
 
 _FIGURE = "workgroup_local_memory"
 

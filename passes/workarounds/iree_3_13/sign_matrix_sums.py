@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.walk import collect
 from ...base import Pass, State
+
+FAULTS = (
+    Fault(
+        "MLIR marks the operands of cooperative matrices as signed and not their sums.",
+        canary="signed_sums",
+        upstream="https://github.com/llvm/llvm-project/pull/197932",
+    ),
+)
+
 
 _PRODUCT = "spirv.KHR.CooperativeMatrixMulAdd"
 _OPERANDS = "matrix_operands"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import VIEWS, collect
@@ -14,6 +15,15 @@ from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "SPIR-V tiles a sum and what broadcasts it by the loops of the sum: all but the first tile reads what "
+        "was never written.",
+        canary="broadcast_sum",
+    ),
+)
+
 
 # What IREE looks through when it fuses: results that are the same data, or one element from one.
 _PARTS = (*VIEWS, "tensor.extract_slice")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import is_zero_fill
 from ....ir.affine import indexing_maps
@@ -12,6 +13,14 @@ from ....ir.walk import collect
 from ....targets.tensors import filled, generic, rewritten, sizes_of, type_of
 from ...base import Pass, State
 from ...core.contractions import is_product
+
+FAULTS = (
+    Fault(
+        "The waves of a grouped convolution that starts from a reshaped bias write into each other's shared "
+        "memory on AMD.",
+        canary="bias_of_groups",
+    ),
+)
 
 
 @dataclass(frozen=True)
