@@ -45,10 +45,10 @@ def dispatches(program: Path, function: str, inputs: Sequence[str], calls: int) 
         )  # fmt: skip
         if done.returncode or "ERROR OCCURRED" in done.stdout:
             raise RuntimeError(f"{function} failed: {(done.stdout + done.stderr).strip()[-300:]}")
-        told = subprocess.run([str(tools / "iree-profile"), "statistics", str(profile)], check=True,
+        output = subprocess.run([str(tools / "iree-profile"), "statistics", str(profile)], check=True,
                               capture_output=True, text=True).stdout  # fmt: skip
     found = [(name, int(count), float(total) * _MICROSECONDS[unit])
-             for name, count, total, unit in _LINE.findall(told)]  # fmt: skip
+             for name, count, total, unit in _LINE.findall(output)]  # fmt: skip
     rows = [Dispatch(name, count / calls, total / calls) for name, count, total in found]
     return sorted(rows, key=lambda d: -d.microseconds)
 

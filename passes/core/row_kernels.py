@@ -45,7 +45,7 @@ class RowKernelsPass(Pass):
             block = function.regions[0].blocks[0]
             for rows in find(block, _LEAST):
                 plan = first_plan(strategies, rows)
-                if plan is None or _torn(rows):
+                if plan is None or _partially_covered(rows):
                     continue
                 last = _last(rows, block)
                 if last is None:
@@ -54,7 +54,7 @@ class RowKernelsPass(Pass):
                     plan.apply(last)
 
 
-def _torn(rows: Rows) -> bool:
+def _partially_covered(rows: Rows) -> bool:
     """Whether a dynamic quantisation is in the group in part only: it has a better form whole (`qmlir-fuse-rows`)."""
     for op in rows.operations:
         if ROWS not in op.attributes:

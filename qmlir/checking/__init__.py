@@ -20,7 +20,7 @@ from ..runtime import inputs
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
 from .layers import Layer
-from .ways import ORACLES, Replayable, Way, open_way
+from .runners import ORACLES, Replayable, Runner, open_runner
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 
@@ -185,7 +185,7 @@ def check(
     step(f"the compilation for {target}")
     program = Path(source) if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb" else None
     is_vmfb = program is not None
-    mine: Way = (
+    mine: Runner = (
         compiled(source, function, target, options, emulation)
         if program is None
         else loaded(program, function, emulation)
@@ -195,7 +195,7 @@ def check(
     if is_vmfb and Path(against).suffix not in (".vmfb", ".mlir"):
         raise UsageError("a .vmfb is compared with another program: --against FILE")
     step(f"the preparation of {against}")
-    other = open_way(against, source, function, target, options, emulation)
+    other = open_runner(against, source, function, target, options, emulation)
     if not _comparable(mine.signature, other.signature):
         raise UsageError(f"the programs have different signatures: {mine.signature} and {other.signature}")
     if arguments is None:
@@ -215,7 +215,7 @@ def check(
     return _with_layers(report, mine, other, arguments, step)
 
 
-def _with_layers(report: Report, mine: Way, other: Way, arguments: Sequence[Array], step: Step) -> Report:
+def _with_layers(report: Report, mine: Runner, other: Runner, arguments: Sequence[Array], step: Step) -> Report:
     """The report with the layers that both have."""
     pairs, unmatched = _aligned(mine.layers(), other.layers())
     if not pairs:
@@ -250,7 +250,12 @@ def _with_layers(report: Report, mine: Way, other: Way, arguments: Sequence[Arra
 
 
 def _bisected(
-    report: Report, mine: Way, other: Way, arguments: Sequence[Array], pairs: list[tuple[Layer, Layer]], step: Step
+    report: Report,
+    mine: Runner,
+    other: Runner,
+    arguments: Sequence[Array],
+    pairs: list[tuple[Layer, Layer]],
+    step: Step,
 ) -> Report:
     """The first layer that differs when it alone is returned. An output differs, but no layer does when all are
     returned: the fault needs the layers to be fused."""

@@ -28,7 +28,7 @@ Emulate = Emulation | None  # how to emulate the device; None: the program runs 
 
 
 class Compiled:
-    """A compiled program; see `ways.Way`. With its source it can show its layers."""
+    """A compiled program; see `runners.Runner`. With its source it can show its layers."""
 
     def __init__(
         self, artifact: Artifact, name: str, function: str, make: Callable[[ir.Context], ir.Module] | None,

@@ -58,7 +58,7 @@ def session(model: Any, threads: int | None = None) -> Any:
 
 
 class OnnxRuntime:
-    """See `ways.Way`. The signature is that of the imported program, whose arguments have the model's names."""
+    """See `runners.Runner`. The signature is that of the imported program, whose arguments have the model's names."""
 
     name = "onnxruntime"
     roles: list[RoleRow] = []  # noqa: RUF012  (the checked program knows them)

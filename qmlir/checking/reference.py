@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reference:
-    """See `ways.Replayable`."""
+    """See `runners.Replayable`."""
 
     name = "reference"
 

@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 "layer that differs. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
     add_source(p, "input_file")
     p.add_argument(
-        "--against", default="reference", metavar="WAY", help="reference, onnxruntime, a target, .mlir, .vmfb"
+        "--against", default="reference", metavar="OTHER", help="reference, onnxruntime, a target, .mlir, .vmfb"
     )
     p.add_argument("--tolerance", type=float, metavar="X", help="floats: error by largest value (default: by type)")
     p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: error allowed for 0.1 %% (default: 0)")

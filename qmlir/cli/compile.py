@@ -75,14 +75,14 @@ def _compile(args: argparse.Namespace) -> int:
             write_atomically(output, text)
             published()
         return 0
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("ignore", qmlir.SlowFallbackWarning)  # told below, in the words of a compiler
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore", qmlir.SlowFallbackWarning)  # printed below, like a compiler's warnings
         warnings.simplefilter("always", TuningWarning)
         artifact = qmlir.compile(
             source, dump_stages=args.dump_stages, cache=not args.no_cache, tuning=args.tuning, **options
         )
     if not args.quiet:
-        for warning in told:
+        for warning in caught:
             print(f"qmlir: note: {warning.message}", file=sys.stderr)
     if not args.quiet:
         for note in artifact.notes:

@@ -64,8 +64,13 @@ def run(args: argparse.Namespace) -> int:
     imported.save(output, weights)
     size = sum(a.nbytes for a in imported.parameters.values())
     if args.json:
-        told = {"program": str(output), "parameters": str(weights), "bytes": size, "tensors": len(imported.parameters)}
-        print(json.dumps(told))
+        summary = {
+            "program": str(output),
+            "parameters": str(weights),
+            "bytes": size,
+            "tensors": len(imported.parameters),
+        }
+        print(json.dumps(summary))
     elif not args.quiet:
         print(f"{output}: {len(imported.parameters)} parameters, {size:,} bytes in {weights}")
         print(f"  qmlir compile {output} --parameters model={weights}")

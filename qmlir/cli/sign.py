@@ -28,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     if (args.key is None) == (args.verify is None):
         raise UsageError("give --key FILE to sign, or --verify FILE to verify")
     if args.key is not None:
-        told = f"{signing.sign(args.program, args.key)}: signed"
+        message = f"{signing.sign(args.program, args.key)}: signed"
     else:
         signing.verify(args.program, args.verify)
-        told = f"{args.program}: the signature is good"
+        message = f"{args.program}: the signature is good"
     found = signing.digest(args.program)
     if args.json:
         print(json.dumps({"program": args.program, "sha256": found, "signed": args.key is not None}))
     elif not args.quiet:
-        print(f"{told}\nsha256 {found}")
+        print(f"{message}\nsha256 {found}")
     return 0

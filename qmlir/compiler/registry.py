@@ -94,11 +94,11 @@ def _built_in(name: str) -> Registered:
 def _load(entry: EntryPoint) -> Registered:
     distribution = entry.dist
     origin = f"{distribution.name} {distribution.version}" if distribution is not None else entry.value
-    told = Registered(entry.name, origin, None)
-    found = told._called(lambda: _made(entry.load()), "could not be loaded")
+    registered = Registered(entry.name, origin, None)
+    found = registered._called(lambda: _made(entry.load()), "could not be loaded")
     for needed in ("name", "accepts", "import_"):
         if not hasattr(found, needed):
-            raise FrontEndError([], f"{told} has no {needed!r}: it is not a front end")
+            raise FrontEndError([], f"{registered} has no {needed!r}: it is not a front end")
     return Registered(str(found.name), origin, found)
 
 

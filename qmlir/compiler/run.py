@@ -12,7 +12,7 @@ from ..core.spelling import LEVELS
 from ..errors import UsageError
 from ..ir.signature import assert_sizes, drop_attributes
 from ..ir.util_globals import has_state
-from ..kernels.borrowed import borrowed
+from ..kernels.zero_copy import zero_copy_arguments
 from ..passes.base import State
 from ..passes.core.guard import GuardPass
 from ..passes.core.verify import VerifyPass
@@ -109,7 +109,7 @@ def run_compiler(
         manifest.work = work_of(manifest.strategies) if options.start != "configured" else None
         manifest.task_work = work_of(for_tasks(manifest.strategies)) if options.start != "configured" else None
         if manifest.driver.startswith("local"):
-            manifest.borrowed = borrowed(module)
+            manifest.borrowed = zero_copy_arguments(module)
         assert_sizes(module, manifest.functions)
         manifest.has_state = has_state(module)
         drop_attributes(module)

@@ -61,10 +61,10 @@ def in_fork(work: Callable[[], bytes], limits: Limits) -> bytes:
         if status is None:
             raise CompileError([Diagnostic(f"the compiler did not finish in {limits.seconds:g} s")])
         try:
-            told: tuple[str, Any] = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
+            outcome: tuple[str, Any] = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
         except (EOFError, pickle.UnpicklingError):
-            told = ("crash", None)
-    kind, value = told
+            outcome = ("crash", None)
+    kind, value = outcome
     if kind == "result":
         return bytes(value)
     if kind == "error":
@@ -111,17 +111,17 @@ def _child(work: Callable[[], bytes], limits: Limits, answer: Path) -> None:
             torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
         if limits.memory is not None:
             limit_memory(_address_space() + limits.memory)
-        told: tuple[str, Any]
+        outcome: tuple[str, Any]
         try:
-            told = ("result", work())
+            outcome = ("result", work())
         except QmlirError as e:
-            told = ("error", (type(e), e.__dict__, str(e)))
+            outcome = ("error", (type(e), e.__dict__, str(e)))
         except MemoryError:
-            told = ("memory", None)
+            outcome = ("memory", None)
         except BaseException as e:
-            told = ("error", (CompileError, {"diagnostics": [], "headline": ""}, f"{type(e).__name__}: {e}"))
+            outcome = ("error", (CompileError, {"diagnostics": [], "headline": ""}, f"{type(e).__name__}: {e}"))
         part = answer.with_suffix(".part")
-        part.write_bytes(pickle.dumps(told))
+        part.write_bytes(pickle.dumps(outcome))
         part.rename(answer)
     finally:
         os._exit(0 if answer.exists() else 1)

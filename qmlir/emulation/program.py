@@ -43,12 +43,12 @@ def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]
     given = Emulation() if emulate is True else emulate
     if given.progress is not None:
         return given
-    told = time.monotonic()
+    reported = time.monotonic()
 
     def progress(instructions: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > _TELL:
-            told = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported > _TELL:
+            reported = time.monotonic()
             step(f"{what}: {instructions:,} instructions")
 
     return replace(given, progress=progress)

@@ -37,8 +37,8 @@ def to_linalg(
     try:
         passmanager.PassManager.parse(f"builtin.module({','.join((*head, *_TO_LINALG))})").run(module.operation)
     except ir.MLIRError as e:
-        told = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
-        raise FrontEndError([blame(told) or Diagnostic(str(e).splitlines()[0], name)]) from None
+        diagnostics = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
+        raise FrontEndError([blame(diagnostics) or Diagnostic(str(e).splitlines()[0], name)]) from None
     cut_unread(module)
 
 

@@ -98,11 +98,15 @@ def _quantize(
             "data. Import it without --quantize-activations"
         )
     if said.dynamic:
-        told: dict[str, Any] = {"granularity": said.granularity, "out_dtype": said.dtype, "symmetric": said.symmetric}
+        keywords: dict[str, Any] = {
+            "granularity": said.granularity,
+            "out_dtype": said.dtype,
+            "symmetric": said.symmetric,
+        }
         if said.group_size is not None:
-            told["group_size"] = said.group_size
-        told["recipe"] = "torchao" if said.dtype == "i8" else "amax"
-        made = ops.dynamic_quantize.emit({"input": x}, {"input": spec}, told)
+            keywords["group_size"] = said.group_size
+        keywords["recipe"] = "torchao" if said.dtype == "i8" else "amax"
+        made = ops.dynamic_quantize.emit({"input": x}, {"input": spec}, keywords)
         for key, (value, made_spec) in zip(("lhs", "lhs_scale", "lhs_zero_point"), made, strict=False):
             values[key], specs[key] = value, made_spec
     else:

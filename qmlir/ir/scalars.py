@@ -69,8 +69,8 @@ def cast_f(x: ir.Value, t: ir.Type) -> ir.Value:
 OPAQUE_ZERO: ContextVar[Callable[[], ir.Value]] = ContextVar("OPAQUE_ZERO")
 
 
-def pinned(x: ir.Value) -> ir.Value:
-    """The same f32, but no compiler sees that a product made it.
+def no_contract(x: ir.Value) -> ir.Value:
+    """The same f32, for which no compiler sees that it is a product.
 
     LLVM contracts `mulf` + `addf` into a fused multiply-add on every target, which moves the last bit, and no flag of
     IREE turns that off. An exclusive or with a zero that only the run time knows keeps the rounding of the product.
@@ -134,12 +134,12 @@ def to_small_float(x: ir.Value, d: DType) -> ir.Value:
 
 def add(a: ir.Value, b: ir.Value) -> ir.Value:
     """`a + b`, each rounded on its own where it is a product."""
-    return arith.addf(pinned(a), pinned(b))
+    return arith.addf(no_contract(a), no_contract(b))
 
 
 def sub(a: ir.Value, b: ir.Value) -> ir.Value:
     """`a - b`, likewise."""
-    return arith.subf(pinned(a), pinned(b))
+    return arith.subf(no_contract(a), no_contract(b))
 
 
 def maximum(a: ir.Value, b: ir.Value) -> ir.Value:

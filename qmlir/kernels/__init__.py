@@ -21,7 +21,7 @@
     rows.py          groups of elementwise ops and reductions along rows
     emit.py          indices, loops and vectors, as functions
     outline.py       putting an executable in the place of a group
-    borrowed.py      which arguments of a program nothing but kernels reads
+    zero_copy.py     which arguments of a program only built-in kernels read
 
 Nothing here knows an instruction; `qmlir/targets/*/kernels` do. Nothing here imports passes or targets.
 """

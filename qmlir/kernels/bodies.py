@@ -58,7 +58,7 @@ def computable(t: ir.Type) -> bool:
 def scalar_constant(value: ir.Value) -> ir.Attribute | None:
     """The attribute of a scalar constant, also of one behind an optimisation barrier; None for any other value.
 
-    The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: pinned`); a
+    The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: no_contract`); a
     kernel keeps them apart by its rules.
     """
     op = made_by(behind(value, "util.optimization_barrier"), "arith.constant")

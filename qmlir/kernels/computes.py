@@ -189,7 +189,7 @@ def scales_groups(op: OpLike) -> bool:
 
 
 def _rounded(value: ir.Value) -> ir.Value:
-    """The product in front of what keeps compilers from fusing it with a sum (`ir/scalars.py: pinned`)."""
+    """The product in front of what keeps compilers from fusing it with a sum (`ir/scalars.py: no_contract`)."""
     cast = made_by(value, "arith.bitcast")
     same = None if cast is None else made_by(cast.operands[0], "arith.xori")
     bits = None if same is None or _integer(same.operands[1]) != 0 else made_by(same.operands[0], "arith.bitcast")

@@ -69,7 +69,7 @@ def describe_convolution(
     chain.grow(gates=True)
     data = data if flipped is None else flipped
     source = _transposed_from(data, [0, 2, 3, 1]) if planes[0] else None
-    last = _turned(chain) if planes[1] and chain.gate is None else None
+    last = _channels_first(chain) if planes[1] and chain.gate is None else None
     m = product_of([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
@@ -148,7 +148,7 @@ def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None
     return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
 
 
-def _turned(chain: Chain) -> OpLike | None:
+def _channels_first(chain: Chain) -> OpLike | None:
     """The op that brings the channels of a convolution's result, which nothing else reads, to the front."""
     owners = [use.owner.operation for use in chain.value.uses]
     if len(owners) != 1 or len(chain.rows) != 3 or not owners[0].results:

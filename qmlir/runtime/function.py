@@ -31,8 +31,8 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
     if not len(bad):
         return reason
     position = tuple(bad[0].tolist())
-    told = f"{found[1]}[{', '.join(map(str, position))}] = {ids[position]} is outside [0, {found[3]})"
-    return reason.replace(found[0], told)
+    place_text = f"{found[1]}[{', '.join(map(str, position))}] = {ids[position]} is outside [0, {found[3]})"
+    return reason.replace(found[0], place_text)
 
 
 _WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
@@ -72,7 +72,7 @@ class Function:
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
         )
         self._local = program.device_driver.startswith("local")
-        self._borrowed = frozenset(program.manifest.borrowed.get(name, ()) if self._local else ())
+        self._zero_copy = frozenset(program.manifest.borrowed.get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:
@@ -133,7 +133,7 @@ class Function:
         """A device buffer with the argument's data, checked against the signature."""
         want, shape, element, rank, fixed = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
-            if i in self._borrowed and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
+            if i in self._zero_copy and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
                 lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
                 return self._view(lent, shape, element)
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)

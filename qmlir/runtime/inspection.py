@@ -68,7 +68,7 @@ class Inspection:
     def text(self, width: int | None = None) -> str:
         """One topic after the other; lines are wrapped to `width` columns when it is given."""
         lines: list[str] = []
-        for topic, entries in _told(self.facts):
+        for topic, entries in _topics(self.facts):
             if len(entries) == 1:
                 lines += _lines(f"{topic + ':':<13} {entries[0]}", " " * 14, width)
                 continue
@@ -81,7 +81,7 @@ class Inspection:
         return dict(self.facts)
 
     def _repr_html_(self) -> str:
-        cells = [(topic, "\n".join(entries)) for topic, entries in _told(self.facts)]
+        cells = [(topic, "\n".join(entries)) for topic, entries in _topics(self.facts)]
         rows = html.table(("", ""), cells).replace("\n", "<br>")
         return html.section(str(self.facts["name"]), rows)
 
@@ -139,13 +139,13 @@ def _needs(manifest: Manifest) -> Needs:
 # ---------------------------------------------------------------------------------------------------- in words
 
 
-def _told(facts: Contents) -> list[tuple[str, list[str]]]:
+def _topics(facts: Contents) -> list[tuple[str, list[str]]]:
     """Topics with their entries as text."""
-    told: list[tuple[str, list[str]]] = []
+    topics: list[tuple[str, list[str]]] = []
 
     def tell(topic: str, entries: Sequence[str]) -> None:
         if entries:
-            told.append((topic, list(entries)))
+            topics.append((topic, list(entries)))
 
     size = f", {facts['bytes']:,} bytes" if "bytes" in facts else ""
     tell("file", [f"{facts['name']}{size}"])
@@ -168,13 +168,13 @@ def _told(facts: Contents) -> list[tuple[str, list[str]]]:
     tell("pipeline", [facts["pipeline"].replace(",", ", ")] if facts.get("pipeline") else [])
     tell("source", [facts["source"]] if "source" in facts else [])
     tell("notes", facts.get("notes", []))
-    return _merged(told)
+    return _merged(topics)
 
 
-def _merged(told: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+def _merged(topics: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
     """Entries of the same topic together."""
     merged: dict[str, list[str]] = {}
-    for topic, entries in told:
+    for topic, entries in topics:
         merged.setdefault(topic, []).extend(entries)
     return list(merged.items())
 
@@ -193,9 +193,9 @@ def _needs_text(needs: Needs) -> list[str]:
         parts.append(f"{needs.get('shared_memory', 0) >> 10} KiB of shared memory")
     if "mma" in needs:
         parts.append(", ".join(needs["mma"]))
-    told = [", ".join(parts)]
+    lines = [", ".join(parts)]
     if "cpu_features" in needs:
-        told.append(f"CPU features {' '.join(needs['cpu_features'])}")
+        lines.append(f"CPU features {' '.join(needs['cpu_features'])}")
         if needs["missing_here"]:
-            told.append(f"which this machine lacks: {' '.join(needs['missing_here'])}")
-    return told
+            lines.append(f"which this machine lacks: {' '.join(needs['missing_here'])}")
+    return lines

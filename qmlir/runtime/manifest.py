@@ -55,7 +55,8 @@ class Manifest:
         strategies: `Decision.summary` of each contraction.
         work: multiply-adds of one call; None when some size is dynamic.
         task_work: of them, those that the runtime's task system shares out.
-        borrowed: the numbers of each function's arguments that kernels read unaligned, as they lie.
+        borrowed: the numbers of each function's arguments that are passed without a copy (zero-copy); kernels read them
+            unaligned.
         has_state: whether a call may change what the next gives.
         packer: the program that packs weights when they are loaded, as text; None where there is none.
     """

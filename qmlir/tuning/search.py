@@ -100,15 +100,15 @@ def emit(
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         RUNNING.add(child)
         try:
-            told = child.communicate(timeout=max(30.0, end - time.monotonic()))[1].strip()
+            output = child.communicate(timeout=max(30.0, end - time.monotonic()))[1].strip()
         except subprocess.TimeoutExpired:
             child.kill()
-            told = "the compiler did not finish in time"
+            output = "the compiler did not finish in time"
         RUNNING.discard(child)
         done[0] += 1
         step(f"compiling candidate {done[0]} of {len(plan['candidates'])}")
         if child.wait():
-            candidate["error"] = told.partition("\n")[0] or "no reason"
+            candidate["error"] = output.partition("\n")[0] or "no reason"
 
     with ThreadPoolExecutor(jobs or max(1, settings.threads())) as pool:
         list(pool.map(build, plan["candidates"]))

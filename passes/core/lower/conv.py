@@ -109,7 +109,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> ir.Value:
         x, w = (dequantized(replace(side, scale=None, global_scale=None), to) for side in (a, b))
         pad_code = scalar(0.0, element(to))
     x = _prepare_input(op, x, pad_code)
-    w = _turned(w) if op.transposed else w
+    w = _rotate180(w) if op.transposed else w
     strides = (1, 1) if op.transposed else op.strides
     acc = _convolve(x, w, strides, op.dilations, op.groups, i32() if integer else element("f32"),
                     (a.magnitude(), b.magnitude()) if integer else None)  # fmt: skip
@@ -220,7 +220,7 @@ def _spread(x: ir.Value, sh: int, sw: int, fill: ir.Value) -> ir.Value:
     return collapse(wide, [[0], [1, 2], [3, 4], [5]])
 
 
-def _turned(w: ir.Value) -> ir.Value:
+def _rotate180(w: ir.Value) -> ir.Value:
     """The kernel turned by 180 degrees."""
     known = constant_array(w)
     if known is not None:

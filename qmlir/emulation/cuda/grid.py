@@ -63,19 +63,19 @@ def run_grid(
     counts = Counts()
     before = memory.bytes_read, memory.bytes_written
 
-    def told(instructions: int) -> None:
+    def report_progress(instructions: int) -> None:
         if progress is not None:
             progress(counts.total + instructions)
 
     for start in range(0, len(ids), at_once):
         machine = Machine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
-                          dynamic_shared, limit, order, start, told, seed)  # fmt: skip
+                          dynamic_shared, limit, order, start, report_progress, seed)  # fmt: skip
         report = machine.run()
         for total, part in ((executed, report.executed), (conflicts, report.conflicts), (passes, report.passes)):
             for key, n in part.items():
                 total[key] = total.get(key, 0) + n
         counts.add(report.counts)
-        told(0)
+        report_progress(0)
     counts.bytes_read, counts.bytes_written = memory.bytes_read - before[0], memory.bytes_written - before[1]
     return Report(executed, conflicts, passes, counts)
 

@@ -70,8 +70,8 @@ def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, opti
                 raise refuse(f"{e.diagnostics[0].message}{_from_definition(e.op_type, original, model)}",
                              e.diagnostics[0].location) from None  # fmt: skip
             model = simpler
-            for told in (options.report.raised, options.report.fused, options.report.left):
-                told.clear()
+            for entries in (options.report.raised, options.report.fused, options.report.left):
+                entries.clear()
 
 
 def _from_definition(op_type: str, original: Model, model: Model) -> str:

@@ -44,11 +44,11 @@ def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> N
     names the node, for one that is not converted."""
     found = ""
 
-    def blame(told: list[Diagnostic]) -> Diagnostic | None:
+    def blame(diagnostics: list[Diagnostic]) -> Diagnostic | None:
         nonlocal found
-        if not told:
+        if not diagnostics:
             return None
-        d = told[0]
+        d = diagnostics[0]
         place = d.location if d.location in operators else next((w for w in operators if w in d.location), "")
         named = re.search(r'"onnx\.(\w+)"', d.message)
         if not named and not place:  # of a constant that several nodes read, which has no place

@@ -40,8 +40,8 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
     Raises QmlirError for unknown options."""
     from torch._dynamo.backends.common import aot_autograd
 
-    told = dict(options or {})
-    for name in told:
+    given = dict(options or {})
+    for name in given:
         if name not in OPTIONS:
             raise UsageError(f"backend 'qmlir' has no option {name!r}{did_you_mean(name, OPTIONS)}")
     del mode
@@ -51,11 +51,11 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
 
     def compile_forward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Any:
         del inputs
-        return boxed(Subgraph(graph, [] if trained else _static_inputs(), told))
+        return boxed(Subgraph(graph, [] if trained else _static_inputs(), given))
 
     def compile_backward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
         del inputs
-        return boxed(Subgraph(graph, [], told))
+        return boxed(Subgraph(graph, [], given))
 
     with whole_quantisations():
         return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,

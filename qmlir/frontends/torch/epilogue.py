@@ -106,21 +106,21 @@ _ACTIVATIONS = {aten.relu.default: "relu", aten.relu6.default: "relu6", aten.sil
 def _activation(graph: Graph, p: Product, user: Node) -> bool:
     if p.stage >= ACTIVATION or p.out_dtype == "i32":
         return False
-    told: dict[str, Any] = {}
+    found_attributes: dict[str, Any] = {}
     if user.target in _ACTIVATIONS:
-        told["activation"] = _ACTIVATIONS[user.target]
+        found_attributes["activation"] = _ACTIVATIONS[user.target]
     elif user.target is aten.gelu.default:
-        told["activation"] = "gelu" if argument(user, "approximate") == "none" else "gelu_tanh"
+        found_attributes["activation"] = "gelu" if argument(user, "approximate") == "none" else "gelu_tanh"
     elif user.target in (aten.hardtanh.default, aten.clamp.default):
         lo, hi = user.args[1:3] if len(user.args) == 3 else (-1.0, 1.0)
         if not all(isinstance(v, (int, float)) for v in (lo, hi)) or user.kwargs:
             return False
         if user.target is aten.clamp.default and len(user.args) != 3:
             return False
-        told = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}
+        found_attributes = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}
     else:
         return False
-    p.attributes.update(told)
+    p.attributes.update(found_attributes)
     p.stage = ACTIVATION
     return True
 

@@ -180,8 +180,8 @@ def where(node: Node) -> str:
     """What a person calls a node: its name, the module it is of, the line that made it."""
     frames = _frames(node)
     line = "" if not frames else f"{frames[-1][0].rsplit('/', 1)[-1]}:{frames[-1][1]}"
-    told = ", ".join(filter(None, (_module(node), line)))
-    return f"{node.name} ({told})" if told else node.name
+    place = ", ".join(filter(None, (_module(node), line)))
+    return f"{node.name} ({place})" if place else node.name
 
 
 def called(node: Node) -> str:

@@ -168,8 +168,8 @@ def import_decomposed(
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
             if not [n for n in same if decompose(graph, n)]:
                 raise
-            for told, count in zip((report.raised, report.fused, report.left), before, strict=True):
-                del told[count:]
+            for entries, count in zip((report.raised, report.fused, report.left), before, strict=True):
+                del entries[count:]
     return import_graph(graph, context, name, report, parameters)
 
 

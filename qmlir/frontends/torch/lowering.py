@@ -69,19 +69,19 @@ def lower_torch(module: ir.Module, name: str, places: Places) -> None:
     """Lower every torch op of `module`. Raises Unconverted, which names the operator and its place in the source."""
     found: list[Node] = []
 
-    def blame(told: list[Diagnostic]) -> Diagnostic | None:
-        if not told:
+    def blame(said: list[Diagnostic]) -> Diagnostic | None:
+        if not said:
             return None
-        operator, place = _culprit(told[0]), told[0].location
+        operator, place = _culprit(said[0]), said[0].location
         if operator is None:
             left = _left_over(module, place)
             operator, place = (None, place) if left is None else left
         found[:] = places.find(place, operator)
         if not found:
-            return Diagnostic(f"{operator or without_ir(told[0].message)}: not converted by torch-mlir; {_WHAT_TO_DO}",
+            return Diagnostic(f"{operator or without_ir(said[0].message)}: not converted by torch-mlir; {_WHAT_TO_DO}",
                               place)  # fmt: skip
         node = found[0]
-        why = "" if _culprit(told[0]) is not None else f" ({without_ir(told[0].message)})"
+        why = "" if _culprit(said[0]) is not None else f" ({without_ir(said[0].message)})"
         return Diagnostic(f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is not converted "
                           f"by torch-mlir{why}; {_WHAT_TO_DO}", source_line(node) or place)  # fmt: skip
 

@@ -97,8 +97,8 @@ def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") 
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
     for node in graph.nodes:
         value = node.meta.get("val")
-        told = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
-        digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {told}\n".encode())
+        described = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
+        digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {described}\n".encode())
     for name, value in sorted(values.items()):
         if isinstance(value, torch.Tensor):
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())

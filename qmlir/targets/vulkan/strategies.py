@@ -80,8 +80,8 @@ class BoundedPlan:
                     continue
                 size = tensor.dim(op.operands[0], arith.constant(index, axes.index(loop)))
                 fits = arith.cmpi(arith.CmpIPredicate.ule, size, arith.constant(index, self.longest))
-                told = f"a sum is longer than the {self.longest} elements that a loop of this device can have"
-                ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(told)})
+                message = f"a sum is longer than the {self.longest} elements that a loop of this device can have"
+                ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(message)})
         self.inner.apply(op)
 
     def describe(self) -> Facts:

@@ -79,7 +79,7 @@ def _chunk_function(name: str, count: int, body: Body) -> None:
     with ir.InsertionPoint(made.add_entry_block()):
         frame, number = made.arguments
         # Volatile: where LLVM inlines this it would know again that IREE aligns its buffers, which those that a caller
-        # lends (qmlir/kernels/borrowed.py) are not, and would use loads that ask for it.
+        # lends (qmlir/kernels/zero_copy.py) are not, and would use loads that ask for it.
         words = [
             llvm.LoadOp(_type(), a.word(frame, _WORDS + 8 * i), alignment=8, volatile_=True).result
             for i in range(count)

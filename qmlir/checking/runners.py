@@ -1,6 +1,6 @@
-"""Ways to run a program, for `qmlir check` to compare two of them.
+"""Runners of programs, of which `qmlir check` compares two.
 
-A way is a target (the program compiled for it), a file (another program or a compiled one), or an oracle: a name of
+A runner is a target (the program compiled for it), a file (another program or a compiled one), or an oracle: a name of
 `ORACLES`, whose module has `open(source, function, options)`. A new oracle is one new file and one line here.
 """
 
@@ -26,8 +26,8 @@ ORACLES: dict[str, str] = {
 }
 
 
-class Way(Protocol):
-    """One way to run one function of a program."""
+class Runner(Protocol):
+    """Runs one function of a program in one way: compiled, in numpy, or in another system."""
 
     @property
     def name(self) -> str: ...
@@ -49,31 +49,31 @@ class Way(Protocol):
         """The values of the chosen layers. `alone`: of a program that returns nothing else."""
 
 
-class Replayable(Way, Protocol):
-    """A way that can compute each layer from given values of the layers before it."""
+class Replayable(Runner, Protocol):
+    """A runner that can compute each layer from given values of the layers before it."""
 
     def replay(self, arguments: Sequence[Array], chosen: Sequence[Layer], given: Sequence[Array]) -> list[Array]: ...
 
 
-def open_way(
+def open_runner(
     against: str,
     source: object,
     function: str,
     target: str,
     options: Mapping[str, Any],
     emulate: Emulation | None = None,
-) -> Way:
-    """The way that `against` names, of `source` where it names no program of its own. `emulate`: how programs for an
+) -> Runner:
+    """The runner that `against` names, of `source` unless it names a program of its own. `emulate`: how programs for an
     emulated target run, None on a real device.
 
     Raises:
-        UsageError, TargetError: what it is none of.
+        UsageError, TargetError: `against` names no runner.
     """
     from .compiled import compiled, loaded
 
     if against in ORACLES:
         module = importlib.import_module(ORACLES[against], __package__)
-        return cast(Way, module.open(source, function, options))
+        return cast(Runner, module.open(source, function, options))
     path = Path(against)
     if path.suffix == ".vmfb":
         return loaded(path, function, emulate)

@@ -1,4 +1,4 @@
-"""Which arguments a call may lend to a program instead of copying them."""
+"""Which arguments a call may pass to a program without a copy (zero-copy)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.dim")
 
 
-def borrowed(module: ir.Module) -> dict[str, list[int]]:
-    """For each public function of a program that is ready for IREE, the arguments that kernels of ours read and nothing
-    else does.
+def zero_copy_arguments(module: ir.Module) -> dict[str, list[int]]:
+    """For each public function of a program that is ready for IREE, the arguments that only built-in
+    kernels read.
 
-    A kernel loads at any alignment, where code of IREE's own takes that of its buffers for granted; and no result is
-    the memory of such an argument.
+    A built-in kernel loads at any alignment, while IREE's own code assumes that of its buffers. No result shares the
+    memory of such an argument.
     """
     found = {}
     for function in public_functions(module):
