@@ -15,14 +15,14 @@ from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
 from ...ir.affine import indexing_maps, loops_of
 from ...ir.facts import LHS_MAGNITUDE, RHS_MAGNITUDE
-from ...ir.walk import VIEWS, behind, collect, made_by, producer
+from ...ir.walk import VIEWS, behind, collect, made_by
+from ...kernels.computes import multiply_add
 from ...targets.strategy import Contraction
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-_EXTENSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.sitofp", "arith.uitofp")
-_PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}
+_UNSIGNED = ("arith.extui", "arith.uitofp")
 _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.global.load")
 # Ops that only move a constant's elements: what they give is as constant as what they take.
 _MOVES = (*VIEWS, "linalg.transpose", "tensor.pad")
@@ -59,7 +59,7 @@ def describe(op: OpLike) -> Contraction | None:
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
         return None
     if op.name == "linalg.generic":
-        if not _multiplies_and_adds(op.regions[0].blocks[0]):
+        if multiply_add(op) is None:
             return None
     elif not linalg.isa_contraction_op(op):
         return None
@@ -70,7 +70,7 @@ def is_product(op: OpLike) -> bool:
     """Whether an op multiplies two operands and adds up, windows or not, in the way that IREE chooses."""
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
         return False
-    return "compilation_info" not in op.attributes and _multiplies_and_adds(op.regions[0].blocks[0])
+    return "compilation_info" not in op.attributes and multiply_add(op) is not None
 
 
 class ProductAxes:
@@ -113,36 +113,6 @@ class ProductAxes:
         """Whether the result has an axis of columns in front of one of rows."""
         order = [x in self.rows for loops in self.result for x in loops if x not in self._batch]
         return False in order and True in order[order.index(False) :]
-
-
-def _multiplies_and_adds(block: ir.Block) -> bool:
-    """Whether the body is `yield acc + ext(lhs) * ext(rhs)`, operands in any order."""
-    lhs, rhs, acc = block.arguments
-    yielded = list(block.operations)[-1].operation
-    total = producer(yielded.operands[0])
-    if total is None or total.name not in _PRODUCTS:
-        return False
-    terms = list(total.operands)
-    if acc not in terms:
-        return False
-    product = producer(terms[1] if terms[0] == acc else terms[0])
-    if product is None or product.name != _PRODUCTS[total.name]:
-        return False
-    left, right = (_without_extension(value) for value in product.operands)
-    return {left, right} == {lhs, rhs}
-
-
-def _unsigned_operands(op: OpLike) -> set[int]:
-    """Which operands the body extends as unsigned integers."""
-    block = op.regions[0].blocks[0]
-    extended = [o.operation for o in block.operations if o.operation.name in ("arith.extui", "arith.uitofp")]
-    arguments = list(block.arguments)
-    return {position for position in (0, 1) if any(arguments[position] == o.operands[0] for o in extended)}
-
-
-def _without_extension(value: ir.Value) -> ir.Value:
-    op = producer(value)
-    return op.operands[0] if op is not None and op.name in _EXTENSIONS else value
 
 
 def _positions(affine_map: ir.AffineMap) -> tuple[int, ...] | None:
@@ -202,10 +172,11 @@ def _contraction(
     roles: tuple[str, ...] = (),
     sizes: tuple[int | None, ...] = (),
 ) -> Contraction:
-    unsigned = _unsigned_operands(op)
+    body = multiply_add(op)
+    extensions = ("", "") if body is None else body.extensions
     lhs, rhs, acc = (
-        ("u" if position in unsigned else "") + str(_type(value).element_type)
-        for position, value in enumerate(op.operands)
+        ("u" if extension in _UNSIGNED else "") + str(_type(value).element_type)
+        for value, extension in zip(op.operands, (*extensions, ""), strict=True)
     )
     return Contraction(
         kind=kind,

@@ -6,7 +6,7 @@ are made of each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
@@ -19,6 +19,36 @@ from .scaled import decodes_e2m1
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+_EXTENSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.sitofp", "arith.uitofp")
+_PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}
+
+
+class MultiplyAdd(NamedTuple):
+    """A body `acc + lhs * rhs`: the names of the addition, and of what extends each factor ("" where nothing does)."""
+
+    addition: str
+    extensions: tuple[str, str]
+
+
+def multiply_add(op: OpLike) -> MultiplyAdd | None:
+    """How the body of a contraction multiplies two operands and adds up, the operands of both in any order; None where
+    it does something else."""
+    arguments = _arguments(op)
+    added = made_by(_yielded(op), *_PRODUCTS) if len(arguments) == 3 else None
+    if added is None or arguments[2] not in list(added.operands):
+        return None
+    first, second = added.operands
+    product = made_by(second if first == arguments[2] else first, _PRODUCTS[added.name])
+    if product is None:
+        return None
+    extended = {}
+    for factor in product.operands:
+        by = made_by(factor, *_EXTENSIONS)
+        extended[factor if by is None else by.operands[0]] = "" if by is None else str(by.name)
+    if set(extended) != set(arguments[:2]):
+        return None
+    return MultiplyAdd(str(added.name), (extended[arguments[0]], extended[arguments[1]]))
 
 
 def signed_from(value: ir.Value) -> ir.Value | None:

@@ -14,16 +14,13 @@ from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
 from .axes import Axes, axes_of, dims_of, loops_of_contraction, product_of
 from .chain import Chain
-from .computes import widened_from
+from .computes import multiply_add, widened_from
 from .description import BATCH, COLUMN, GROUP, ROW, Kernel, Unfit
 from .factors import both_of_e2m1, decoded_weight, factor, group_of, one_byte
 from .gathers import batch_of, counts_of, gathered_rows, ungrouped
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-
-_MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
-_FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
 
 
 def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False) -> Kernel:
@@ -43,9 +40,12 @@ def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, 
     if any(m is None for m in maps):
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
     lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
-    names = {o.name for o in op.regions[0].blocks[0].operations}
+    body = multiply_add(op)
+    if body is None:
+        raise Unfit("its body is no sum of products", "a product of plain matrices")
     floating = isinstance(value.type.element_type, ir.F32Type)
-    if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
+    known = {"", "arith.addf", "arith.extf"} if floating else {"", "arith.addi", "arith.extsi"}
+    if extra := ", ".join(sorted({body.addition, *body.extensions} - known)):
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind the product")
