@@ -198,7 +198,7 @@ def pipeline_page() -> str:
     for level in ("import", "qmlir", "linalg", "configured"):
         text = text_at(EXAMPLE, level, target=target.spelling)
         parts.append(f"### `{level}`\n\n```mlir\n{readable(text)}\n```\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, EPILOGUE])
 
 
 def readable(text: str) -> str:
@@ -207,6 +207,36 @@ def readable(text: str) -> str:
     text = "\n".join(re.sub(r" loc\((?:[^()]|\([^()]*\))*\)", "", line).rstrip() for line in lines).strip()
     # The target's description is long, and the target's own page has it.
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
+
+
+EPILOGUE = """\
+## The epilogue: named fields, or a list of steps
+
+All products have one epilogue. It is declared once (`dialect/ops/product.py`), and `scaled_matmul`, `conv2d_q`,
+`grouped_matmul` and `sparse_matmul` inherit it; `moe` shares the fields of the activation between its two products.
+[The numerics contract](semantics.md) fixes the order of its steps, and a bias alone may stand at one of three places,
+which `bias_stage` names. Text states only what is no default. The other form that was compared is a list of steps:
+
+```mlir
+// fields: what there is
+"qmlir.scaled_matmul"(%x, %w, %b, %s) {operand_names = ["lhs", "rhs", "bias", "out_scale"],
+  activation = "relu"} : ...
+// a list of steps
+"qmlir.scaled_matmul"(%x, %w, %b, %s) {operand_names = ["lhs", "rhs", "bias", "out_scale"],
+  epilogue = [{step = "bias", at = "scaled", value = "bias"}, {step = "activation", kind = "relu"},
+              {step = "requantise", scale = "out_scale", rounding = "half_even"}]} : ...
+```
+
+| | fields | list of steps |
+|---|---|---|
+| text of a bias, an activation and an int8 result | 1 attribute | 1 attribute of 3 dictionaries with 8 entries |
+| orders that can be written | those of the contract | all; the verifier refuses all but those of the contract |
+| arguments in Python, torch schemas, `help()` | the same names | names that are put together from steps |
+| a new step | a field with a default, which no saved program has | a dictionary, which no saved program has |
+| operands | by name | by name, and once more inside the list |
+
+A list would be smaller only if products had steps in orders of their own. Fields stay.
+"""
 
 
 ONNX = """\

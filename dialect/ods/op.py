@@ -109,7 +109,8 @@ class Op:
 
     @classmethod
     def build(cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: Any = None, **values: Any) -> Op:
-        """Create the op. Operands are `ir.Value`s; attributes Python values; results types.
+        """Create the op. Operands are `ir.Value`s; attributes Python values, of which defaults are not written;
+        results types.
 
         Raises:
             OpError: for a name that the op does not have, a missing operand, or a value of another kind.
@@ -125,9 +126,12 @@ class Op:
                     raise OpError(f"operand '{f.name}' is missing")
             elif f.kind == "attr" and f.attribute is not None and value is not None:
                 try:
-                    attributes[f.name] = f.attribute.build(f.attribute.of(value))
+                    stated = f.attribute.build(f.attribute.of(value))
                 except OpError as e:
                     raise OpError(f"{f.name}={value!r} {e}") from None
+                # Text states what is no default: an op with an epilogue of two steps says two things.
+                if f.default is None or stated != f.attribute.build(f.attribute.of(f.default)):
+                    attributes[f.name] = stated
         if values:
             names = [f.name for f in cls.FIELDS]
             first = sorted(values)[0]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import CODES, DTYPES, DType
+from ..dtypes import DTYPES, DType
 from ..enums import (
-    ACTIVATION,
-    GATE_LAYOUT,
     GATED,
     PACKING,
     RECIPE,
@@ -29,7 +27,6 @@ from ..ods import (
     ZERO,
     Attributes,
     Enum,
-    F64s,
     Op,
     Operands,
     OpError,
@@ -46,7 +43,7 @@ from ..shapes import show
 from ..sizes import Size
 from .common import Intermediate, check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
-from .product import columns
+from .product import ROW_TYPES, WEIGHT_TYPES, activation_fields, columns
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
@@ -83,16 +80,14 @@ class MoeOp(Op, name="moe"):
     intermediate_zero_point = operand(INT_TENSOR, optional=True)
     codebook = operand(FLOAT, optional=True)
 
-    input_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
-    weight_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
+    input_dtype = attr(Enum(ROW_TYPES))
+    weight_dtype = attr(Enum(WEIGHT_TYPES))
     weight_packing = attr(Enum(PACKING), default="none")
     weight_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True)
     compute_dtype = attr(Enum(("f32", "f16", "bf16")))
     weights_transposed = attr(BOOL, default=False)
-    activation = attr(Enum(ACTIVATION), default="none")
-    act_clamp = attr(F64s(2))
-    gate_layout = attr(Enum(GATE_LAYOUT), default="halves")
+    activation, act_clamp, gate_layout = activation_fields()
     intermediate_dtype = attr(Enum(INTERMEDIATE), default="f32")
     recipe = attr(Enum(RECIPE), default="torchao")
     rounding = attr(Enum(ROUNDING), default="half_even")

@@ -55,6 +55,17 @@ _PLAIN = ("f32", "f16", "bf16", "f64")
 LEAST_GROUP, COMMON_GROUP = 8, 32
 
 
+# Dtypes of activations and of weights, those of short codes of activations apart.
+_FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
+ROW_TYPES, WEIGHT_TYPES = ("i8", "u8", *_FLOATS), (*CODES, *_FLOATS)
+
+
+def activation_fields() -> tuple[str, tuple[float, ...] | None, str]:
+    """What a product, and `moe` between its two, says of its activation: which it is, the range of `clamp`, and where
+    the gate of a gated one is."""
+    return attr(Enum(ACTIVATION), default="none"), attr(F64s(2)), attr(Enum(GATE_LAYOUT), default="halves")
+
+
 class ProductOp(Op):
     """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
 
@@ -73,8 +84,8 @@ class ProductOp(Op):
     lhs_global_scale = operand(FLOAT, optional=True)
     rhs_global_scale = operand(FLOAT, optional=True)
 
-    lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
-    rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
+    lhs_dtype = attr(Enum((*ROW_TYPES, *CODES[2:])))
+    rhs_dtype = attr(Enum(WEIGHT_TYPES))
     rhs_packing = attr(Enum(PACKING), default="none")
     rhs_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none", implied=True)
@@ -82,9 +93,7 @@ class ProductOp(Op):
     bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True)
     alpha = attr(F32, default=1.0)
     beta = attr(F32, default=0.0)
-    activation = attr(Enum(ACTIVATION), default="none")
-    act_clamp = attr(F64s(2))
-    gate_layout = attr(Enum(GATE_LAYOUT), default="halves")
+    activation, act_clamp, gate_layout = activation_fields()
     out_dtype = attr(Enum(OUT))
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))

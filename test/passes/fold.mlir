@@ -4,7 +4,7 @@
 // Packed int4 codes, an odd N: one code a byte.
 // CHECK-LABEL: func.func @packed(
 // CHECK: %[[W:.*]] = arith.constant dense<{{\[}}[1, 2, 3], [3, 4, 4], [5, 6, 5], [7, -8, 6]]> : tensor<4x3xi8>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}rhs_dtype = "i4", rhs_packing = "none"
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}rhs_dtype = "i4"} :
 // PACKED-LABEL: func.func @packed(
 // PACKED: rhs_packing = "low_first"
 func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
@@ -19,7 +19,7 @@ func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
 // High nibble first, unsigned.
 // CHECK-LABEL: func.func @packed_high(
 // CHECK: arith.constant dense<{{\[}}[1, 2, 3, 4], [15, 15, 0, 15]]> : tensor<2x4xi8>
-// CHECK: rhs_dtype = "u4", rhs_packing = "none"
+// CHECK: rhs_dtype = "u4"} :
 func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
   %w = arith.constant dense<[[18, 52], [-1, 15]]> : tensor<2x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -32,7 +32,7 @@ func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
 // A 1-bit code q stands for 2q - 1.
 // CHECK-LABEL: func.func @one_bit(
 // CHECK: arith.constant dense<{{\[}}[1, -1, 1, -1, -1, 1, -1, 1]]> : tensor<1x8xi8>
-// CHECK: rhs_dtype = "i8", rhs_packing = "none"
+// CHECK: rhs_dtype = "i8"} :
 func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
   %w = arith.constant dense<[[-91]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -45,7 +45,7 @@ func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
 // Table codes are unpacked, but stay codes.
 // CHECK-LABEL: func.func @table(
 // CHECK: arith.constant dense<{{\[}}[1, 2]]> : tensor<1x2xi8>
-// CHECK: rhs_dtype = "nf4", rhs_packing = "none"
+// CHECK: rhs_dtype = "nf4"} :
 func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[33]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
