@@ -6,14 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ..core.mlir import ir
 from ..errors import Diagnostic, ParseError, UsageError
 from .parsing import parse, show
 from .registry import ImportedSource, find, front_ends
-
-if TYPE_CHECKING:
-    from ..core.mlir import ir
 
 
 @dataclass(frozen=True)
