@@ -85,9 +85,10 @@ format: $(VENV)/.installed-dev
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The layers of pyproject.toml and the circles.
+# The layers of pyproject.toml, the circles, and imports inside functions.
 imports: $(VENV)/.installed-dev
 	@$(PY) tools/import_circles.py
+	@$(PY) tools/function_imports.py
 	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-cache
 
 typecheck: $(VENV)/.installed-dev

@@ -13,6 +13,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -63,8 +65,6 @@ def require_emulation() -> bool:
 
 def terminal() -> dict[str, str]:
     """What a child whose output goes through us must know to write as it would on the terminal itself."""
-    import shutil
-    import sys
 
     if not sys.stdout.isatty():
         return {}

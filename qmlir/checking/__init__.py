@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from ..report import html, plots
 from ..runtime import inputs
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
+from .compiled import compiled, loaded
 from .layers import Layer
 from .runners import ORACLES, Replayable, Runner, open_runner
 
@@ -177,7 +178,6 @@ def check(
     Raises:
         UsageError: what cannot be compared. What the two ways raise themselves.
     """
-    from .compiled import compiled, loaded
 
     shapes = by_old_name(options, "sizes", "shapes", shapes)
     tolerance = Tolerance(tolerance) if isinstance(tolerance, (int, float)) else tolerance or Tolerance()
@@ -281,7 +281,6 @@ def _bisected(
 
 
 def _replaced(report: Report, **changes: Any) -> Report:
-    from dataclasses import replace
 
     return replace(report, **changes)
 

@@ -18,6 +18,7 @@ from ..emulation.program import Emulation
 from ..errors import UsageError
 from ..spec import Signature
 from ..targets import BACKENDS
+from .compiled import compiled, loaded
 from .layers import Layer
 
 ORACLES: dict[str, str] = {
@@ -69,7 +70,6 @@ def open_runner(
     Raises:
         UsageError, TargetError: `against` names no runner.
     """
-    from .compiled import compiled, loaded
 
     if against in ORACLES:
         module = importlib.import_module(ORACLES[against], __package__)

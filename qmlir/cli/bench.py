@@ -7,7 +7,13 @@ import json
 import os
 from pathlib import Path
 
+from ..core.files import write_atomically
+from ..errors import UsageError
+from . import child
 from .arguments import add_arguments, add_emulate, add_limits, add_parameters, add_source, add_target, command, count
+from .child import breadcrumb, in_child, run_in_child
+from .compile import check_writable
+from .run import arguments_of
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,8 +54,6 @@ def stated_limits(text: str) -> tuple[float, float]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from . import child
-    from .child import breadcrumb, in_child, run_in_child
 
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.programs[0], child.Limits.of(args), args.quiet)
@@ -57,10 +61,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir
 
-    from ..core.files import write_atomically
     from ..tools.measure import Limits
-    from .compile import check_writable
-    from .run import arguments_of
 
     if args.emulate:
         return _count(args)
@@ -88,10 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _count(args: argparse.Namespace) -> int:
     """What the programs execute on emulated devices."""
-    from ..errors import UsageError
     from ..tools.count import count
-    from .child import breadcrumb
-    from .run import arguments_of
 
     for name, given in (
         ("--plot", args.plot), ("--csv", args.csv), ("--device", args.device), ("--limits", args.limits),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..core.cache import Cache
 from .arguments import command
 
 
@@ -16,7 +17,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..core.cache import Cache
 
     cache = Cache()
     if args.action == "path":

@@ -17,6 +17,9 @@ from .arguments import (
     compilation,
     wrapped,
 )
+from .child import Limits, breadcrumb, in_child, run_in_child
+from .compile import check_writable
+from .run import arguments_of
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,14 +45,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input_file, Limits.of(args), args.quiet)
     import qmlir
-
-    from .compile import check_writable
-    from .run import arguments_of
 
     if args.plot is not None:
         check_writable(Path(args.plot))

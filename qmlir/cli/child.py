@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import settings
+from ..core.files import WRITING
 from ..core.isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
-from .progress import tell
+from .progress import Progress, tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
 
@@ -64,7 +66,6 @@ _published = threading.Event()
 @contextmanager
 def publishing() -> Iterator[None]:
     """Around the writing of what a command is run for: an interrupt comes before it or after it."""
-    from ..core.files import WRITING
 
     with WRITING:
         yield
@@ -118,8 +119,6 @@ def run_in_child(
         limits: what the child may use.
         quiet: show no progress.
     """
-    from .. import settings
-    from .progress import Progress
 
     # The child's temporary files, IREE's too, go with the folder, whatever becomes of the child.
     with _Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
@@ -195,7 +194,6 @@ def _out_of_memory(code: int, errors: str) -> bool:
 
 def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, command: Sequence[str]) -> int:
     """One message: which signal, at what step, and where the details are."""
-    from .. import settings
 
     step = crumb.read_text() if crumb.exists() else "start"
     first, _, rest = step.partition("\n")

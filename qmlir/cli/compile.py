@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+from ..core.files import write_atomically
 from ..core.spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
 from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
+from .child import Limits, breadcrumb, in_child, published, publishing, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,7 +44,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import Limits, in_child, run_in_child
 
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
@@ -48,12 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    import time
 
     import qmlir
 
     from ..compiler.compilation import text_at
-    from .child import breadcrumb, published, publishing
 
     source = Path(args.input)
     if source.is_dir():
@@ -68,8 +69,6 @@ def _compile(args: argparse.Namespace) -> int:
         "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
-        from ..core.files import write_atomically
-
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():
             write_atomically(output, text)
@@ -111,7 +110,6 @@ def _compile(args: argparse.Namespace) -> int:
 
 def check_writable(path: Path) -> None:
     """Refuse a hopeless output before the work."""
-    import os
 
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder")

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ..errors import UsageError
+from . import build_parser
 from .arguments import command
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -25,7 +26,6 @@ def run(args: argparse.Namespace) -> int:
         import shtab
     except ImportError:
         raise UsageError("completion scripts need shtab: pip install 'qmlir[completion]'") from None
-    from . import build_parser
 
     parser = build_parser()
     _say_what_completes(parser, shtab)

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
+from .child import Limits, breadcrumb, in_child, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,7 +23,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when the target refuses the program."""
-    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)

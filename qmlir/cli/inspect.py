@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.spelling import CODE_LEVELS
 from ..errors import UsageError
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
+from .child import Limits, breadcrumb, in_child, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,7 +34,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if args.layout is not None:
         return _layout(args)

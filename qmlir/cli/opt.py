@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core import mlir
+from ..core.files import write_atomically
 from ..errors import Diagnostic, DiagnosticsError, QmlirError, UsageError
+from . import guarded
+from .arguments import Help
+from .child import breadcrumb, in_child, obey_parent, published, publishing, run_in_child
 
 if TYPE_CHECKING:
     from ..core.mlir import ir
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `qmlir-opt`."""
-    from .arguments import Help
 
     p = argparse.ArgumentParser(
         prog="qmlir-opt", usage="qmlir-opt [options] [IN]", formatter_class=Help,
@@ -49,8 +53,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 when every part went through (or failed as expected)."""
-    from . import guarded
-    from .child import in_child, obey_parent, run_in_child
 
     words = list(sys.argv[1:] if argv is None else argv)
 
@@ -96,9 +98,6 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-":
         sys.stdout.write(result)
     elif not failed:
-        from ..core.files import write_atomically
-        from .child import published, publishing
-
         with publishing():
             write_atomically(Path(args.output), result.encode())
             published()
@@ -128,12 +127,10 @@ def _parts(text: str, split: bool) -> list[tuple[int, str]]:
 def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     """One part through the pipeline; its text."""
     from ..compiler.parsing import parse
-    from ..core import mlir
     from ..dialect.saved import count_operands
     from ..passes.base import State
     from ..passes.core.verify import VerifyPass
     from ..passes.pipeline import Pipeline
-    from .child import breadcrumb
 
     pipeline = Pipeline.parse(args.pass_pipeline)
     expected = _expectations(text) if args.verify_diagnostics else []

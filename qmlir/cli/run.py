@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import time
@@ -12,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import signing
+from ..core.files import write_atomically
 from ..errors import InputError, UsageError
+from . import progress
 from .arguments import add_emulate, add_old_name, add_source, command, count, parameter_file
 from .compile import check_writable
 
@@ -46,8 +50,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import signing
-    from . import progress
 
     # Before anything of the file is looked at: it holds native code.
     expected = args.sha256
@@ -112,11 +114,8 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
 
 def _save(path: str, array: Array) -> None:
     """All of the file or nothing."""
-    import io
 
     import numpy as np
-
-    from ..core.files import write_atomically
 
     data = io.BytesIO()
     np.save(data, np.asarray(array), allow_pickle=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from .. import signing
 from ..errors import UsageError
 from .arguments import add_source, command
 
@@ -23,7 +24,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import signing
 
     if (args.key is None) == (args.verify is None):
         raise UsageError("give --key FILE to sign, or --verify FILE to verify")

@@ -7,8 +7,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from .. import settings
 from ..errors import UsageError
 from .arguments import add_parameters, add_source, add_target, command, count
+from .child import breadcrumb, in_child, run_in_child
+from .compile import check_writable
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,18 +48,15 @@ def duration(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import breadcrumb, in_child, run_in_child
 
     if not (args.input or args.measure or args.merge):
         raise UsageError("give a program to tune, or --measure DIR, or --merge FILE")
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases", quiet=args.quiet)
-    from .. import settings
     from ..compiler.tuning_database import Database
     from ..tuning.cluster import measure_on_cluster
     from ..tuning.measure import measure_folder, read_plan
     from ..tuning.search import conclude, device_name, emit, tune
-    from .compile import check_writable
 
     def step(text: str) -> None:
         breadcrumb(f"{text}\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,6 @@ def _numbered(path: Path) -> list[Any]:
 def _disassemble(path: Path) -> str:
     """SPIR-V as text: by spirv-dis where it is installed and knows the module's extensions (Debian 12's does not know
     cooperative matrices), else a plain listing of opcodes and words."""
-    import shutil
-    import subprocess
 
     tool = shutil.which("spirv-dis")
     if tool is not None:

@@ -121,7 +121,6 @@ def explain(source: object, *, target: str = "cpu", **options: Any) -> Explanati
         source = Artifact.open(source)
     if isinstance(source, Artifact):
         return of_manifest(source.manifest)
-    from .options import Options
 
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,6 @@ def _of_program(source: object, options: Mapping[str, Any]) -> Inspection:
 
 def _constant_bytes(module: ir.Module) -> tuple[int, int]:
     """How many tensor constants there are, and their bytes when none is repeated."""
-    from math import prod
 
     sizes: list[int] = []
     for op in collect(module, "arith.constant", where=lambda op: isinstance(op.results[0].type, ir.RankedTensorType)):

@@ -9,6 +9,7 @@ import csv
 import io
 import os
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -393,7 +394,6 @@ def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> Row:
 
 def constant_bytes(artifact: Artifact) -> int:
     """Bytes of the constants that the file holds."""
-    import zipfile
 
     with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
         return sum(e.file_size for e in archive.infolist() if e.filename.endswith(".bin"))

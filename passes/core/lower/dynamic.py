@@ -12,6 +12,7 @@ from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from ....ir.build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
 from ....ir.facts import PRESENT, ROWS, WITHIN, Fact
 from ....ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
+from .values import full_rank
 
 
 def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
@@ -101,8 +102,6 @@ def _keep_axis(value: ir.Value, op: DynamicQuantizeOp | View, rows: list[Size]) 
     if op.granularity != "token":
         return value
     if not rows:
-        from .values import full_rank
-
         return full_rank(value, 1)
     return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
 

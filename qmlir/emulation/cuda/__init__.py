@@ -20,19 +20,18 @@ approximate instructions return the correctly rounded value. Tensor maps, cluste
 from __future__ import annotations
 
 from ..launch import Executor, Layout
+from .execute import CudaExecutor, module_of
+from .grid import places
 
 
 def executor() -> Executor:
     """Executes PTX."""
-    from .execute import CudaExecutor
 
     return CudaExecutor()
 
 
 def layout(code: bytes, function: str) -> Layout | None:
     """Where a kernel's parameters lie; None where the module has no such entry."""
-    from .execute import module_of
-    from .grid import places
 
     entry = module_of(code).entries.get(function)
     if entry is None:

@@ -24,7 +24,7 @@ from ...im2col import convolution_as_matmul
 from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
 from ..description import lacks
 from ..threads.program import team_of
-from .depthwise import CHANNELS
+from .depthwise import CHANNELS, Depthwise, packed as packed_channels
 from .forecast import nanoseconds_of
 from .gemm import Gemm, Sizes, fits_stack
 from .integer import IntegerChunk
@@ -367,10 +367,8 @@ class DepthwisePlan:
     codes: Array  # [K, C]
 
     def apply(self, op: OpLike) -> None:
-        from .depthwise import Depthwise, packed
-
         last = self.kernel.operations[-1]
-        weights = packed(self.kernel, self.codes)
+        weights = packed_channels(self.kernel, self.codes)
         outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, int | str]:

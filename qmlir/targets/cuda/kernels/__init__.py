@@ -27,12 +27,12 @@ from collections.abc import Iterator
 
 from ...base import Target
 from ...strategy import choice_text
+from .strategy import Tiled
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:
     """Every strategy and choice of its tile that is shipped for a target: `qmlir-select{prefer=STRATEGY choice=CHOICE}`
     asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
-    from .strategy import Tiled
 
     for strategy in target.strategies():
         if isinstance(strategy, Tiled):
