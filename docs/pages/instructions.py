@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qmlir.kernels.tile.instruction import Fragments
-from qmlir.targets import Target, all_targets
+from qmlir.targets import Target, all_targets, backend_of
 from qmlir.tools import layouts
 
 PAGE = """\
@@ -49,7 +49,7 @@ def pages() -> dict[str, str]:
     found: dict[str, tuple[Fragments, str]] = {}  # by picture
     rows = []
     for target in all_targets():
-        for name, (_, fragments) in target.matrix_instructions().items():
+        for name, (_, fragments) in backend_of(target).matrix_instructions(target).items():
             picture = next((p for p, (known, _) in found.items() if known == fragments), _file(target, name))
             found.setdefault(picture, (fragments, name))
             rows.append((target.spelling, name, picture))

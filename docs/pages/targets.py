@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qmlir.compiler.stages import default_pipeline
-from qmlir.targets import RUNS, Target, all_targets
+from qmlir.targets import RUNS, Target, all_targets, backend_of
 
 MADE = "*This page is written by `python docs/generate.py`.*"
 STATUS = {
@@ -35,7 +35,7 @@ def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], 
         rates = ", ".join(f"{name} {rate / 1e12:g} T/s" for name, rate in target.peak.rates)
         facts.append((f"published limits ({target.peak.product})", f"{rates}; {target.peak.bandwidth / 1e9:g} GB/s"))
     table = "\n".join(f"| {a} | {b} |" for a, b in facts)
-    strategies = "\n".join(f"* `{s.name}`" for s in target.strategies())
+    strategies = "\n".join(f"* `{s.name}`" for s in backend_of(target).strategies(target))
     parts = [f"# {target.spelling}\n\n{MADE}\n\n| | |\n|---|---|\n{table}\n",
              f"\n## Strategies, best first\n\n{strategies}\n\n"
              f"`qmlir explain model.mlir --target {target.spelling}` shows which of them a program uses, and why the "

@@ -12,7 +12,7 @@ from ...ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, 
 from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, Tensor, describe, has_body
 from ...kernels.description import Unfit
-from ...targets import resolve
+from ...targets import backend_of, resolve
 from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy, Plan
 from ..base import Pass, State
 
@@ -31,7 +31,8 @@ class AttentionPass(Pass):
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
-        strategies = resolve(self.target).attention_strategies()
+        target = resolve(self.target)
+        strategies = backend_of(target).attention_strategies(target)
         for op in _attention_ops(module):
             if has_body(op):
                 continue

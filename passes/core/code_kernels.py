@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...ir.facts import ROWS
 from ...ir.walk import functions
 from ...kernels import code_pooling, pointwise
-from ...targets import resolve
+from ...targets import backend_of, resolve
 from ...targets.strategy import GroupStrategy, first_plan
 from ..base import Pass, State
 
@@ -31,7 +31,8 @@ class CodeKernelsPass(Pass):
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
-        strategies = resolve(self.target).codes_strategies()
+        target = resolve(self.target)
+        strategies = backend_of(target).codes_strategies(target)
         if not strategies:
             return
         for function in functions(module):

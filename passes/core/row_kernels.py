@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...ir.facts import ROWS
 from ...ir.walk import functions, producer
 from ...kernels.rows import Rows, find, read_by
-from ...targets import resolve
+from ...targets import backend_of, resolve
 from ...targets.strategy import first_plan
 from ..base import Pass, State
 
@@ -38,7 +38,8 @@ class RowKernelsPass(Pass):
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
-        strategies = resolve(self.target).rows_strategies()
+        target = resolve(self.target)
+        strategies = backend_of(target).rows_strategies(target)
         if not strategies:
             return
         for function in functions(module):

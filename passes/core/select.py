@@ -11,7 +11,7 @@ from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
 from ...ir.facts import MAGNITUDES
 from ...kernels.weights import shared_constants
-from ...targets import Target, resolve
+from ...targets import Target, backend_of, resolve
 from ...targets.strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ..base import Pass, State, error_at, fail
 from .contractions import find_contractions
@@ -76,7 +76,7 @@ class SelectPass(Pass):
 
 def _preferred(target: Target, name: str) -> Sequence[Strategy]:
     """The target's strategies, the one called `name` first."""
-    strategies = target.strategies()
+    strategies = backend_of(target).strategies(target)
     if name and name not in (names := [s.name for s in strategies]):
         raise UsageError(f"{target.spelling} has no strategy {name!r}{did_you_mean(name, names)}")
     return preferred(strategies, name) if name else strategies

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.rows import DecisionRow, Facts
-from ..targets import Target, resolve
+from ..targets import Target, backend_of, resolve
 from ..targets.strategy import FIRST, Choice, Knob, Tunable, chosen_strategies
 from .explanation import Explanation, explain_built
 from .options import Options
@@ -29,7 +29,7 @@ def flags_of(target: Target, choice: Choice) -> tuple[str, ...]:
         UsageError: a knob or a value that no strategy of the target declares.
     """
     flags: dict[str, None] = {}
-    for strategy in chosen_strategies(target.strategies(), choice):
+    for strategy in chosen_strategies(backend_of(target).strategies(target), choice):
         if isinstance(strategy, Tunable):
             flags |= dict.fromkeys(strategy.program_flags(choice))
     return tuple(flags)
@@ -46,7 +46,7 @@ def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
     if others:
         # "" is the default: nothing is asked before its turn.
         knobs[FIRST] = Knob(FIRST, ("", *others))
-    for strategy in target.strategies():
+    for strategy in backend_of(target).strategies(target):
         # A strategy that hands on to another one (im2col to stock) leaves the choice to it.
         if isinstance(strategy, Tunable) and (strategy.name in accepted or strategy.name == "stock"):
             for knob in strategy.space():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ..core.spelling import did_you_mean
 from ..errors import TargetError
-from .backends import BACKENDS, backend_description
+from .backends import BACKENDS, Backend, backend_description, backend_of
 from .base import COMPILED, EMULATED, RUNS, Peak, Target
 
 __all__ = [
@@ -20,10 +20,12 @@ __all__ = [
     "COMPILED",
     "EMULATED",
     "RUNS",
+    "Backend",
     "Peak",
     "Target",
     "all_targets",
     "backend_description",
+    "backend_of",
     "resolve",
 ]
 

@@ -1,23 +1,12 @@
-"""What a target is: plain data about one device architecture, and the strategies that compile for it."""
+"""What a target is: plain data about one device architecture."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..core.rows import CapabilitiesRow
 from ..ir.barriers import Reason
-
-if TYPE_CHECKING:
-    from ..kernels.attention import Attention
-    from ..kernels.code_pooling import CodePooling
-    from ..kernels.pointwise import Pointwise
-    from ..kernels.rows import Rows
-    from ..kernels.tile.instruction import Fragments
-    from .strategy import GroupStrategy, Strategy
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -73,7 +62,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Target:
-    """One device architecture that programs can be compiled for.
+    """One device architecture that programs can be compiled for: data. How it is compiled for is its `Backend`.
 
     `device_attribute` is the text of the `#hal.device.target` that goes into `hal.device.targets`: built by
     us for every GPU, because IREE's flag leaves some architectures without a description and gives Vulkan a
@@ -113,38 +102,6 @@ class Target:
     def units(self) -> int:
         """Compute units or multiprocessors of the product that `peak` is of."""
         return 1 if self.peak is None else self.peak.units
-
-    def strategies(self) -> tuple[Strategy, ...]:
-        """How contractions can be compiled for this target, best first."""
-        module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        build: Callable[[Target], tuple[Strategy, ...]] = module.strategies
-        return build(self)
-
-    def attention_strategies(self) -> tuple[GroupStrategy[Attention], ...]:
-        """Kernels for attention, best first. What none accepts is decomposed (`qmlir-attention`)."""
-        return self._kernels("attention_strategies")
-
-    def rows_strategies(self) -> tuple[GroupStrategy[Rows], ...]:
-        """Kernels for elementwise ops and reductions along rows, best first. What none accepts stays
-        (`qmlir-row-kernels`)."""
-        return self._kernels("rows_strategies")
-
-    def codes_strategies(self) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
-        """Kernels from codes to codes, best first. What none accepts stays (`qmlir-code-kernels`)."""
-        return self._kernels("codes_strategies")
-
-    def _kernels(self, kind: str) -> tuple[Any, ...]:
-        """What a function of the backend's `strategies` gives; nothing where it has no such function."""
-        build = getattr(importlib.import_module(f".{self.backend}.strategies", __package__), kind, None)
-        return () if build is None else tuple(build(self))
-
-    def matrix_instructions(self) -> Mapping[str, tuple[str, Fragments]]:
-        """Matrix instructions that built-in kernels use and whose layout is known: by their name in the assembly, the
-        name that IREE has for it or would have, and where lanes hold the elements."""
-        named = getattr(
-            importlib.import_module(f".{self.backend}.strategies", __package__), "matrix_instructions", None
-        )
-        return {} if named is None else dict(named(self))
 
     def attach(self, module: ir.Module) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""

@@ -10,7 +10,7 @@ from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from ..kernels.tile.instruction import Fragments
 from ..kernels.tile.layout import Layout
-from ..targets import Target
+from ..targets import Target, backend_of
 
 _PARTS = (("a", "m", "k"), ("b", "n", "k"), ("d", "m", "n"))
 _CELL = 30  # points
@@ -22,7 +22,7 @@ def fragments(target: Target, name: str) -> tuple[str, Fragments]:
     Raises:
         UsageError: where built-in kernels of the target use none of the name; names those that they use.
     """
-    known = target.matrix_instructions()
+    known = backend_of(target).matrix_instructions(target)
     if not known:
         why = ": of cooperative matrices only the driver knows it" if target.backend == "vulkan" else ""
         raise UsageError(f"{target.spelling} has no matrix instruction whose layout is known{why}")

@@ -16,7 +16,7 @@ import qmlir
 from qmlir import TensorSpec as T
 from qmlir.compiler.stages import default_pipeline
 from qmlir.errors import UsageError
-from qmlir.targets import resolve
+from qmlir.targets import backend_of, resolve
 from qmlir.targets.cuda.kernels import configurations
 
 pytestmark = pytest.mark.sweep(fast=3)
@@ -329,7 +329,7 @@ def test_the_instruction_of_fp8_is_refused() -> None:
         ("cuda:sm_90a", "sm_90 multiplies fp8 in wgmma only", "wgmma-fp8-fast"),
         ("cuda:sm_80", "cuda:sm_80 has no instruction for fp8", "cuda:sm_89 or newer"),
     ):
-        (fast,) = (s for s in resolve(target).strategies() if s.name == "mma-sync-fp8-fast")
+        (fast,) = (s for s in backend_of(resolve(target)).strategies(resolve(target)) if s.name == "mma-sync-fp8-fast")
         answer = fast.consider(Contraction(**{**c.__dict__, "op": object()}))
         assert isinstance(answer, Decline)
         assert reason in answer.reason

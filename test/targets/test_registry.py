@@ -15,7 +15,7 @@ from qmlir import TensorSpec, targets
 from qmlir.cli.devices import listed
 from qmlir.core.mlir import context, ir
 from qmlir.errors import TargetError
-from qmlir.targets import all_targets, devices, resolve
+from qmlir.targets import all_targets, backend_of, devices, resolve
 from qmlir.targets.base import Device
 from qmlir.targets.gpu import parse_mma
 
@@ -28,7 +28,7 @@ def test_every_target_is_complete(spelling: str) -> None:
     assert target.spelling == spelling
     assert target.status in (targets.RUNS, targets.EMULATED, targets.COMPILED)
     json.dumps(target.capabilities())
-    names = [strategy.name for strategy in target.strategies()]
+    names = [strategy.name for strategy in backend_of(target).strategies(target)]
     assert names[-1] == "stock"
     assert len(set(names)) == len(names)
     for name in target.mma:
@@ -50,7 +50,8 @@ def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) ->
 
 def test_importing_loads_neither_compiler_nor_runtime() -> None:
     code = (
-        "import sys; from qmlir import targets; targets.all_targets(); targets.resolve('rocm:gfx942').strategies();"
+        "import sys; from qmlir import targets; targets.all_targets(); target = targets.resolve('rocm:gfx942');"
+        "targets.backend_of(target).strategies(target);"
         "assert not [m for m in sys.modules if m.startswith('iree')], 'iree was imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

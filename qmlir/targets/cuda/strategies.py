@@ -37,7 +37,7 @@ def machine(target: Target) -> Machine:
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
-    """See `Target.matrix_instructions`."""
+    """See `Backend.matrix_instructions`."""
     kinds = [
         (32, 8, "s8", "I32", "I8"),
         (16, 8, "s8", "I32", "I8"),

@@ -22,7 +22,7 @@ from .scaled import ScaledStrategy
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
-    """See `Target.matrix_instructions`."""
+    """See `Backend.matrix_instructions`."""
     return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]}
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...backends import backend_of
 from ...base import Target
 from ...strategy import choice_text
 from .strategy import Tiled
@@ -34,7 +35,7 @@ def configurations(target: Target) -> Iterator[tuple[str, str]]:
     """Every strategy and choice of its tile that is shipped for a target: `qmlir-select{prefer=STRATEGY choice=CHOICE}`
     asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
 
-    for strategy in target.strategies():
+    for strategy in backend_of(target).strategies(target):
         if isinstance(strategy, Tiled):
             choices = [choice_text({k.name: v}) for k in strategy.space() for v in k.values if v]
             yield from ((strategy.name, choice) for choice in choices or [""])
