@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...core.mlir import OpLike, arith, func, hal, ir, passmanager
 from . import emit as e
@@ -49,7 +50,8 @@ class Launch:
     pooled: bool = False
 
 
-Body = Callable[[e.Index, list[ir.Value]], None]  # of the number of rows and a memref of each view
+# Of the number of rows and a memref of each view.
+Body: TypeAlias = "Callable[[e.Index, list[ir.Value]], None]"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ....core.mlir import ir
 from ....kernels import emit as e
@@ -16,7 +17,7 @@ from .operands import follows_rows
 from .rules import RULES
 
 # From an operand and its group, row and column to its values.
-Fetch = Callable[[Operand, e.Index, e.Index, e.Index], ir.Value]
+Fetch: TypeAlias = "Callable[[Operand, e.Index, e.Index, e.Index], ir.Value]"
 
 
 @dataclass(frozen=True)
