@@ -40,7 +40,7 @@ WITHIN = "qmlir.within"  # every element is in `[lo, hi]`
 ENDED_BLOCKS = "qmlir.ended_blocks"  # counts the matrices whose blocks have ended; the rows of a block
 BLOCK_OF = "qmlir.block_of"  # the block of each row; whether rows are sorted by group
 SLOT_OF = "qmlir.slot_of"  # the place of each row in its block
-BACK = "qmlir.back"  # rows where they were before
+BACK = "qmlir.back"  # each row from its block and its place there, which two tables say
 
 # Marks that say nothing about a body, and need no fingerprint.
 ROW_OF = "qmlir.row_of"  # the row at each place of the blocks

@@ -5,6 +5,7 @@
     convolution.py   likewise from a convolution
     axes.py          what each loop of a contraction is
     factors.py       the two sides of a contraction, as the codes that they are made of
+    computes.py      what one op computes: as its fact says (ir/facts.py), else as its body says
     chain.py         the elementwise ops behind a contraction
     gathers.py       rows and matrices that an index picks
     bodies.py        cloning scalar regions at register width

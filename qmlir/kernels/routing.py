@@ -115,11 +115,8 @@ def scattered(kernel: Kernel) -> Kernel:
     if back is None or known(back, BACK) is None or len(kernel.operations[-1].results) != 1:
         return kernel
     _, _, block_of, slot_of, target = routes.results
-    body = [operation.operation for operation in back.regions[0].blocks[0].operations]
-    reads = [op for op in body if op.name == "tensor.extract"]
-    if [op.operands[0] for op in reads] != [block_of, slot_of, kernel.operations[-1].results[0]]:
-        return kernel  # also where rows of no group are asked for
-    if body[-1].operands[0] != reads[-1].results[0]:
+    reads = [op.operands[0] for op in collect(back, "tensor.extract")]
+    if reads != [block_of, slot_of, kernel.operations[-1].results[0]]:
         return kernel
     rows = ir.RankedTensorType(back.results[0].type)
     size = None if rows.is_dynamic_dim(0) else rows.get_dim_size(0)

@@ -40,6 +40,23 @@ SWAPPED = "%wide = arith.extsi %code : i8 to i32\n    %new = arith.addi %wide, %
 UNSIGNED = "%wide = arith.extui %code : i8 to i32\n    %new = arith.addi %sum, %wide : i32"
 TWICE = "%wide = arith.extsi %code : i8 to i32\n    %new = arith.addi %wide, %wide : i32"
 
+CLAMPED = """
+func.func @f(%x: tensor<4xf32>) -> tensor<4xi32> {
+  %empty = tensor.empty() : tensor<4xi32>
+  %codes = linalg.generic {
+    indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]
+  } ins(%x : tensor<4xf32>) outs(%empty : tensor<4xi32>) {
+  ^bb0(%a: f32, %ignored: i32):
+    %least = arith.constant LEAST : f32
+    %most = arith.constant 255.0 : f32
+    %b = arith.maximumf %a, %least : f32
+    %c = arith.minimumf %b, %most : f32
+    %d = arith.fptosi %c : f32 to i32
+    linalg.yield %d : i32
+  } -> tensor<4xi32>
+  return %codes : tensor<4xi32>
+}"""
+
 GROUPS = """
 func.func @f(%parts: tensor<4x8x8xf32>, %lhs: tensor<8x4xf8E8M0FNU>, %rhs: tensor<8x4xf8E8M0FNU>) -> tensor<8x8xf32> {
   %zero = arith.constant 0.0 : f32
@@ -123,6 +140,18 @@ def test_sums_of_rows_without_a_fact(body: str, start: int, found: bool) -> None
 def test_a_sum_over_groups_without_a_fact(left: str, right: str, found: bool) -> None:
     _module, op = _only_generic(GROUPS.replace("LEFT", left).replace("RIGHT", right))
     assert computes.scales_groups(op) is found
+
+
+@pytest.mark.usefixtures("in_context")
+@pytest.mark.parametrize(("least", "noted", "found"), [
+    (0.0, None, True), (-1.0, None, False), (-1.0, (0, 255), True), (-1.0, (-1, 255), False),
+])  # fmt: skip
+def test_integers_within_bounds(least: float, noted: tuple[int, int] | None, found: bool) -> None:
+    """By a clamp of the floats that they are made of, or by a fact."""
+    _module, op = _only_generic(CLAMPED.replace("LEAST", str(least)))
+    if noted is not None:
+        facts.note(op, {facts.WITHIN: noted})
+    assert computes.is_within(op.results[0], 0, 255) is found
 
 
 @pytest.mark.usefixtures("in_context")

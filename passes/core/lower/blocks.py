@@ -304,7 +304,8 @@ class Blocks:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
         return elementwise(
             [], [self.routing.rows, dims(y)[2]], y.type.element_type,
-            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), facts={BACK: PRESENT},
+            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)),
+            facts={BACK: PRESENT} if skipped is None else None,
         )  # fmt: skip
 
     def value_back(self, y: ir.Value, skipped: ir.Value | None, row: ir.Value, column: ir.Value) -> ir.Value:
