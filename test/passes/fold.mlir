@@ -80,11 +80,11 @@ func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   return %0 : tensor<2x2xf32>
 }
 
-// A constant filter goes to FHWC, its scale and zero point with it.
+// A constant filter goes to FHWC, the default, its scale and zero point with it.
 // CHECK-LABEL: func.func @filter(
 // CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[\[\[\[}}1.000000e+00]]], {{\[\[\[}}2.000000e+00]]], {{\[\[\[}}3.000000e+00]]]]> : tensor<3x1x1x1xf32>
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[\[\[\[}}1, 4]], {{\[\[}}7, 10]]], {{\[\[\[}}2, 5]], {{\[\[}}8, 11]]], {{\[\[\[}}3, 6]], {{\[\[}}9, 12]]]]> : tensor<3x2x1x2xi8>
-// CHECK: "qmlir.conv2d_q"(%{{[^,]*}}, %[[W]], %[[S]], %{{[^,]*}}) {{.*}}filter_layout = "FHWC"
+// CHECK: "qmlir.conv2d_q"(%{{[^,]*}}, %[[W]], %[[S]], %{{[^,]*}}) {operand_names = ["input", "weight", "weight_scale", "weight_zero_point"], weight_zero_mode = "int"} :
 func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
   %w = arith.constant dense<[[[[1, 2, 3], [4, 5, 6]]], [[[7, 8, 9], [10, 11, 12]]]]> : tensor<2x1x2x3xi8>
   %s = arith.constant dense<[[[[1.0, 2.0, 3.0]]]]> : tensor<1x1x1x3xf32>
