@@ -81,7 +81,9 @@ def operation_page(name: str, op: Operation) -> str:
         if (field := fields.get(operand)) and field.constraint:
             needed = "optional" if field.optional else "required"
             rows.append(f"| `{operand}` | {_cell(field.constraint.description)} | {needed} |")
-    parts = [f"# qmlir.ops.{name}\n\n{MADE}\n", callable_text(f"qmlir.ops.{name}", op)]
+    # The op's own docstring: the arguments, which `help()` of the function adds, are the tables.
+    parts = [f"# qmlir.ops.{name}\n\n{MADE}\n",
+             f"```py\n{signature_text(f'qmlir.ops.{name}', op)}\n```\n\n{docstring(definition)}\n"]  # fmt: skip
     table = "| operand | must be | |\n|---|---|---|\n" + "\n".join(rows)
     given = "Arrays of numpy, torch or DLPack in a call; for `.compile` a `TensorSpec`, or an array as a constant."
     parts.append(f"## Operands\n\n{given}\n\n{table}\n")
