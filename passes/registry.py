@@ -35,6 +35,7 @@ PASSES: dict[str, str] = {
     "qmlir-row-kernels": "core.row_kernels:RowKernelsPass",
     "qmlir-fuse-rows": "core.fuse_dynamic_quantize:FuseRowsPass",
     "qmlir-code-kernels": "core.code_kernels:CodeKernelsPass",
+    "qmlir-widen-masks": f"{IREE_3_13}.widen_masks:WidenMasksPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-own-destinations": f"{IREE_3_13}.own_destinations:OwnDestinationsPass",
     "qmlir-guard": "core.guard:GuardPass",
