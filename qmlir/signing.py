@@ -1,6 +1,6 @@
 """Signatures of compiled programs: who vouches for the native code in a `.vmfb`.
 
-A signature is a file beside the program, `model.vmfb.sig`: JSON with the SHA-256 of the whole file, manifest and code,
+A signature is a file next to the program, `model.vmfb.sig`: JSON with the SHA-256 of the whole file, manifest and code,
 and an Ed25519 signature (RFC 8032) of it. Keys are PEM files, as `openssl genpkey -algorithm ed25519` writes them. The
 library `cryptography` does the signing: the extra `sign`. `digest` and `check_digest` need nothing.
 """
@@ -41,13 +41,13 @@ def check_digest(program: bytes, expected: str, name: str = "the program") -> No
 
 
 def sign(program: StrPath, key: StrPath) -> Path:
-    """Write the signature of a program beside it.
+    """Write the signature of a program to a file next to it, and return its path.
 
     Args:
         key: a PEM file with an Ed25519 private key, without a password.
 
     Raises:
-        UsageError: a file that cannot be read, or that is no such key.
+        UsageError: a file that cannot be read, or that is not such a key.
     """
     path = Path(program)
     private = _key(Path(key), private=True)
@@ -58,7 +58,7 @@ def sign(program: StrPath, key: StrPath) -> Path:
 
 
 def verify(program: StrPath, key: StrPath) -> str:
-    """Whether the signature beside a program is of this very file and by the owner of this key. Returns the SHA-256 of
+    """Verify that the signature next to a program is of this file and by the owner of this key. Returns the SHA-256 of
     what was verified, for `qmlir.load(program, sha256=...)`: a file could be exchanged in between.
 
     Args:

@@ -49,7 +49,7 @@ def element_of(value: Intermediate | ir.Type | ir.Value) -> DType:
     t = value if isinstance(value, ir.Type) else value.type
     name = str(t.element_type)
     if name not in _BY_MLIR:
-        fail(f"has an element type {name}, which has no meaning here")
+        fail(f"has an element type {name}, which is unsupported")
     return _BY_MLIR[name]
 
 

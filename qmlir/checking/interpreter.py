@@ -32,7 +32,7 @@ Observer: TypeAlias = "Callable[[OpLike, list[Array]], list[Array]]"
 
 
 class NotEvaluated(DiagnosticsError):
-    """An op that has no meaning here."""
+    """An op that is unsupported."""
 
 
 def _refuse(op: OpLike, what: str) -> NotEvaluated:

@@ -49,7 +49,7 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What an importer is told.
+    """The options of an import, and its report.
 
     Attributes:
         name: what to call the source in locations and errors: its path, or a word.

@@ -56,12 +56,12 @@ class Tensor:
     def constant(cls, array: Array | np.generic, dtype: str | None = None) -> Tensor:
         """A constant. `dtype` where numpy's does not tell (codes of less than a byte).
 
-        Raises UsageError for a numpy dtype that has no meaning here."""
+        Raises UsageError for a numpy dtype that is unsupported."""
         array = np.asarray(array)
         try:
             name = dtype or from_numpy(array.dtype)
         except KeyError:
-            raise UsageError(f"a constant has dtype {array.dtype}, which has no meaning here") from None
+            raise UsageError(f"a constant has dtype {array.dtype}, which is unsupported") from None
         return cls(TensorSpec(array.shape, name), array=array)
 
     @property

@@ -72,8 +72,8 @@ class Artifact:
         IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
 
         It is built again: an artifact that was loaded from a file finds its source by the path in its manifest. Of
-        what the manifest asks for, only what qmlir declares is done, and files that lie neither beside the artifact nor
-        in the current folder are read only with `read_outside`.
+        what the manifest asks for, only what qmlir declares is done, and files outside of the folder of
+        the artifact and the current folder are read only with `read_outside`.
 
         Raises:
             UsageError: an unknown level or dispatch, or a source that is gone, has changed or lies outside.

@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 DIALECT = HERE.parents[1] / "dialect"
 
 # Rules that no program can break: they guard the builder, or hold for what the parser refuses first.
-BUILDER = ("' is missing", " has no operand or attribute ", " which has no meaning here")
+BUILDER = ("' is missing", " has no operand or attribute ", " which is unsupported")
 
 OPS = sorted(
     name

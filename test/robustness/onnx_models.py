@@ -131,7 +131,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     "unknown element type": (lambda: product(data_type=99), "tensor 'w': error: the tensor is element type 99"),
     "strings": (
         lambda: make([node("Identity", ["x"])], kind=TensorProto.STRING),
-        "the input is string, which has no meaning here",
+        "the input is string, which is unsupported",
     ),
     "no rank": (no_rank, "tensor 'x': error: the input has no rank"),
     "cycle": (

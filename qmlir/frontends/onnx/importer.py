@@ -283,7 +283,7 @@ class GraphImporter:
         if spec is None:
             kind = value.type.tensor_type.elem_type
             if kind and kind not in ELEMENTS:
-                raise refuse(f"the input is {element_name(kind)}, which has no meaning here", where)
+                raise refuse(f"the input is {element_name(kind)}, which is unsupported", where)
             raise refuse("the input has no rank and element type; give it a shape (sizes may be dynamic)", where)
         check_shape(spec.shape, where)
         return spec

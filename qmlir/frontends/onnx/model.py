@@ -68,7 +68,7 @@ class Model:
         """
         where = self.where(f"tensor {tensor.name!r}")
         if tensor.data_type not in ELEMENTS:
-            raise refuse(f"the tensor is {element_name(tensor.data_type)}, which has no meaning here", where)
+            raise refuse(f"the tensor is {element_name(tensor.data_type)}, which is unsupported", where)
         dims = tuple(tensor.dims)
         check_shape(dims, where)
         dtype, bits = ELEMENTS[tensor.data_type].dtype, BITS[tensor.data_type]
@@ -167,7 +167,7 @@ def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
     """A model from a path or a ModelProto; what is imported is one graph of tensors.
 
     Raises:
-        FrontEndError: a file that is not a model, or a model with what has no meaning here.
+        FrontEndError: a file that is not a model, or a model with what is unsupported.
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)

@@ -108,7 +108,7 @@ class Shapes:
         for name, value in found.items():
             if value.tensor_type.elem_type and value.tensor_type.elem_type not in ELEMENTS:
                 kind = element_name(value.tensor_type.elem_type)
-                raise refuse(f"{node.op_type} gives {kind}, which has no meaning here", where)
+                raise refuse(f"{node.op_type} gives {kind}, which is unsupported", where)
             spec = _spec(value)
             if spec is not None:
                 specs[name] = spec

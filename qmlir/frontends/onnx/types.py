@@ -51,7 +51,7 @@ BITS = {n: DTYPES[e.dtype].bits for n, e in ELEMENTS.items()}
 
 
 def element_name(number: int) -> str:
-    """A word for an element type that has no meaning here."""
+    """A word for an element type that is unsupported."""
     return _OTHERS.get(number, f"element type {number}")
 
 

@@ -64,5 +64,5 @@ def spec_of(val: torch.Tensor) -> TensorSpec:
 
     Raises Decline for a dtype that has no name here."""
     if val.dtype not in FROM_TORCH:
-        raise Decline(f"a tensor is {val.dtype}, which has no meaning here")
+        raise Decline(f"a tensor is {val.dtype}, which is unsupported")
     return TensorSpec(tuple(s if isinstance(s, int) else None for s in val.shape), FROM_TORCH[val.dtype])

@@ -162,7 +162,7 @@ TARGETS: tuple[Target, ...] = (
     ),
     _vulkan(
         "valhall4",
-        "Arm Mali-G615, G715 and kin",
+        "Arm Mali-G615, G715 and variants",
         "valhall4",
         (16,),
         32,
