@@ -42,7 +42,8 @@ def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
 
     run(interpreter, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[test]")
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c",
+        "tools/constraints.txt", "-e", ".[test]")  # fmt: skip
     output = run(python, "-m", "pytest", "-q", "-m", "not slow", *TESTS)
     assert " passed" in output.splitlines()[-1]
     shutil.rmtree(tmp_path / "venv")
