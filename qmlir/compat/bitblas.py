@@ -60,6 +60,8 @@ class Matmul:
     ) -> None:  # fmt: skip
         if not isinstance(config, MatmulConfig):
             raise UsageError(f"Matmul takes a MatmulConfig, but got a {type(config).__name__}")
+        if name == "cpu" or ":" in name:  # the second argument was the target here once
+            raise UsageError(f"'name' of Matmul is {name!r}, which is a target: pass target={name!r}")
         self.config = config
         self.target = target
         self._functions: dict[str, Function] = {}

@@ -313,3 +313,9 @@ def test_a_fixed_number_of_rows() -> None:
     matmul = Matmul(MatmulConfig(M=1, N=1, K=2, W_dtype="int4", with_bias=True))
     with pytest.raises(UsageError, match=r"'A' must have 1 rows of K = 2, but has shape \[2, 2\]"):
         matmul(np.zeros((2, 2), H), np.zeros((1, 1), np.int8), bias=np.zeros(1, H))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
+def test_a_target_in_the_place_of_the_name(target: str) -> None:
+    with pytest.raises(UsageError, match=f"'name' of Matmul is '{target}', which is a target: pass target='{target}'"):
+        Matmul(grouped(), target)
