@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FAULTS = (
     Fault(
         "IREE splits a dynamic size that is a known multiple, and drops the lowering configuration of its product.",
+        canary="known_multiple",
         upstream="https://github.com/iree-org/iree/pull/19992",
     ),
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import ir
 from ..ir.barriers import Reason, fusion_barrier
 from ..ir.walk import made_by
@@ -28,6 +29,15 @@ from .strategy import Accept, Contraction, Decline, Facts
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE puts a constant of equal elements into a product as a scalar, and then cannot distribute the product to "
+        "WMMA.",
+        canary="splat_operand",
+    ),
+)
 
 
 @dataclass(frozen=True)

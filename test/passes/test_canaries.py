@@ -126,7 +126,6 @@ ELSEWHERE = {
 WITHOUT_CANARY = {
     "qmlir.passes.workarounds.iree_3_13.choose_data_tiling",
     "qmlir.passes.workarounds.iree_3_13.explicit_sign",
-    "qmlir.targets.detach",
 }
 
 
@@ -161,6 +160,44 @@ def test_mask_of_rows() -> None:
         assert list(module.body.operations[0].regions[0].blocks[0].arguments[0].uses)
 
 
+def compiled(name: str, target: str) -> qmlir.Artifact:
+    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), Options(cache=False), None)
+
+
+def _uses_mfma() -> None:
+    assert "v_mfma_i32" in compiled("known_multiple", "rocm:gfx942").source("isa")
+
+
+def test_with_opaque_sizes() -> None:
+    _uses_mfma()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_known_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `targets/detach.py` is there for."""
+    monkeypatch.setattr("qmlir.targets.tile_and_fuse.detached", lambda op: op)
+    _uses_mfma()
+
+
+def test_with_an_operand_that_is_kept() -> None:
+    assert "v_wmma" in compiled("splat_operand", "rocm:gfx1201").source("isa")
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_splat_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `targets/tile_and_fuse.py` keeps constants in memory for."""
+    monkeypatch.setattr("qmlir.targets.tile_and_fuse.fusion_barrier", lambda value, reason: value)
+    compiled("splat_operand", "rocm:gfx1201")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_single_window() -> None:
+    """A convolution that no lowering of the project made. That of `conv2d_q` crops the image first."""
+    x, w = small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)
+    got = qmlir.load(compiled("single_window", "cpu")).main(x, w)
+    np.testing.assert_array_equal(got, np.einsum("nhwc,fhwc->nf", x[:, :3, :3].astype(np.int32), w)[:, None, None])
+
+
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A product of a dynamic number of rows: kernels that ask for different amounts (test/targets/test_shared_memory.py
@@ -178,13 +215,13 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- each has what it needs
 
 
-HERE = {"mask_of_rows", "shared_memory"}
+HERE = {"known_multiple", "mask_of_rows", "shared_memory", "single_window", "splat_operand"}
 
 
 def test_each_canary_is_of_a_workaround() -> None:
     named = [fault.canary for _, faults in workarounds() for fault in faults if fault.canary]
     assert set(named) == {*CANARIES, *ELSEWHERE, *HERE}
-    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, "mask_of_rows"}
+    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, *HERE} - {"shared_memory"}
 
 
 @pytest.mark.parametrize("canary", ELSEWHERE)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg, tensor
 from ....dialect.constants import constant_array
 from ....dialect.ods import OpError
@@ -42,6 +43,14 @@ from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled
 from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
+
+FAULTS = (
+    Fault(
+        "IREE drops the loop of a single window, and takes the window's length for that of an axis that is longer: the "
+        "convolution is wrong, or does not compile.",
+        canary="single_window",
+    ),
+)
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
@@ -202,7 +211,7 @@ def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
 
 def _unread(size: Size, padding: int, window: int, stride: int) -> int:
     """Elements at the end of an axis with a single window that does not read them: IREE 3.13 drops the window's loop,
-    takes its length for that of the axis, and fails when the axis is longer."""
+    takes its length for that of the axis, and is wrong, or fails, when the axis is longer (`FAULTS`)."""
     left = size + padding - window if isinstance(size, int) else 0
     return left if 0 < left < stride else 0
 
