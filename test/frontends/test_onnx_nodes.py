@@ -74,9 +74,11 @@ def test_sample_of_all_operators(rotation: int) -> None:
     """Those above, and some of this commit."""
     have = onnx_all_nodes.cases()
     others = [n for n in RECORDED["tests"] if n in have]
-    names = [*QUICK_OTHERS, *(others[(rotation + 199 * number) % len(others)] for number in range(8))]
-    found = dict(onnx_all_nodes.outcomes(names))
-    assert found == {n: RECORDED["tests"][n] for n in names}
+    rotating = [others[(rotation + 199 * number) % len(others)] for number in range(8)]
+    found = dict(onnx_all_nodes.outcomes([*QUICK_OTHERS, *rotating]))
+    assert {n: found[n] for n in QUICK_OTHERS} == {n: RECORDED["tests"][n] for n in QUICK_OTHERS}
+    # Right or refused; the words of a refusal are compared above.
+    assert {n: found[n].split(":")[0] for n in rotating} == {n: RECORDED["tests"][n].split(":")[0] for n in rotating}
 
 
 @pytest.mark.slow
