@@ -57,6 +57,15 @@ def test_saved_and_opened_again(artifact: Artifact, saved: Path) -> None:
     np.testing.assert_array_equal(qmlir.load(str(saved)).main(X), Y)
 
 
+def test_a_module_in_memory_is_compiled(artifact: Artifact) -> None:
+    from qmlir.core.mlir import context, ir
+
+    with context():
+        made = qmlir.compile(ir.Module.parse(PROGRAM))
+    assert made.functions == artifact.functions
+    np.testing.assert_array_equal(qmlir.load(made).main(X), Y)
+
+
 def test_manifest(artifact: Artifact) -> None:
     m = artifact.manifest
     assert Manifest.from_json(json.loads(json.dumps(m.to_json()))) == m
