@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ...core.faults import Fault
 from ...ir.walk import collect
 from ..base import Diagnostic, Pass, State, error_at, fail
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
+
+
+FAULTS = (
+    Fault("An op that IREE has not registered makes its dispatch formation crash the process.", canary="unknown_op"),
+)
 
 
 @dataclass(frozen=True)

@@ -261,13 +261,13 @@ def test_kernels_are_the_same_by_facts_alone(name: str, target: str, monkeypatch
     assert _program(name, target) == found
 
 
-def test_sums_that_start_elsewhere_are_not_those_of_a_kernel() -> None:
+def test_sums_that_start_elsewhere_are_not_those_of_a_kernel(target: str) -> None:
     """A product whose bias is the sum of its activation's row, which starts at 5: the sum is not the kernel's own."""
     weight = np.arange(32, dtype=np.int8).reshape(4, 8) - 16
     rows = np.arange(32, dtype=np.int8).reshape(4, 8)
     elements = "[" + ", ".join(str(list(map(int, row))) for row in weight) + "]"
     sums = SUMS_OP.replace("BODY", SIGNED).replace("START", "5")
     program = BIASED.replace("WEIGHT", elements).replace("SUMS", sums)
-    artifact = qmlir.compile(program, target="cpu")
+    artifact = qmlir.compile(program, target=target)
     expected = rows.astype(np.int32) @ weight.T.astype(np.int32) - (rows.sum(1, dtype=np.int32)[:, None] + 5)
     np.testing.assert_array_equal(qmlir.load(artifact).f(rows), expected)

@@ -1,0 +1,5 @@
+// An op that nothing has registered.
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = "unknown.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
