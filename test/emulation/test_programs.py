@@ -206,16 +206,15 @@ def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> No
         assert execute(form, artifact) == "executed", (form.name, target)
 
 
-@pytest.mark.parametrize("m", [1, 7])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 4), (7, 256)])
 @pytest.mark.parametrize("target", [t for t in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
-def test_scales_that_all_lanes_share(target: str, m: int, tmp_path: Path) -> None:
+def test_scales_that_a_wave_shares(target: str, m: int, n: int, tmp_path: Path) -> None:
     """LLVM ended the process: a product of two such numbers stood behind a fence, which it has for vector registers."""
     rng = np.random.default_rng(m)
-    lhs, weight = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, 512), (256, 512)))
+    lhs, weight = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, 512), (n, 512)))
     scales = rng.random((m, 1)).astype(np.float16)
-    known: dict[str, Any] = {
-        "rhs_transposed": True, "rhs_scale": np.float32(0.02), "bias": np.float32(3), "out_dtype": "f32",
-    }  # fmt: skip
+    of_columns = rng.random((n, 1)).astype(np.float32) if n < 256 else np.float32(0.02)
+    known: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": of_columns, "bias": np.float32(3), "out_dtype": "f32"}
     artifact = qmlir.ops.scaled_matmul.compile(
         TensorSpec((m, 512), "i8"), weight, lhs_scale=TensorSpec((m, 1), "f16"), target=target, **known
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....core.mlir import OpLike, arith, ir, llvm, vector
-from ....ir.walk import producer
+from ....ir.walk import made_by, producer
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
+from ...gpu_kernels import emit as e
 
 
 def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
@@ -18,43 +19,46 @@ def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Valu
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both.
 
-    LLVM cannot select its fence for a number that all lanes share: it asks for a scalar register, where no product of
-    floats is made ("illegal VGPR to SGPR copy"). A product of scalars is one number, in a vector register."""
-    scalars = _scalars(operands)
-    if scalars is None:
-        return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
-    product = arith.mulf(*scalars)
-    kept = llvm.InlineAsmOp(product.type, [product], "", "=v,0").res
-    return vector.broadcast(operands[0].type, kept)
+    LLVM cannot select its fence for a number that a whole wave shares: it asks for a scalar register, where no product
+    of floats is made ("illegal VGPR to SGPR copy"). Whatever threads with the same operands compute alike may be such a
+    number; it stays in a vector register by way of assembly without an instruction."""
+    product = arith.mulf(*operands)
+    if not _may_be_shared(product):
+        return llvm.ArithmeticFenceOp(product).result
+    left, right = map(_scalar, operands)
+    if left is not None and right is not None:
+        return vector.broadcast(product.type, _in_vector_register(arith.mulf(left, right)))
+    return vector.from_elements(product.type, [_in_vector_register(lane) for lane in e.elements(product)])
 
 
-def _scalars(vectors: Iterable[ir.Value]) -> list[ir.Value] | None:
-    """The scalars that are in all lanes of vectors; None where the ops that make one do not say so."""
-    found = [_scalar(value) for value in vectors]
-    known = [scalar for scalar in found if scalar is not None]
-    return known if len(known) == len(found) else None
+def _in_vector_register(number: ir.Value) -> ir.Value:
+    kept: ir.Value = llvm.InlineAsmOp(number.type, [number], "", "=v,0").res
+    return kept
+
+
+def _may_be_shared(value: ir.Value) -> bool:
+    """Whether it is made of constants and of what is read from memory alone, and not of a thread's sums."""
+    op = producer(value)
+    if op is None:
+        return False
+    if op.name in ("memref.load", "vector.load"):
+        return True
+    made = op.name.startswith(("arith.", "math.", "vector.")) or op.name in ("llvm.inline_asm", _FENCE)
+    return made and all(_may_be_shared(operand) for operand in op.operands)
 
 
 def _scalar(value: ir.Value) -> ir.Value | None:
-    op = producer(value)
-    if op is None or not isinstance(value.type, ir.VectorType):
-        return None
-    if op.name == "vector.broadcast":
-        source = op.operands[0]
-        return None if isinstance(source.type, ir.VectorType) else source
-    if op.name == "arith.constant":
-        attribute = op.attributes["value"]
-        if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
-            return None
-        return arith.constant(value.type.element_type, attribute.get_splat_value())
-    operands = _scalars(op.operands) if op.name.startswith("arith.") else None
-    if operands is None:
-        return None
-    names = [a if isinstance(a, str) else a.name for a in op.attributes]
-    attributes = {name: op.attributes[name] for name in names}
-    return ir.Operation.create(
-        op.name, results=[value.type.element_type], operands=operands, attributes=attributes
-    ).results[0]
+    """The scalar that is in all lanes of a vector, where the op that makes it says so."""
+    broadcast, constant = made_by(value, "vector.broadcast"), made_by(value, "arith.constant")
+    if broadcast is not None and not isinstance(broadcast.operands[0].type, ir.VectorType):
+        return broadcast.operands[0]
+    splat = None if constant is None else constant.attributes["value"]
+    if isinstance(splat, ir.DenseElementsAttr) and splat.is_splat:
+        return arith.constant(splat.get_splat_value().type, splat.get_splat_value())
+    return None
+
+
+_FENCE = "llvm.intr.arithmetic.fence"
 
 
 def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
