@@ -19,7 +19,7 @@ from ..report import html, plots
 from ..runtime import inputs
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
-from .compiled import compiled, loaded
+from .compiled import compile_source, load_file
 from .layers import Layer
 from .runners import ORACLES, Replayable, Runner, open_runner
 
@@ -186,9 +186,9 @@ def check(
     program = Path(source) if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb" else None
     is_vmfb = program is not None
     mine: Runner = (
-        compiled(source, function, target, options, emulation)
+        compile_source(source, function, target, options, emulation)
         if program is None
-        else loaded(program, function, emulation)
+        else load_file(program, function, emulation)
     )
     if is_vmfb and against in ORACLES:
         raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")

@@ -80,7 +80,7 @@ def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate
     return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
 
 
-def compiled(
+def compile_source(
     source: object, function: str, target: str, options: Mapping[str, Any], emulate: Emulate = None
 ) -> Compiled:
     """The program compiled for a target."""
@@ -91,6 +91,6 @@ def compiled(
     return Compiled(artifact, artifact.target, function, make, {"flags": (), **options}, emulate)
 
 
-def loaded(path: Path, function: str, emulate: Emulate = None) -> Compiled:
+def load_file(path: Path, function: str, emulate: Emulate = None) -> Compiled:
     """A `.vmfb`."""
     return Compiled(Artifact.open(path), str(path), function, None, {}, emulate)

@@ -18,7 +18,7 @@ from ..emulation.program import Emulation
 from ..errors import UsageError
 from ..spec import Signature
 from ..targets import BACKENDS
-from .compiled import compiled, loaded
+from .compiled import compile_source, load_file
 from .layers import Layer
 
 ORACLES: dict[str, str] = {
@@ -76,9 +76,9 @@ def open_runner(
         return cast(Runner, module.open(source, function, options))
     path = Path(against)
     if path.suffix == ".vmfb":
-        return loaded(path, function, emulate)
+        return load_file(path, function, emulate)
     if path.suffix == ".mlir" or path.is_file():
-        return compiled(path, function, target, options, emulate)
+        return compile_source(path, function, target, options, emulate)
 
     if against.partition(":")[0] not in BACKENDS:
         raise UsageError(
@@ -86,4 +86,4 @@ def open_runner(
             "(such as cpu:x86-64) or a file"
         )
     emulated = against.partition(":")[0] in EMULATED
-    return compiled(source, function, against, options, emulate if emulated else None)
+    return compile_source(source, function, against, options, emulate if emulated else None)

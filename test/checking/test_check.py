@@ -112,7 +112,7 @@ def test_a_fault_that_hides_when_layers_are_returned_is_searched_for(
     from qmlir.checking import compiled
 
     model = write("model")
-    right = compiled.compiled(model, "main", "cpu", {})
+    right = compiled.compile_source(model, "main", "cpu", {})
     asked: list[int] = []
 
     def run_layers(self: Any, arguments: Any, chosen: Any, alone: bool = False) -> Any:

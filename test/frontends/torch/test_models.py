@@ -11,7 +11,7 @@ import torch
 import qmlir
 from conformance.opened import opened
 from qmlir.checking.compare import Tolerance, compare
-from qmlir.checking.compiled import compiled
+from qmlir.checking.compiled import compile_source
 from qmlir.checking.reference import Reference
 from qmlir.checking.runners import open_runner
 from qmlir.compiler.front_end import ImportOptions, ImportReport
@@ -105,7 +105,7 @@ def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
         models.quantised(model, scheme), models.example(model), axes if shapes == "dynamic" else None
     )
     x = models.example(model, *sizes, seed=3).numpy()
-    mine, reference = compiled(program, "main", target, {}), open_runner("reference", program, "main", target, {})
+    mine, reference = compile_source(program, "main", target, {}), open_runner("reference", program, "main", target, {})
     assert isinstance(reference, Reference)
     layers = mine.layers()
     assert len(layers) >= models.MODELS[model][3]
