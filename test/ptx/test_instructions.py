@@ -271,5 +271,5 @@ def test_what_is_not_understood_is_named(line: str) -> None:
 
 
 def test_text_that_is_no_ptx() -> None:
-    with pytest.raises(PtxError, match="no PTX module"):
+    with pytest.raises(PtxError, match="not a PTX module"):
         parse("hello")
