@@ -17,7 +17,7 @@ ONE = tuple(
     name
     for name in PRODUCTS
     if name.startswith(("scaled_matmul: s8 x s", "scaled_matmul: s8 x u", "scaled_matmul: u8", "scaled_matmul: f16 x"))
-    and not any(text in name for text in ("as an argument", "batched", "blocks", "codebook", "MX"))
+    and not any(text in name for text in ("as an argument", "batched", "blocks", "MX"))
 ) + tuple(
     f"conv2d_q: {x}"
     for x in (

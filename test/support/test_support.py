@@ -42,7 +42,7 @@ def test_every_cell_is_there() -> None:
 
 AS_IT_LIES = ("as an argument", "batched", "at run time")
 # f16 by codes that fit eight bits: see vulkan/kernels/matrix.py.
-INTEGER_CODES = r": f16 x (?:[su]\d|nf4)|computed in f16|moe: f16"
+INTEGER_CODES = r": f16 x (?:[su]\d|nf4|codebook)|computed in f16|moe: f16"
 
 
 def best_instruction(form: Form, target: str) -> str:
