@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import ir
+from .affine import downcast, indexing_maps
 from .walk import behind, made_by
 
 if TYPE_CHECKING:
@@ -73,21 +74,26 @@ def known(op: OpLike, name: str) -> Fact | None:
 def fingerprint(op: OpLike) -> str:
     """Twelve hexadecimal digits that say what the body of a `linalg.generic` computes: its ops, with their attributes
     and how they read each other, the types, the maps and the kinds of loops. A constant is its value, wherever it
-    stands. Other values from outside are numbered: which they are is not said. "" for a body that holds regions."""
+    stands, and so is the number of a loop that runs once, which MLIR makes one. Other values from outside are
+    numbered: which they are is not said. "" for a body that holds regions."""
     text = sha256()
     for name in ("indexing_maps", "iterator_types"):
         if name in op.attributes:
             text.update(str(op.attributes[name]).encode())
     block = op.regions[0].blocks[0]
     numbers = {argument: f"a{i}" for i, argument in enumerate(block.arguments)}
+    zeros: set[ir.Value] = set()
     text.update(" ".join(str(argument.type) for argument in block.arguments).encode())
     for inner in block.operations:
         operation = inner.operation
         if operation.name == "arith.constant":
             continue
+        if operation.name == "linalg.index" and _runs_once(op, ir.IntegerAttr(operation.attributes["dim"]).value):
+            zeros.add(operation.results[0])
+            continue
         if len(operation.regions):
             return ""
-        operands = [_named(value, numbers) for value in operation.operands]
+        operands = ["0 : index" if value in zeros else _named(value, numbers) for value in operation.operands]
         names = sorted(a if isinstance(a, str) else a.name for a in operation.attributes)
         attributes = [f"{name}={operation.attributes[name]}" for name in names]
         results = [str(result.type) for result in operation.results]
@@ -95,6 +101,15 @@ def fingerprint(op: OpLike) -> str:
         for result in operation.results:
             numbers[result] = f"v{len(numbers)}"
     return text.hexdigest()[:12]
+
+
+def _runs_once(op: OpLike, loop: int) -> bool:
+    for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
+        axes = [downcast(e) for e in indexing.results]
+        at = [axis for axis, e in enumerate(axes) if isinstance(e, ir.AffineDimExpr) and e.position == loop]
+        if at and isinstance(operand.type, ir.ShapedType):
+            return not operand.type.is_dynamic_dim(at[0]) and operand.type.get_dim_size(at[0]) == 1
+    return False
 
 
 def _named(value: ir.Value, numbers: dict[ir.Value, str]) -> str:

@@ -420,6 +420,13 @@ def _dot4(a: Array, b: Array, total: Array) -> Array:
     return exact
 
 
+def _assembly(w: Any, op: Any, *operands: Array) -> Array:
+    text = op.attributes["asm_string"].value
+    if text or op.attributes["constraints"].value != "=v,0":
+        raise KernelError(f"the interpreter does not know the assembly {text!r}")
+    return operands[0]  # the number itself, in a vector register
+
+
 def _intrinsic(w: Workgroup, op: Any, *operands: Array) -> Any:
     name = ir.StringAttr(op.attributes["intrin"]).value
     if name == "llvm.amdgcn.sdot4":
@@ -495,7 +502,7 @@ _PURE: dict[str, Pure] = {
     "math.copysign": _two(np.copysign),
     "math.round": _one(lambda a: np.copysign(np.floor(np.abs(a) + 0.5), a)), "math.floor": _one(np.floor),
     "llvm.intr.arithmetic.fence": _one(lambda a: a), "llvm.arithmetic.fence": _one(lambda a: a),
-    "llvm.call_intrinsic": _intrinsic,
+    "llvm.call_intrinsic": _intrinsic, "llvm.inline_asm": _assembly,
     "spirv.SDotAccSat": lambda w, op, a, b, c: _dot4(a, b, c), "spirv.FMul": _two(np.multiply),
     "vector.from_elements": lambda w, op, *values: np.stack(values, 1),
     "vector.extract": _extract, "vector.broadcast": _broadcast,

@@ -42,6 +42,7 @@ def few(name: str, target: str, m: int | None) -> None:
         ("conv2d_q: f16 x s8", "cuda:sm_80", None),
         ("conv2d_q: s8 x s8, 4 groups", "cuda:sm_120", 1),
         ("grouped_matmul: s8 x s4, contiguous", "cuda:sm_89", 33),
+        ("grouped_matmul: s8 x s4, contiguous", "cuda:sm_120", 1),
         ("grouped_matmul: f16 x s4, group 128, routed", "cuda:sm_80", None),
     ],
 )
