@@ -63,9 +63,10 @@ test: $(VENV)/.installed-test vulkan
 test-slow: $(VENV)/.installed-slow vulkan
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m "slow and not rare" --sweep $(COMMIT)
 
-# The slice that the commit's hash names, one of its own for each commit; nothing starts after SLICE_SECONDS. Its
+# The slice that a commit's hash names; nothing starts after SLICE_SECONDS. The commit is the last one that changed more
+# than tests: a commit that only mends a test of the slice is judged by that slice, and not by another. The slice's
 # environment is that of the fast tier: what needs more packages skips itself, but for the sample.
-COMMIT := $(shell printf %d 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c 1-7))
+COMMIT := $(shell printf %d 0x0$$(git log -1 --format=%H -- . ':(exclude)test' 2>/dev/null | cut -c 1-7))
 SLICE ?= $(COMMIT)/30
 SLICE_SECONDS ?= 1080
 OTHERS := test/samples/test_10_minilm.py

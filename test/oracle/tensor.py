@@ -85,14 +85,20 @@ def broadcast(t: Tensor, index: Index) -> Any:
     return t[tuple(0 if s == 1 else i for i, s in zip(tail, t.shape, strict=True))]
 
 
+class InfiniteSum(ArithmeticError):
+    """A sum of infinities, which is not compared."""
+
+
 def exact(x: Number) -> Fraction:
-    assert isinstance(x, Fraction | int), "a sum of infinities is not compared"
+    if not isinstance(x, Fraction | int):
+        raise InfiniteSum
     return Fraction(x)
 
 
 __all__ = [
     "ZERO",
     "Index",
+    "InfiniteSum",
     "Tensor",
     "block_index",
     "blockwise",

@@ -13,6 +13,7 @@ import qmlir
 from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
+from oracle.tensor import InfiniteSum
 from qmlir.sparse import SparseWeight
 
 OPS = tuple(spaces.EXTRA)
@@ -42,14 +43,21 @@ def reference(op: str, kw: dict[str, Any]) -> Any:
 
 
 def disagreements(op: str, rows: Any) -> list[str]:
-    found = []
+    found, compared, infinite = [], 0, 0
     for row in rows:
         arrays, attributes = arguments(op, row)
         kw = {**arrays, **attributes}
+        try:
+            expected = getattr(oracle, op)(**kw)
+        except InfiniteSum:
+            infinite += 1
+            continue
+        compared += 1
         with np.errstate(all="ignore"):
-            wrong = differences(reference(op, kw), getattr(oracle, op)(**kw))
+            wrong = differences(reference(op, kw), expected)
         if wrong:
             found.append(f"{row}: {wrong}")
+    assert infinite <= compared // 100, "too many rows end in infinities"
     return found
 
 
