@@ -26,7 +26,7 @@ SHARES = {
 }  # fmt: skip
 # To be mended: 0.06 in the place of 0.07. `_mulf` of rocm/kernels/machine.py keeps products of two scales in vector
 # registers also where no wave shares them.
-SLOWER = {("rocm:gfx950", "MXFP4")}
+SLOWER = {("rocm:gfx950", "MXFP4"): 0.06}
 
 
 def of_many_rows(row: Row) -> bool:
@@ -47,7 +47,7 @@ def judged(rows: list[Row]) -> None:
         assert all(a <= b for a, b in zip(taken, MOST[row["target"]], strict=True)), row
         if row["share"] is not None and of_many_rows(row) and row["scheme"] in SHARES:
             least = SHARES[row["scheme"]][TARGETS.index(row["target"])]
-            if row["share"] < least and (row["target"], row["scheme"]) in SLOWER:
+            if SLOWER.get((row["target"], row["scheme"]), least) <= row["share"] < least:
                 pytest.xfail("products of scales cost more than they must")
             assert row["share"] >= least, row
 
