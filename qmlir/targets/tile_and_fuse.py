@@ -140,7 +140,7 @@ def compilation_info(config: Config, c: Contraction, where: Placement, unit_sum:
 
 
 @dataclass(frozen=True)
-class Machine:
+class TileAndFuseLimits:
     """What the choice of a config needs to know of an architecture."""
 
     subgroup_size: int
@@ -157,27 +157,27 @@ class Machine:
 _LOAD_COST = 32
 
 
-def candidates(mma: Mma, machine: Machine, c: Contraction, where: Placement) -> Iterator[Config]:
+def candidates(mma: Mma, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Iterator[Config]:
     """Configs that fit the registers and the shared memory, no larger than the problem asks for."""
     m, n, k = (c.sizes[d] for d in (where.m, where.n, where.k))
 
     def steps(size: int | None, unit: int) -> int:
         return 1 << 30 if size is None else -(-size // unit)
 
-    budget = machine.accumulators
-    if machine.ragged_accumulators is not None and None in c.sizes and element_bytes(mma.lhs) > 1:
-        budget = machine.ragged_accumulators
-    most = max(1, min(int(machine.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
+    budget = limits.accumulators
+    if limits.ragged_accumulators is not None and None in c.sizes and element_bytes(mma.lhs) > 1:
+        budget = limits.ragged_accumulators
+    most = max(1, min(int(limits.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
     # A step that divides K needs no padding; it may be half as long for that.
     whole = [s for s in range(most, most // 2, -1) if k is not None and k % (s * mma.k) == 0]
     k_steps = whole[0] if whole else most
     for waves in ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
         for tiles in ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
-            config = Config(mma, machine.subgroup_size, waves, tiles, k_steps)
+            config = Config(mma, limits.subgroup_size, waves, tiles, k_steps)
             # One tile more than the problem has is waste, and so is a wave without a tile.
             wasteful = waves[0] * tiles[0] > 2 * steps(m, mma.m) or waves[1] * tiles[1] > 2 * steps(n, mma.n)
             fits = config.accumulators <= budget
-            if fits and not wasteful and config.shared_bytes() <= machine.shared_memory:
+            if fits and not wasteful and config.shared_bytes() <= limits.shared_memory:
                 yield config
 
 
@@ -185,27 +185,27 @@ def candidates(mma: Mma, machine: Machine, c: Contraction, where: Placement) -> 
 _TYPICAL = 512
 
 
-def cost(config: Config, machine: Machine, c: Contraction, where: Placement) -> float:
+def cost(config: Config, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> float:
     """Relative time: rounds of workgroups over the machine, times one workgroup's work per element of K."""
     workgroups = 1.0
     for dim, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True)):
         tile = config.m if dim == where.m else config.n if dim == where.n else 1
         if role != "k":
             workgroups *= -(-(size if size is not None else _TYPICAL) // tile)
-    rounds = -(-workgroups // machine.units)
+    rounds = -(-workgroups // limits.units)
     waves = config.waves[0] * config.waves[1]
     # Fewer than four subgroups leave SIMDs of a unit idle.
     work = config.m * config.n * 4 / min(4, waves) + _LOAD_COST * (config.m + config.n)
     return float(rounds * work)
 
 
-def choose(kinds: Sequence[Mma], machine: Machine, c: Contraction, where: Placement) -> Config | None:
+def choose(kinds: Sequence[Mma], limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Config | None:
     """The cheapest config; among equals the first, and kinds come preferred first. None is longer along K than the
     problem is, if there is a shorter one: what is padded in shared memory may end in scratch."""
     k = c.sizes[where.k]
     short = [mma for mma in kinds if k is None or mma.k <= k]
-    every = [config for mma in short or kinds for config in candidates(mma, machine, c, where)]
-    return min(every, key=lambda config: cost(config, machine, c, where), default=None)
+    every = [config for mma in short or kinds for config in candidates(mma, limits, c, where)]
+    return min(every, key=lambda config: cost(config, limits, c, where), default=None)
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class MmaStrategy:
     """
 
     target: Target
-    machine: Machine
+    limits: TileAndFuseLimits
     name: str = "mma"
     usable: Callable[[Mma], bool] = _any  # which of the target's kinds the pipeline can lower
 
@@ -293,7 +293,7 @@ class MmaStrategy:
             return Decline("K is dynamic: IREE's padding of it fails in some programs", "a static K")
         if c.k == 1:
             return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")
-        config = choose(kinds, self.machine, c, where)
+        config = choose(kinds, self.limits, c, where)
         if config is None:
             return Decline("no tile fits the registers and the shared memory", "smaller sizes")
         return Accept(MmaPlan(config, c, where), roofline(self.target, c))

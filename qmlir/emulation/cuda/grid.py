@@ -9,7 +9,7 @@ import numpy as np
 # The others fill `HANDLERS`.
 from ..launch import Counts, Progress
 from . import arithmetic, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
-from .machine import WARP, Machine, Report, re_uses
+from .machine import WARP, PtxMachine, Report, re_uses
 from .memory import GlobalMemory
 from .ordering import Order
 from .text import Entry, Module, PtxError
@@ -68,7 +68,7 @@ def run_grid(
             progress(counts.total + instructions)
 
     for start in range(0, len(ids), at_once):
-        machine = Machine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
+        machine = PtxMachine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
                           dynamic_shared, limit, order, start, report_progress, seed)  # fmt: skip
         report = machine.run()
         for total, part in ((executed, report.executed), (conflicts, report.conflicts), (passes, report.passes)):

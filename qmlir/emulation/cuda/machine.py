@@ -21,7 +21,7 @@ from .ordering import Access, Order
 from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
 
 Mask = Array | None  # which threads take part; None: all
-Handler = Callable[["Machine", Instruction, Mask], None]
+Handler = Callable[["PtxMachine", Instruction, Mask], None]
 HANDLERS: dict[str, Handler] = {}
 
 WARP = 32
@@ -73,7 +73,7 @@ class Report:
     counts: Counts
 
 
-class Machine:
+class PtxMachine:
     """The threads of `blocks` of one grid.
 
     Args:

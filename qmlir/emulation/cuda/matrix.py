@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .formats import DTYPES, FLOATS, Array, rounded
-from .machine import WARP, Machine, Mask, Product, instruction
+from .machine import WARP, Mask, Product, PtxMachine, instruction
 from .memory import SHARED_START, Place
 from .text import Immediate, Instruction, Operand, PtxError, Register, Vector
 
@@ -36,7 +36,7 @@ def _elements(words: Array, kind: str) -> Array:
     return made
 
 
-def _registers(m: Machine, operand: Operand, warps: Array) -> Array:
+def _registers(m: PtxMachine, operand: Operand, warps: Array) -> Array:
     """`[warps, lanes, registers]` of a vector operand."""
     values = [m.read(r, "b32").reshape(-1, WARP)[warps] for r in m.items(operand)]
     return np.stack(values, axis=2)
@@ -87,7 +87,7 @@ def _accumulated(product: Array, old: Array, kind: str, saturate: bool) -> Array
 
 
 @instruction("mma")
-def _mma(m: Machine, ins: Instruction, mask: Mask) -> None:
+def _mma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     if ins.has("sp") or not ins.has("row") or not ins.has("col"):
         raise PtxError("only dense row.col products are interpreted")
     shape = next((re.fullmatch(r"m(\d+)n(\d+)k(\d+)", x) for x in ins.modifiers if x.startswith("m")), None)
@@ -163,7 +163,7 @@ class Descriptor:
 
 
 @instruction("wgmma")
-def _wgmma(m: Machine, ins: Instruction, mask: Mask) -> None:
+def _wgmma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     warps = m.whole_warps(mask, "wgmma")
     if warps.size % 4 or (warps.reshape(-1, 4)[:, 0] % 4).any() or m.warps_per_block % 4:
         raise PtxError("wgmma by less than a warpgroup")
@@ -185,7 +185,7 @@ def _wgmma(m: Machine, ins: Instruction, mask: Mask) -> None:
         raise PtxError(f"wgmma.{what} is not interpreted")
 
 
-def _finish(m: Machine, group: int, pending: int) -> None:
+def _finish(m: PtxMachine, group: int, pending: int) -> None:
     """A warpgroup waits until at most `pending` of its groups of products are left."""
     kept = []
     warps = np.arange(4) + group * 4 % m.warps_per_block
@@ -199,7 +199,7 @@ def _finish(m: Machine, group: int, pending: int) -> None:
     m.products = kept
 
 
-def _start(m: Machine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
+def _start(m: PtxMachine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
     shape = next(match for x in ins.modifiers if (match := re.fullmatch(r"m64n(\d+)k(\d+)", x)))
     n, k = int(shape.group(1)), int(shape.group(2))
     d_kind, a_kind, b_kind = [x for x in ins.modifiers if x in FLOATS or x in ("s32", "s8", "u8", "tf32")][:3]
@@ -242,7 +242,7 @@ def _start(m: Machine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
         m.write(target, results[:, i].copy(), mask)
 
 
-def _check_fence(m: Machine, group: int, accumulators: frozenset[str], sources: frozenset[str]) -> None:
+def _check_fence(m: PtxMachine, group: int, accumulators: frozenset[str], sources: frozenset[str]) -> None:
     fenced = int(m.fenced_at[group])
     if fenced < 0:
         raise PtxError("no wgmma.fence comes before the first wgmma.mma_async")
@@ -255,7 +255,7 @@ def _check_fence(m: Machine, group: int, accumulators: frozenset[str], sources: 
 
 
 def _in_shared(
-    m: Machine, operand: Operand, threads: Array, rows: int, size: int, kind: str, reads: list[Array]
+    m: PtxMachine, operand: Operand, threads: Array, rows: int, size: int, kind: str, reads: list[Array]
 ) -> Array:
     """The matrix behind a descriptor, as `[rows, K]` f64 numbers."""
     bits = m.read(operand, "u64")[threads]

@@ -9,7 +9,7 @@ from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
-from ..tile_and_fuse import Machine, MmaStrategy
+from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
 from .kernels.instructions import FRAGMENTS
@@ -31,9 +31,9 @@ def _mma_sync(mma: Mma) -> bool:
     return mma.name.startswith("NV_MMA_SYNC") and not mma.lhs.startswith("f8")
 
 
-def machine(target: Target) -> Machine:
+def limits(target: Target) -> TileAndFuseLimits:
     """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
-    return Machine(32, target.units, 64, 40 * 1024)
+    return TileAndFuseLimits(32, target.units, 64, 40 * 1024)
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
@@ -67,7 +67,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    mma = MmaStrategy(target, machine(target), usable=_mma_sync)
+    mma = MmaStrategy(target, limits(target), usable=_mma_sync)
     units, wgmma = target.units, "wgmma" in target.features
     int8 = (WgmmaStrategy(target, units),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target, units))

@@ -13,7 +13,7 @@ from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
-from ..tile_and_fuse import Machine, MmaStrategy
+from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
 from .kernels.instructions import INSTRUCTIONS
 from .kernels.machine import amd
@@ -26,15 +26,15 @@ def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]}
 
 
-def machine(target: Target) -> Machine:
+def limits(target: Target) -> TileAndFuseLimits:
     """The architecture's limits; on RDNA half of the shared memory, so that two workgroups fit a unit.
 
     Registers: on CDNA a lane has 512 and the accumulators live in the second half; on RDNA it has 256 for everything,
     and IREE's own choice of 64 x 128 with twice these accumulators spills in f16.
     """
     if "mfma" in target.features:
-        return Machine(64, target.units, 64, target.shared_memory * 3 // 4)
-    return Machine(32, target.units, 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
+        return TileAndFuseLimits(64, target.units, 64, target.shared_memory * 3 // 4)
+    return TileAndFuseLimits(32, target.units, 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
@@ -55,7 +55,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    mma = MmaStrategy(target, machine(target))
+    mma = MmaStrategy(target, limits(target))
     # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)

@@ -38,7 +38,7 @@ _WORTH = 0.9  # of the time, for which workgroups share K
 
 
 @dataclass(frozen=True)
-class Machine:
+class CudaLimits:
     """What the choice needs to know of an architecture."""
 
     units: int  # multiprocessors
@@ -76,13 +76,13 @@ def fitting_registers(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | No
     return None if cut is None or spills(kernel, cut, storage) else cut
 
 
-def seconds(gemm: MmaGemm, target: Target, machine: Machine, reached: float = 1.0) -> float:
+def seconds(gemm: MmaGemm, target: Target, limits: CudaLimits, reached: float = 1.0) -> float:
     """An estimate of the time of a product on a tile, with `reached` of the architecture's rate."""
-    kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
+    kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, limits.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
     tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
     each = -(-tiles // units)
-    together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
+    together = max(1, min(each, limits.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     if gemm.workgroups:
         together = gemm.workgroups // units
     rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
@@ -104,11 +104,11 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine, reached: float = 1.
     return steps * gemm.padded_k / gemm.k_steps * code + handed + _FILL + 4 * _LATENCY
 
 
-def shared_among(gemm: MmaGemm, machine: Machine) -> MmaGemm:
+def shared_among(gemm: MmaGemm, limits: CudaLimits) -> MmaGemm:
     """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
     registers = (gemm.tile.accumulators + _OTHER_REGISTERS) * gemm.tile.threads
-    fit = 2 * gemm.shared_bytes <= machine.shared_memory and 2 * registers <= _REGISTERS
-    return replace(gemm, workgroups=machine.units * (2 if fit else 1))
+    fit = 2 * gemm.shared_bytes <= limits.shared_memory and 2 * registers <= _REGISTERS
+    return replace(gemm, workgroups=limits.units * (2 if fit else 1))
 
 
 def least_seconds(gemm: MmaGemm, target: Target) -> float:
@@ -121,11 +121,11 @@ def least_seconds(gemm: MmaGemm, target: Target) -> float:
     return moved / target.peak.bandwidth
 
 
-def gemv_seconds(gemv: Gemv, machine: Machine) -> float:
+def gemv_seconds(gemv: Gemv, limits: CudaLimits) -> float:
     """The same for a kernel of a few rows."""
     threads, fields, columns = gemv.launch.threads, gemv.storage.fields, gemv.columns
-    each = -(-gemv.blocks // machine.units)
-    together = max(1, min(each, machine.shared_memory // gemv.shared_bytes, 1024 // threads))
+    each = -(-gemv.blocks // limits.units)
+    together = max(1, min(each, limits.shared_memory // gemv.shared_bytes, 1024 // threads))
     rounds = -(-gemv.chunks // (WARP * gemv.k_warps))
     dots = threads * columns * (CHUNK // 4) * fields * gemv.rows
     multiply = dots / _DOTS_PER_CLOCK / _CLOCK
@@ -134,7 +134,7 @@ def gemv_seconds(gemv: Gemv, machine: Machine) -> float:
     return each * rounds * max(multiply, load, read, _LATENCY / together) + _LATENCY
 
 
-def with_memory(generator: MmaGemm | Gemv, target: Target, machine: Machine) -> float:
+def with_memory(generator: MmaGemm | Gemv, target: Target, limits: CudaLimits) -> float:
     """An estimate of the time of a product whose operands are in memory. What is the same for all kernels keeps small
     differences between them small."""
     kernel, bandwidth = generator.kernel, 1e12 if target.peak is None else target.peak.bandwidth
@@ -143,9 +143,9 @@ def with_memory(generator: MmaGemm | Gemv, target: Target, machine: Machine) -> 
     bytes_ = kernel.n * generator.padded_k / generator.storage.fields + m * kernel.k * unit
     bytes_ += m * kernel.columns * bits(kernel.result_type) / 8
     if isinstance(generator, Gemv):
-        return hypot(gemv_seconds(generator, machine), bytes_ / bandwidth)
+        return hypot(gemv_seconds(generator, limits), bytes_ / bandwidth)
     reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.features and not generator.asynchronous else 1.0
-    return hypot(seconds(generator, target, machine, reached), bytes_ / bandwidth)
+    return hypot(seconds(generator, target, limits, reached), bytes_ / bandwidth)
 
 
 def _products(kernel: Kernel) -> int:
@@ -163,7 +163,7 @@ def _usable(gemm: MmaGemm) -> bool:
 
 
 def choose(
-    kernel: Kernel, storage: Storage, constant: bool, target: Target, machine: Machine, tiles: Sequence[Tile] = TILES,
+    kernel: Kernel, storage: Storage, constant: bool, target: Target, limits: CudaLimits, tiles: Sequence[Tile] = TILES,
     make: Callable[[Kernel, Tile, Storage, bool], MmaGemm] = MmaGemm,
     fit: Callable[[Kernel, Tile, Storage], Tile | None] = fitting_registers,
 ) -> MmaGemm | None:  # fmt: skip
@@ -174,13 +174,13 @@ def choose(
         if tile is None:
             continue
         gemm = make(kernel, tile, storage, constant)
-        if not _usable(gemm) or gemm.shared_bytes > machine.shared_memory:
+        if not _usable(gemm) or gemm.shared_bytes > limits.shared_memory:
             continue
         if tile.stream_k:
             if not sharable(gemm):
                 continue
-            gemm = shared_among(gemm, machine)
-        found[tile.stream_k].append((seconds(gemm, target, machine), gemm))
+            gemm = shared_among(gemm, limits)
+        found[tile.stream_k].append((seconds(gemm, target, limits), gemm))
     # Of tiles that all wait for memory the smallest: more workgroups ask for it, and no row is multiplied for nothing.
     plain, shared = (
         min(found[kind], key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n), default=None)

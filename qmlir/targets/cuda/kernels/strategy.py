@@ -24,7 +24,7 @@ from ...gpu_kernels.executable import Function
 from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
 from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, confirmed
-from .choose import Machine, choose, gemv_for, seconds, with_memory
+from .choose import CudaLimits, choose, gemv_for, seconds, with_memory
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
 from .mma_gemm import MmaGemm
@@ -92,7 +92,7 @@ class KernelPlan:
         return replace(self, generator=self.generator.of(kernel))
 
     def cost(self) -> float:
-        return with_memory(self.generator, self.target, Machine(self.units, self.target.shared_memory))
+        return with_memory(self.generator, self.target, CudaLimits(self.units, self.target.shared_memory))
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         return self.generator.function(inputs, result)
@@ -186,8 +186,8 @@ class Tiled:
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
-        machine = Machine(self.units, self.target.shared_memory)
-        estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, machine))
+        limits = CudaLimits(self.units, self.target.shared_memory)
+        estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, limits))
         return Accept(KernelPlan(gemm, codes, facts, self.target, self.units), estimate)
 
 
@@ -280,10 +280,10 @@ class MmaSyncStrategy(ProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        machine = Machine(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.shared_memory)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
         storages = dict.fromkeys((storage_for(kernel, codes), Storage()))
-        found = (choose(kernel, storage, codes is not None, self.target, machine, self.tiles) for storage in storages)
+        found = (choose(kernel, storage, codes is not None, self.target, limits, self.tiles) for storage in storages)
         gemm = next((gemm for gemm in found if gemm is not None), None)
         if gemm is None:
             return self._no_tile(kernel, 16)
@@ -305,8 +305,8 @@ class WgmmaStrategy(MmaSyncStrategy):
         codes = constant_codes(kernel)
         if storage_for(kernel, codes).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
-        machine = Machine(self.units, self.target.shared_memory)
-        gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
+        limits = CudaLimits(self.units, self.target.shared_memory)
+        gemm = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaGemm)
         if gemm is None:
             return self._no_tile(kernel, 0)
         return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
@@ -432,8 +432,8 @@ class WeightOnlyStrategy(ProductStrategy):
             return Decline(
                 "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
             )
-        machine = Machine(self.units, self.target.shared_memory)
-        gemm = choose(kernel, storage_for_halves(codes), True, self.target, machine, self.tiles)
+        limits = CudaLimits(self.units, self.target.shared_memory)
+        gemm = choose(kernel, storage_for_halves(codes), True, self.target, limits, self.tiles)
         if gemm is None:
             return self._no_tile(kernel, 32)
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
@@ -465,8 +465,8 @@ class Fp8Strategy(ProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        machine = Machine(self.units, self.target.shared_memory)
-        found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, self._gemm)
+        limits = CudaLimits(self.units, self.target.shared_memory)
+        found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, self._gemm)
         if found is None:
             return self._no_tile(kernel, 16)
         kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
@@ -531,8 +531,8 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
             return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
                            "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
         codes = constant_codes(kernel)
-        machine = Machine(self.units, self.target.shared_memory)
-        found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaFp8Gemm, fit)
+        limits = CudaLimits(self.units, self.target.shared_memory)
+        found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaFp8Gemm, fit)
         if not isinstance(found, WgmmaFp8Gemm):
             return self._no_tile(kernel, 0)
         kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
