@@ -32,7 +32,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Kernel:
+class DeviceKernel:
     """One kernel; `kind` is a key of the table above or "", `instruction` its most frequent one."""
 
     name: str
@@ -84,12 +84,12 @@ def spirv_multiplies(data: bytes) -> Counter[str]:
     return found
 
 
-def _kernel(name: str, counts: Counter[str]) -> Kernel:
+def _kernel(name: str, counts: Counter[str]) -> DeviceKernel:
     for kind, pattern in _KINDS.items():
         fitting = {text: count for text, count in counts.items() if re.fullmatch(pattern, text)}
         if fitting:
-            return Kernel(name, kind, max(fitting, key=lambda text: (fitting[text], text)))
-    return Kernel(name, "", "")
+            return DeviceKernel(name, kind, max(fitting, key=lambda text: (fitting[text], text)))
+    return DeviceKernel(name, "", "")
 
 
 _WORDS = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+)", re.M)
@@ -103,9 +103,9 @@ def assembly_parts(text: str) -> Iterator[tuple[str, str]]:
         yield name, text[start:end]
 
 
-def kernels(folder: Path) -> list[Kernel]:
+def kernels(folder: Path) -> list[DeviceKernel]:
     """The GPU kernels whose code lies in `folder`."""
-    found: list[Kernel] = []
+    found: list[DeviceKernel] = []
     for path in sorted(folder.iterdir()):
         if path.suffix in (".rocmasm", ".ptx"):
             parts = assembly_parts(path.read_text(errors="replace"))

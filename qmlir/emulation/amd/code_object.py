@@ -19,7 +19,7 @@ _MACHINES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelDescriptor:
     """A kernel descriptor, 64 bytes of `.rodata`.
 
     Attributes:
@@ -68,7 +68,7 @@ class CodeObject:
     machine: str
     image: np.ndarray[Any, np.dtype[np.uint8]]
     code: tuple[int, int]
-    kernels: dict[str, Kernel]
+    kernels: dict[str, KernelDescriptor]
     decoded: dict[int, dict[int, Any]] = field(default_factory=dict)
 
     @property
@@ -127,13 +127,13 @@ def _text(code: bytes, at: int) -> str:
     return code[at : code.index(b"\0", at)].decode()
 
 
-def _kernel(name: str, at: int, image: Array) -> Kernel:
+def _kernel(name: str, at: int, image: Array) -> KernelDescriptor:
     d = image[at : at + 64].tobytes()
     shared, scratch, kernarg = struct.unpack_from("<III", d, 0)
     (entry,) = struct.unpack_from("<q", d, 16)
     rsrc1, rsrc2 = struct.unpack_from("<II", d, 48)
     properties, preload = struct.unpack_from("<HH", d, 56)
-    return Kernel(
+    return KernelDescriptor(
         name, at + entry, shared, scratch, kernarg,
         lanes=32 if properties >> 10 & 1 else 64, user_registers=rsrc2 >> 1 & 31, user=properties & 127,
         preloaded=preload & 127, preload_offset=preload >> 7,

@@ -17,7 +17,7 @@ from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS
-from .kernels.attention_strategy import AttentionStrategy as Kernel
+from .kernels.attention_strategy import AttentionStrategy
 from .kernels.float_micro import Bf16
 from .kernels.rows import LANES
 from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, DepthwiseStrategy, KernelStrategy, WeightOnlyStrategy
@@ -86,7 +86,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]:
     """Kernels for attention, best first."""
-    return tuple(Kernel(target, registers) for registers in REGISTERS)
+    return tuple(AttentionStrategy(target, registers) for registers in REGISTERS)
 
 
 def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
@@ -99,6 +99,6 @@ def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePool
 
 def rows_strategies(target: Target) -> tuple[GroupStrategy[Rows], ...]:
     """Kernels for rows, best first."""
-    from .kernels.rows_strategy import RowsStrategy as Kernel
+    from .kernels.rows_strategy import RowsStrategy
 
-    return tuple(Kernel(target, lanes) for lanes in LANES)
+    return tuple(RowsStrategy(target, lanes) for lanes in LANES)
