@@ -49,7 +49,7 @@ class Made(Protocol):
 
 
 @dataclass(frozen=True)
-class KernelPlan:
+class GpuKernelPlan:
     """A kernel in the place of the contraction and of what is fused with it; see `by_rows.SizedPlan`."""
 
     kernel: Kernel
@@ -80,7 +80,7 @@ class KernelPlan:
 
 
 @dataclass(frozen=True)
-class DotPlan(KernelPlan):
+class DotPlan(GpuKernelPlan):
     """Dot products of bytes, or multiply-adds of decoded weights."""
 
     weights: Codes

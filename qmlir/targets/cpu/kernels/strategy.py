@@ -49,7 +49,7 @@ _KNOBS = (
 
 
 @dataclass(frozen=True)
-class KernelPlan:
+class CpuKernelPlan:
     """A kernel in the place of the contraction and of what is fused with it."""
 
     kernel: Kernel
@@ -256,7 +256,7 @@ class ProductStrategy(ABC):
             )
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
-        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
+        plan = CpuKernelPlan(kernel, self.micro, weights, codes, self.chosen)
         return Accept(plan, plan.estimate())
 
     @abstractmethod

@@ -42,7 +42,7 @@ _ROWS_FOR_WGMMA = 48
 
 
 @dataclass(frozen=True)
-class KernelPlan:
+class CudaKernelPlan:
     """A kernel in the place of the contraction and of what is fused with it."""
 
     generator: MmaGemm | Gemv
@@ -54,7 +54,7 @@ class KernelPlan:
     def apply(self, op: OpLike) -> None:
         self.outline(self.generator.emit, ())
 
-    def outline(self, emit: Emit, beside: Sequence[KernelPlan]) -> None:
+    def outline(self, emit: Emit, beside: Sequence[CudaKernelPlan]) -> None:
         """See `by_rows.SizedPlan`."""
         made = self.generator
         padded_k = max(plan.generator.padded_k for plan in (self, *beside))
@@ -88,7 +88,7 @@ class KernelPlan:
     def most_rows(self) -> int | None:
         return getattr(self.generator, "rows", None)
 
-    def of(self, kernel: Kernel) -> KernelPlan:
+    def of(self, kernel: Kernel) -> CudaKernelPlan:
         return replace(self, generator=self.generator.of(kernel))
 
     def cost(self) -> float:
@@ -188,7 +188,7 @@ class Tiled:
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
         limits = CudaLimits(self.units, self.target.shared_memory)
         estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, limits))
-        return Accept(KernelPlan(gemm, codes, facts, self.target, self.units), estimate)
+        return Accept(CudaKernelPlan(gemm, codes, facts, self.target, self.units), estimate)
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ class GemvStrategy(ProductStrategy):
         gemv = gemv_for(kernel, storage_for(kernel, codes), self.units, self.target.shared_memory)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
-        plan = KernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)
+        plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)
         return Accept(plan, roofline(self.target, c))
 
 

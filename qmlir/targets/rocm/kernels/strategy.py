@@ -15,7 +15,7 @@ from ...base import Target
 from ...gpu_kernels.described import described, small_floats
 from ...gpu_kernels.strategy import (
     SMALL_FLOATS,
-    KernelPlan,
+    GpuKernelPlan,
     byte_codes,
     considered,
     decoded_type,
@@ -36,7 +36,7 @@ _TYPICAL_PRODUCTS = 16
 
 
 @dataclass(frozen=True)
-class MatrixPlan(KernelPlan):
+class MatrixPlan(GpuKernelPlan):
     """Matrix instructions."""
 
     codes: Array  # [N, K]

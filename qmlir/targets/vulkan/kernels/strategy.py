@@ -16,7 +16,7 @@ from ...gpu_kernels.strategy import (
     BYTES,
     LOAD,
     THREADS,
-    KernelPlan,
+    GpuKernelPlan,
     considered,
     decoded_type,
     unreadable,
@@ -36,7 +36,7 @@ _MOST = 32  # instructions of a step: more of them take drivers long to compile
 
 
 @dataclass(frozen=True)
-class CooperativePlan(KernelPlan):
+class CooperativePlan(GpuKernelPlan):
     """Cooperative matrices."""
 
     codes: Array  # [N, K]
