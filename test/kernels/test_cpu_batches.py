@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import amx
 from support.cover import diagonal
-from support.kernels import Codes, forced
+from support.kernels import RandomCodes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -25,7 +25,7 @@ def chosen(artifact: Any, name: str) -> None:
 
 @pytest.mark.parametrize(("residual", "name"), diagonal([False, True], NAMES))
 def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
-    codes = Codes(1)
+    codes = RandomCodes(1)
     lhs, rhs = codes(3, 14, 70), codes(3, 37, 70)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(3, 37, 1), "bias": codes.powers(37)}
     c = [codes.powers(3, 14, 37)] if residual else []
@@ -38,7 +38,7 @@ def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_with_groups_along_k(name: str) -> None:
-    codes = Codes(2)
+    codes = RandomCodes(2)
     k = 3 * (64 if name == amx.NAME else 32)
     lhs, rhs = codes(4, 5, k), codes(4, 21, k, lo=-8, hi=7)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(4, 21, 3)}
@@ -51,7 +51,7 @@ def test_a_batch_with_groups_along_k(name: str) -> None:
 @pytest.mark.parametrize("transposed", [True, False])
 def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
     """Groups without a row, and with more rows than a block."""
-    codes = Codes(3)
+    codes = RandomCodes(3)
     lhs, rhs = codes(32, 40), codes(4, 21, 40) if transposed else codes(4, 40, 21)
     scale = codes.powers(4, 21, 1) if transposed else codes.powers(4, 1, 21)
     kw: dict[str, Any] = {"rhs_transposed": transposed, "rhs_scale": scale}
@@ -72,7 +72,7 @@ def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
 )
 def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int, unsigned: bool) -> None:
     """Rows are read where they are, by an index; blocks that nobody uses are not computed."""
-    codes = Codes(4)
+    codes = RandomCodes(4)
     lhs, rhs = codes(tokens, 40, unsigned=unsigned), codes(experts, 21, 40)
     ids = np.stack([codes.rng.permutation(experts)[:topk] for _ in range(tokens)]).astype(np.int32)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(experts, 21, 1)}
@@ -86,7 +86,7 @@ def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_number_of_tokens(name: str) -> None:
-    codes = Codes(5)
+    codes = RandomCodes(5)
     rhs = codes(4, 21, 40)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(4, 21, 1)}
     artifact = qmlir.ops.grouped_matmul.compile(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.kernels import Codes, forced
+from support.kernels import RandomCodes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -37,7 +37,7 @@ CASES = [
 
 @pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool) -> None:
-    codes, channels = Codes(1), image[-1]
+    codes, channels = RandomCodes(1), image[-1]
     x, w = codes(*image, unsigned=unsigned), codes(channels, *kernel, 1)
     kw: dict[str, Any] = {
         "input_scale": np.float32(0.5), "weight_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",

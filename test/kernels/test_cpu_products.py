@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from support import amx
 from support.cover import diagonal
-from support.kernels import Codes, forced
+from support.kernels import RandomCodes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -54,7 +54,7 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
 @settings(max_examples=3)
 def test_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic: bool, transposed: bool) -> None:
-    codes = Codes(seed)
+    codes = RandomCodes(seed)
     rhs = codes(n, k) if transposed else codes(k, n)
     check(name, codes(m, k), rhs, dynamic=dynamic, rhs_transposed=transposed, out_dtype="i32")
 
@@ -72,7 +72,7 @@ def test_many_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic
 @settings(max_examples=2)
 def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: bool) -> None:
     """Zero points on both sides, bias, relu, int8 out: the whole epilogue in one pass."""
-    codes = Codes(seed)
+    codes = RandomCodes(seed)
     check(
         name, codes(m, k, unsigned=unsigned), codes(n, k), rhs_transposed=True, lhs_scale=codes.powers(m, 1),
         rhs_scale=codes.powers(n, 1), lhs_zero_point=np.int32(3), lhs_zero_mode="int",
@@ -100,7 +100,7 @@ def test_short_weights_in_groups(
     name: str, dtype: str, bits: int, lo: int, hi: int, m: int, n: int, groups: int, steps: int, seed: int,
     dynamic: bool,
 ) -> None:  # fmt: skip
-    codes = Codes(seed)
+    codes = RandomCodes(seed)
     size = steps * (64 if name == amx.NAME else 16)
     bits = max(bits, 4) if name == amx.NAME else bits
     check(
@@ -112,7 +112,7 @@ def test_short_weights_in_groups(
 @pytest.mark.parametrize("name", NAMES)
 def test_asymmetric_groups(name: str) -> None:
     """Zero points of groups, K of three blocks (the tile's activations do not fit the first-level cache)."""
-    codes = Codes(1)
+    codes = RandomCodes(1)
     m, n, groups, size = 14, 37, 66, 128
     check(
         name, codes(m, groups * size), codes(n, groups * size, lo=0, hi=15), bits=4, rhs_transposed=True,
@@ -132,17 +132,17 @@ def test_long_rows(name: str) -> None:
 @pytest.mark.parametrize("name", SOME)
 def test_one_program_for_any_number_of_rows(name: str) -> None:
     """The heights of tiles are chosen at run time; compiled once."""
-    codes = Codes(7)
+    codes = RandomCodes(7)
     rhs = codes(45, 130)
     scale = np.full((45, 1), 0.5, np.float32)
     for rows in (1, 3, 7, 12, 15, 40, 200):
-        check(name, Codes(rows)(rows, 130), rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
+        check(name, RandomCodes(rows)(rows, 130), rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
 
 
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("out", ["f32", "f16", "bf16", "i8", "u8"])
 def test_results(name: str, out: str) -> None:
-    codes = Codes(5)
+    codes = RandomCodes(5)
     requantised = {"out_scale": np.float32(0.5)} if out in ("i8", "u8") else {}
     check(name, codes(5, 40), codes(21, 40), rhs_transposed=True, out_dtype=out, lhs_scale=codes.powers(5, 1),
           rhs_scale=codes.powers(21, 1), **requantised)  # fmt: skip
@@ -150,7 +150,7 @@ def test_results(name: str, out: str) -> None:
 
 def test_sums_round_as_written() -> None:
     """`acc * scale + bias + beta * c` with scales whose products are not exact: no product is fused with a sum."""
-    codes = Codes(3)
+    codes = RandomCodes(3)
     rng = codes.rng
     for name in NAMES:
         check(name, codes(9, 64), codes(33, 64), rhs_transposed=True, lhs_scale=rng.random((9, 1)).astype(np.float32),
@@ -159,7 +159,7 @@ def test_sums_round_as_written() -> None:
 
 
 def test_batch_with_common_weights() -> None:
-    codes = Codes(2)
+    codes = RandomCodes(2)
     for name in NAMES:
         check(name, codes(3, 5, 40), codes(21, 40), rhs_transposed=True, rhs_scale=codes.powers(21, 1))
 
@@ -169,7 +169,7 @@ def answer(artifact: Any, name: str) -> Any:
 
 
 def test_a_weight_argument_is_packed_where_that_pays() -> None:
-    codes = Codes(4)
+    codes = RandomCodes(4)
     lhs, rhs = codes(40, 70), codes(33, 70)
     for transposed in (True, False):
         w = rhs if transposed else np.ascontiguousarray(rhs.T)
@@ -193,7 +193,7 @@ def test_a_weight_argument_is_packed_where_that_pays() -> None:
 )
 def test_refusals(change: dict[str, Any], reason: str, remedy: str) -> None:
     rows, columns, k = change.get("rows", 4), change.get("columns", 32), 64
-    codes = Codes(0)
+    codes = RandomCodes(0)
     rhs: Any = T((columns, k), "i8") if "argument" in change else codes(columns, k)
     scale = {"rhs_scale": codes.powers(columns, k // change["group"])} if "group" in change else {}
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -207,7 +207,7 @@ def test_refusals(change: dict[str, Any], reason: str, remedy: str) -> None:
 
 def test_size_of_a_program() -> None:
     """Packed once: the program holds the weights and little else."""
-    codes = Codes(0)
+    codes = RandomCodes(0)
     rhs = codes(1024, 1024)
     artifact = qmlir.ops.scaled_matmul.compile(T((None, 1024), "i8"), rhs, rhs_transposed=True, out_dtype="i32")
     assert artifact.manifest.strategies[0]["chosen"] in NAMES
@@ -218,7 +218,7 @@ def test_size_of_a_program() -> None:
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "tanh"])
 def test_functions_that_are_approximated(activation: str, name: str) -> None:
     """Of many rows: the chunks are a function of their own, in which IREE expands no erf and no tanh."""
-    codes = Codes(9)
+    codes = RandomCodes(9)
     lhs, rhs = codes(33, 64), codes(48, 64)
     kw: dict[str, Any] = {
         "rhs_transposed": True, "lhs_scale": np.float32(2.0**-7), "activation": activation,
@@ -232,7 +232,7 @@ def test_functions_that_are_approximated(activation: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_convolution_with_its_epilogue(name: str) -> None:
-    codes = Codes(8)
+    codes = RandomCodes(8)
     image, weight = codes(2, 9, 8, 5, unsigned=True), codes(21, 3, 2, 5)
     kw: dict[str, Any] = {
         "input_zero_point": np.uint8(9), "input_zero_mode": "int", "input_scale": np.float32(0.5),
@@ -262,7 +262,7 @@ def test_padding_in_front_of_a_convolution(
     name: str, channels: int, kernel: Any, strides: Any, dilations: Any, padding: Any
 ) -> None:
     """Both without a zero point and with one, which pads with a code that is not 0."""
-    codes = Codes(10)
+    codes = RandomCodes(10)
     for unsigned in (False, True):
         image, weight = codes(2, 8, 7, channels, unsigned=unsigned), codes(24, *kernel, channels)
         kw: dict[str, Any] = {
@@ -292,7 +292,7 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
     else:
         move = tiles._move
         monkeypatch.setattr(tiles, "_move", lambda name, t, address, stride: move(name, t, address, stride + 64))
-    codes = Codes(len(fault))  # weights of its own: the cache knows the sound program by them
+    codes = RandomCodes(len(fault))  # weights of its own: the cache knows the sound program by them
     lhs, rhs = codes(32, 128), codes(64, 128)
     specs = T(lhs.shape, "i8"), rhs
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -304,7 +304,7 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
 
 def test_tiles_of_amx_are_in_the_code() -> None:
     """No host of the tests has AMX: the instructions themselves are looked at, not run."""
-    codes = Codes(6)
+    codes = RandomCodes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 128), "i8"),
         codes(70, 128, lo=-8, hi=7),
@@ -326,7 +326,7 @@ def test_tiles_of_amx_are_in_the_code() -> None:
 
 
 def test_a_program_for_another_cpu_is_refused_at_load() -> None:
-    codes = Codes(6)
+    codes = RandomCodes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 64), "i8"), codes(40, 64), rhs_transposed=True, out_dtype="i32", target="cpu:sapphirerapids"
     )
@@ -340,7 +340,7 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
 @pytest.mark.parametrize(("rows", "inner"), [(1, 16), (14, 37), (None, 24)])
 def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
     """Both halves of the columns, an activation of one of them, and their product: in one pass."""
-    codes = Codes(9)
+    codes = RandomCodes(9)
     lhs, rhs = codes(rows or 30, 64), codes(2 * inner, 64)
     kw: dict[str, Any] = {
         "rhs_transposed": True, "lhs_scale": np.float32(2.0**-7), "activation": "swiglu", "gate_layout": "halves",
@@ -360,7 +360,7 @@ def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
 def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str) -> None:
     """What is known to fit i32 is clamped as an integer, the rest before it is converted: the same codes, ties to even
     and those of infinities and NaNs among them; rows in pairs, and one that is left over."""
-    codes = Codes(11)
+    codes = RandomCodes(11)
     lhs, rhs = codes(13, 32), codes(64, 32)
     scales = np.where(np.arange(64) % 3 == 0, scale, 0.5).astype(np.float32).reshape(64, 1)
     for zero in (0, 5):

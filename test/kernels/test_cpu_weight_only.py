@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from support import amx
 from support.cover import diagonal
-from support.kernels import Codes, forced
+from support.kernels import RandomCodes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -40,7 +40,7 @@ def run(name: str, lhs: Any, weights: Any, *, dynamic: bool = False, **kw: Any) 
 
 def check(name: str, dtype: str, code: str, m: int, n: int, groups: int, size: int, seed: int, zero: str = "",
           dynamic: bool = False, **kw: Any) -> None:  # fmt: skip
-    codes = Codes(seed)
+    codes = RandomCodes(seed)
     lo, hi = RANGE[code]
     k = groups * size
     weights = codes.rng.integers(lo, hi + 1, (n, k)).astype(np.uint8 if code[0] == "u" else np.int8)
@@ -85,7 +85,7 @@ def test_bfloat16(
 @pytest.mark.parametrize("m", [1, 5])
 def test_tables(name: str, m: int) -> None:
     """Codes of any sixteen numbers: powers of two, so that sums are exact."""
-    codes = Codes(3)
+    codes = RandomCodes(3)
     book = (2.0 ** codes.rng.integers(-3, 4, 16)).astype(np.float32) * codes.rng.choice([-1, 1], 16).astype(np.float32)
     weights = codes.rng.integers(0, 16, (37, 96)).astype(np.uint8)
     lhs = codes.rng.integers(-4, 5, (m, 96)).astype(np.float32)
@@ -99,7 +99,7 @@ def test_tables(name: str, m: int) -> None:
 )
 def test_numbers_that_are_not_exact(compute: str, name: str) -> None:
     """Gaussian activations and scales, within the bound of docs/semantics.md, section 5."""
-    codes = Codes(11)
+    codes = RandomCodes(11)
     m, n, groups, size = 16, 64, 8, 128
     weights = codes.rng.integers(0, 16, (n, groups * size)).astype(np.uint8)
     lhs = codes.rng.standard_normal((m, groups * size)).astype(DTYPES["bf16"].numpy)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import gpu_programs
-from support.kernels import Codes
+from support.kernels import RandomCodes
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -17,7 +17,7 @@ SIZES = ([3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8])
 ROUTED = [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)]  # tokens, experts, experts of a token
 
 
-def _weights(codes: Codes, scheme: str, groups: int, n: int, k: int) -> dict[str, Any]:
+def _weights(codes: RandomCodes, scheme: str, groups: int, n: int, k: int) -> dict[str, Any]:
     """What is quantised how: the arguments of the weight, and of the activation."""
     bits, activation, *more = scheme.split()
     made: dict[str, Any] = {"rhs_transposed": True, "lhs": activation}
@@ -39,7 +39,7 @@ def _weights(codes: Codes, scheme: str, groups: int, n: int, k: int) -> dict[str
     return made
 
 
-def _given(codes: Codes, activation: str, rows: int, k: int) -> dict[str, Any]:
+def _given(codes: RandomCodes, activation: str, rows: int, k: int) -> dict[str, Any]:
     if activation == "f16":
         return {"lhs": codes.rng.standard_normal((rows, k)).astype(np.float16)}
     given: dict[str, Any] = {"lhs": codes(rows, k, unsigned=activation == "u8"), "lhs_scale": codes.powers(rows, 1)}
@@ -80,13 +80,13 @@ def qmlir_type(array: Any) -> str:
 
 
 def _sorted(target: str, scheme: str, sizes: list[int], k: int = 64) -> None:
-    codes = Codes(3)
+    codes = RandomCodes(3)
     made = _weights(codes, scheme, len(sizes), 21, k)
     _check(target, _given(codes, made["lhs"], sum(sizes), k), {"group_sizes": np.array(sizes, np.int32)}, made)
 
 
 def _routed(target: str, scheme: str, tokens: int, experts: int, topk: int, *, dynamic: bool = False) -> None:
-    codes = Codes(4)
+    codes = RandomCodes(4)
     made = _weights(codes, scheme, experts, 21, 40)
     ids = np.stack([codes.rng.permutation(experts)[:topk] for _ in range(tokens)]).astype(np.int32)
     _check(target, _given(codes, made["lhs"], tokens, 40), {"expert_ids": ids}, made, dynamic=dynamic)
@@ -119,7 +119,7 @@ def test_all_routed_rows_on_lavapipe(scheme: str, tokens: int, experts: int, top
 
 def test_a_dynamic_number_of_tokens_on_lavapipe(lavapipe: str) -> None:
     """One program, called with few tokens and with many."""
-    codes = Codes(5)
+    codes = RandomCodes(5)
     rhs, scale = codes(4, 21, 40), codes.powers(4, 21, 1)
     artifact = qmlir.ops.grouped_matmul.compile(
         T((None, 40), "i8"), rhs, expert_ids=T((None, 2), "i32"), lhs_scale=T((None, 1), "f32"), rhs_scale=scale,
@@ -167,7 +167,7 @@ def test_all_sorted_rows_on_cooperative_matrices(scheme: str) -> None:
 @pytest.mark.parametrize("target", ["vulkan:lavapipe", "rocm:gfx942"])
 def test_a_batch_with_its_own_weights(target: str) -> None:
     """No index: each product has its own matrix."""
-    codes = Codes(1)
+    codes = RandomCodes(1)
     lhs, rhs = codes(3, 14, 96), codes(3, 37, 96, lo=-8, hi=7)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(3, 37, 3)}
     artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, target=target, **kw)

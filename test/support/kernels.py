@@ -18,7 +18,7 @@ def forced(name: str, target: str = "cpu") -> str:
     return text.replace(chosen, f"{chosen[:-1]} prefer={name}}}")
 
 
-class Codes:
+class RandomCodes:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 

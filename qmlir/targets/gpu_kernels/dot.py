@@ -22,7 +22,7 @@ from .executable import Function
 from .loop import Run, TileLoop, Where, Workgroup
 from .machine import Machine
 from .tiled import TiledKernel, matrices, packed_view
-from .weights import COLUMNS, Codes
+from .weights import COLUMNS, CodeFormat
 
 _ONES = 0x01010101
 
@@ -51,7 +51,7 @@ class DotKernel(TiledKernel):
     """A kernel, how its weight is stored (None: as the program has it, `[N, K]`), and how threads share the work."""
 
     kernel: Kernel
-    weights: Codes
+    weights: CodeFormat
     packed: bool
     shape: Shape
     machine: Machine

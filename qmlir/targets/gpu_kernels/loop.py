@@ -23,7 +23,7 @@ from .batch import Place
 from .epilogue import Epilogue
 from .executable import View
 from .machine import Machine
-from .weights import Codes
+from .weights import CodeFormat
 
 Values: TypeAlias = "list[ir.Value]"
 
@@ -110,7 +110,7 @@ class TileLoop(ABC):
         last = (self.kernel.n - 1) // lanes * lanes
         return Where(row, column, self.place.inside(row), e.minimum(column, last))
 
-    def of_bytes(self, form: Codes, sums: Values, row_sums: Sequence[ir.Value | None]) -> list[Run]:
+    def of_bytes(self, form: CodeFormat, sums: Values, row_sums: Sequence[ir.Value | None]) -> list[Run]:
         """Runs of sums over the bytes of stored codes, and of each row's sum: of a weight that is not decoded,
         `sum a (stored + offset) = sum a stored + offset * sum a`."""
         if self.kernel.rhs.decode is None:

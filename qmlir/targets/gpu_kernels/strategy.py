@@ -22,7 +22,7 @@ from .dot import DotKernel, Shape
 from .executable import Function
 from .machine import Machine
 from .route import with_routing
-from .weights import COLUMNS, Codes, packed, stored
+from .weights import COLUMNS, CodeFormat, packed, stored
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,7 +83,7 @@ class GpuKernelPlan:
 class DotPlan(GpuKernelPlan):
     """Dot products of bytes, or multiply-adds of decoded weights."""
 
-    weights: Codes
+    weights: CodeFormat
     codes: Array | None  # of a constant weight, [N, K]; None: read as the program has it
     shape: Shape
     machine: Machine
@@ -198,7 +198,7 @@ class DotStrategy:
                 self.any_argument and axes in (("k", "n"), ("b", "k", "n"))
             ):
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
-            weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
+            weights = CodeFormat(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:
             return Decline(
                 f"groups of {kernel.group} along K are not a multiple of 4", "a group size of 4 or a multiple"
@@ -219,7 +219,7 @@ class DotStrategy:
         rows = kernel.m if self.few and kernel.m is not None else 4
         return 4 if rows <= 1 else 2 if rows <= 2 else 1
 
-    def _shape(self, kernel: Kernel, weights: Codes) -> Shape:
+    def _shape(self, kernel: Kernel, weights: CodeFormat) -> Shape:
         if not self.few:
             return Shape(1, 8, 8, 4)
         assert kernel.m is not None

@@ -23,7 +23,7 @@ COLUMNS = 4  # of one thread: the lanes of its vectors
 
 
 @dataclass(frozen=True)
-class Codes:
+class CodeFormat:
     """What a stored code stands for is its bits, signed, plus `offset`."""
 
     bits: int
@@ -64,7 +64,7 @@ class Codes:
         return WeightLayout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
 
 
-def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
+def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> CodeFormat | None:
     """The shortest storage of a weight `[N, K]` whose pieces divide the groups along K, or the channels of a
     convolution; None where there is none.
 
@@ -76,7 +76,7 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
         for words in (4, 2, 1):
             if offset is None or words > most_words:
                 continue
-            candidate = Codes(bits, offset, words, kernel.rhs.e2m1)
+            candidate = CodeFormat(bits, offset, words, kernel.rhs.e2m1)
             window = kernel.lhs.window
             whole = kernel.group if window is None else window.channels
             if whole is None or whole % candidate.depth == 0:
@@ -99,6 +99,6 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     return 0 if least <= low and high < -least else low - least
 
 
-def packed(codes: Array, form: Codes) -> ir.Value:
+def packed(codes: Array, form: CodeFormat) -> ir.Value:
     """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
     return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))

@@ -35,7 +35,7 @@ from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
 from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
-from ...gpu_kernels.weights import Codes
+from ...gpu_kernels.weights import CodeFormat
 from .instructions import Instruction
 from .machine import Amd
 
@@ -52,7 +52,7 @@ class Step:
     run: int
     loads: int
     blocks: int
-    codes: Codes
+    codes: CodeFormat
     # Formats of one-byte floats that become the instruction's type in registers: the activation's, the weight's.
     converted: tuple[str, str] | None = None
 

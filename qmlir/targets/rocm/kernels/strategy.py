@@ -21,7 +21,7 @@ from ...gpu_kernels.strategy import (
     decoded_type,
     unreadable,
 )
-from ...gpu_kernels.weights import Codes, offset_of
+from ...gpu_kernels.weights import CodeFormat, offset_of
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline, Facts
 from .instructions import INSTRUCTIONS, Instruction
@@ -231,4 +231,4 @@ def _step(
     words = together * run * bits // 32
     if words not in (1, 2, 4):
         return None
-    return Step(kind, run, blocks // together, together, Codes(bits, offset, words, kernel.rhs.e2m1), converted)
+    return Step(kind, run, blocks // together, together, CodeFormat(bits, offset, words, kernel.rhs.e2m1), converted)

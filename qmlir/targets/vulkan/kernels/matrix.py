@@ -25,7 +25,7 @@ from ...gpu_kernels.executable import Function
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
 from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
-from ...gpu_kernels.weights import COLUMNS, Codes
+from ...gpu_kernels.weights import COLUMNS, CodeFormat
 from .machine import Spirv
 
 WAVE = 32  # rows and columns of a subgroup
@@ -41,7 +41,7 @@ class CooperativeKernel(TiledKernel):
     `matrix`."""
 
     kernel: Kernel
-    weights: Codes
+    weights: CodeFormat
     depth: int
     matrix: Mma
     machine: Spirv

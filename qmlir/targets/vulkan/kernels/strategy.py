@@ -22,7 +22,7 @@ from ...gpu_kernels.strategy import (
     unreadable,
     unsupported,
 )
-from ...gpu_kernels.weights import Codes, packed, stored
+from ...gpu_kernels.weights import CodeFormat, packed, stored
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline, Facts
 from .machine import Spirv
@@ -40,7 +40,7 @@ class CooperativePlan(GpuKernelPlan):
     """Cooperative matrices."""
 
     codes: Array  # [N, K]
-    weights: Codes
+    weights: CodeFormat
     depth: int
     matrix: Mma
     machine: Spirv
