@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.facts import ROWS
 from ...ir.walk import functions, producer
-from ...kernels.rows import Rows, find, read_by
+from ...kernels.rows import RowGroup, find, read_by
 from ...targets import backend_of, resolve
 from ...targets.strategy import first_plan
 from ..base import Pass, State
@@ -55,7 +55,7 @@ class RowKernelsPass(Pass):
                     plan.apply(last)
 
 
-def _partially_covered(rows: Rows) -> bool:
+def _partially_covered(rows: RowGroup) -> bool:
     """Whether a dynamic quantisation is in the group in part only: it has a better form whole (`qmlir-fuse-rows`)."""
     for op in rows.operations:
         if ROWS not in op.attributes:
@@ -67,7 +67,7 @@ def _partially_covered(rows: Rows) -> bool:
     return False
 
 
-def _last(rows: Rows, block: ir.Block) -> OpLike | None:
+def _last(rows: RowGroup, block: ir.Block) -> OpLike | None:
     """The group's last op, what reads the group moved behind it; None where that cannot be moved."""
     operations = [o.operation for o in block.operations]
     places = [i for i, op in enumerate(operations) if op in rows.operations]

@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowGroup:
     """A group: its steps in order, the reshapes between `[M]` and `[M, 1]` inside (result to operand), and what leaves
     it."""
 
@@ -234,7 +234,7 @@ class _Group:
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
 
 
-def find(block: ir.Block, least_width: int) -> list[Rows]:
+def find(block: ir.Block, least_width: int) -> list[RowGroup]:
     """The groups of a block, each with a reduction at least, such that each can be one dispatch."""
     made: dict[ir.Value, _Group] = {}  # value -> the group that makes it
     needs: dict[ir.Value, frozenset[_Group]] = {}  # other values -> groups that they come behind
@@ -319,7 +319,7 @@ def _begins(
     return group
 
 
-def _closed(group: _Group) -> Rows:
+def _closed(group: _Group) -> RowGroup:
     """What enters and what leaves."""
     views = list(group.views)
     while unread := [v for v in views if not any(_within(use, group.operations) for use in v[0].uses)]:
@@ -329,7 +329,7 @@ def _closed(group: _Group) -> Rows:
     inside = group.operations
     kinds = {v: s.result for s in group.steps for v in s.op.results} | {v: NARROW for v, _ in views}
     leaving = [v for op in inside for v in op.results if any(not _within(use, inside) for use in v.uses)]
-    return Rows(group.space, tuple(group.steps), tuple(views), tuple((v, kinds[v]) for v in leaving), tuple(inside))
+    return RowGroup(group.space, tuple(group.steps), tuple(views), tuple((v, kinds[v]) for v in leaving), tuple(inside))
 
 
 def _within(use: ir.OpOperand, operations: Sequence[OpLike]) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..kernels.attention import Attention
     from ..kernels.code_pooling import CodePooling
     from ..kernels.pointwise import Pointwise
-    from ..kernels.rows import Rows
+    from ..kernels.rows import RowGroup
     from ..kernels.tile.instruction import Fragments
     from .base import Device
     from .strategy import GroupStrategy, Strategy
@@ -55,10 +55,10 @@ class Backend:
         build: Callable[[Target], tuple[GroupStrategy[Attention], ...]] | None = self._optional("attention_strategies")
         return () if build is None else build(target)
 
-    def rows_strategies(self, target: Target) -> tuple[GroupStrategy[Rows], ...]:
+    def rows_strategies(self, target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
         """Kernels for elementwise ops and reductions along rows, best first. What none accepts stays
         (`qmlir-row-kernels`)."""
-        build: Callable[[Target], tuple[GroupStrategy[Rows], ...]] | None = self._optional("rows_strategies")
+        build: Callable[[Target], tuple[GroupStrategy[RowGroup], ...]] | None = self._optional("rows_strategies")
         return () if build is None else build(target)
 
     def codes_strategies(self, target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:

@@ -41,7 +41,7 @@ _SLT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sge"))
 
 
 @dataclass(frozen=True)
-class Rows:
+class GatheredRows:
     """Entries `[V, W]`: V rows, or pieces of rows, of the weight. `side` has one scale per row, `part` one a piece."""
 
     side: Side
@@ -122,7 +122,7 @@ class Rows:
         return elementwise([Arg(first, (rank,)), Arg(places, (rank,))], [*outer, self.n], t, row)
 
 
-def rows_of(op: SparseMatmulOp, codes: ir.Value) -> Rows:
+def rows_of(op: SparseMatmulOp, codes: ir.Value) -> GatheredRows:
     weight = op.constant()
     n = op.rhs_shape[0]
     pieces = owner = None
@@ -147,7 +147,7 @@ def rows_of(op: SparseMatmulOp, codes: ir.Value) -> Rows:
     if pieces is not None and side.scale is not None and shape_of(side.scale)[0] != 1:
         assert owner is not None
         part = replace(side, scale=gather(side.scale, dense(owner.astype(np.int32))))
-    return Rows(side, part, positions, n, pieces)
+    return GatheredRows(side, part, positions, n, pieces)
 
 
 def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Value]:

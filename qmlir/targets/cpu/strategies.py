@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...kernels.attention import Attention
     from ...kernels.code_pooling import CodePooling
     from ...kernels.pointwise import Pointwise
-    from ...kernels.rows import Rows
+    from ...kernels.rows import RowGroup
 
 
 def instruction(target: Target, c: Contraction) -> str:
@@ -97,7 +97,7 @@ def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePool
     return (*(PointwiseStrategy(target, lanes) for lanes in LANES), PoolingStrategy(target))
 
 
-def rows_strategies(target: Target) -> tuple[GroupStrategy[Rows], ...]:
+def rows_strategies(target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
     """Kernels for rows, best first."""
     from .kernels.rows_strategy import RowsStrategy
 

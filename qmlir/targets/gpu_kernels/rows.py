@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...core.mlir import arith, ir
 from ...ir.walk import made_by
-from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
+from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, Step
 from . import bf16, emit as e
 from .executable import Function, Launch, View, executable
 from .machine import Machine
@@ -61,7 +61,7 @@ def placed(value: ir.Value, width: int) -> Placed:
 class RowsKernel:
     """The executable of one group."""
 
-    rows: Rows
+    rows: RowGroup
     machine: Machine
 
     @property

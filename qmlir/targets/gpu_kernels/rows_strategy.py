@@ -8,7 +8,7 @@ from functools import reduce
 
 from ...core.mlir import OpLike, arith, flow, ir, tensor
 from ...kernels.outline import function_of, once, unused_name
-from ...kernels.rows import NARROW, WIDE, Rows
+from ...kernels.rows import NARROW, WIDE, RowGroup
 from ..strategy import Accept, Decline, Estimate, Facts
 from .machine import Machine
 from .rows import RowsKernel, placed
@@ -22,7 +22,7 @@ _REDUCED = ("i32", "f32")  # what shuffles move
 class RowsPlan:
     """The kernel in the place of the group, where its last op is."""
 
-    rows: Rows
+    rows: RowGroup
     machine: Machine
 
     def apply(self, op: OpLike) -> None:
@@ -88,7 +88,7 @@ class RowsStrategy:
     sums: bool
     name: str = "rows"
 
-    def consider(self, rows: Rows) -> Accept | Decline:
+    def consider(self, rows: RowGroup) -> Accept | Decline:
         """See `strategy.GroupStrategy`."""
         for kind in _stored(rows):
             if str(kind) not in _STORED:
@@ -106,7 +106,7 @@ class RowsStrategy:
         return Accept(RowsPlan(rows, self.machine), Estimate(None))
 
 
-def _stored(rows: Rows) -> Iterator[ir.Type]:
+def _stored(rows: RowGroup) -> Iterator[ir.Type]:
     """The element types of what is read and written."""
     for value, _ in (*rows.inputs, *rows.outputs):
         yield value.type.element_type

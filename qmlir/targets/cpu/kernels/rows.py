@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
-from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
+from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, Step
 from . import emit as e
 from .chunks import Chunked, executable
 from .rules import RULES
@@ -40,7 +40,7 @@ LANES = (
 )
 
 
-def waiting(rows: Rows) -> list[ir.Value]:
+def waiting(rows: RowGroup) -> list[ir.Value]:
     """The values that a pass makes for later ones and that no memory holds: they wait on the stack."""
     phases = rows.phases()
     leaving = {v for v, _ in rows.outputs}
@@ -52,12 +52,12 @@ def waiting(rows: Rows) -> list[ir.Value]:
     return list(found)
 
 
-def stack_bytes(rows: Rows) -> int:
+def stack_bytes(rows: RowGroup) -> int:
     """Of the values that wait."""
     return sum(bits(v.type.element_type) // 8 * rows.space.width for v in waiting(rows))
 
 
-def stack_fits(rows: Rows) -> bool:
+def stack_fits(rows: RowGroup) -> bool:
     """Whether they fit the stacks of IREE's threads."""
     return stack_bytes(rows) <= _STACK
 
@@ -65,7 +65,7 @@ def stack_fits(rows: Rows) -> bool:
 class RowsKernel:
     """The executable of one group."""
 
-    def __init__(self, rows: Rows, lanes: Lanes) -> None:
+    def __init__(self, rows: RowGroup, lanes: Lanes) -> None:
         self.rows, self.lanes = rows, lanes.lanes
         self.dynamic = [i for i, size in enumerate(rows.space.rows) if size is None]
         self.tensors = [*rows.inputs, *rows.outputs]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, tensor
 from ....kernels.outline import function_of, once, unused_name
-from ....kernels.rows import NARROW, WIDE, Rows
+from ....kernels.rows import NARROW, WIDE, RowGroup
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RowsPlan:
     """The kernel in the place of the group, where its last op is."""
 
-    rows: Rows
+    rows: RowGroup
     lanes: Lanes
 
     def apply(self, op: OpLike) -> None:
@@ -71,7 +71,7 @@ class RowsStrategy:
     def name(self) -> str:
         return self.lanes.name
 
-    def consider(self, rows: Rows) -> Accept | Decline:
+    def consider(self, rows: RowGroup) -> Accept | Decline:
         """See `strategy.GroupStrategy`."""
         if declined := lacks(self.target, self.lanes.features):
             return declined
