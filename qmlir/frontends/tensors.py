@@ -12,12 +12,12 @@ import numpy as np
 
 from ..core.mlir import arith, ir, math, tensor
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS, DType
+from ..dialect.shapes import Shape
 from ..ir import build
 from ..ir.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
 from ..spec import TensorSpec
 from .raising import Decline, Tensor
 
-Shape = tuple[int | None, ...]
 Scalars: TypeAlias = "Callable[..., ir.Value]"
 
 

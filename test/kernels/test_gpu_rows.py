@@ -12,11 +12,11 @@ from support.cover import others_slow
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.dialect.shapes import Shape
 
 pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
-Shape = tuple[int | None, ...]
 QUANTISED: dict[str, tuple[Shape, dict[str, Any]]] = {
     "rows": ((None, 384), {}),
     "ragged": ((None, 71), {}),

@@ -28,7 +28,7 @@ _ONES = 0x01010101
 
 
 @dataclass(frozen=True)
-class Shape:
+class WorkSplit:
     """How the threads of a workgroup share the work; `workers` is a power of two within a subgroup."""
 
     workers: int
@@ -53,7 +53,7 @@ class DotKernel(TiledKernel):
     kernel: Kernel
     weights: CodeFormat
     packed: bool
-    shape: Shape
+    shape: WorkSplit
     machine: Machine
 
     @property

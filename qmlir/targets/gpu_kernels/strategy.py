@@ -18,7 +18,7 @@ from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline, Facts, Strategy
 from .by_rows import SizedPlan
 from .described import described, small_floats
-from .dot import DotKernel, Shape
+from .dot import DotKernel, WorkSplit
 from .executable import Function
 from .machine import Machine
 from .route import with_routing
@@ -85,7 +85,7 @@ class DotPlan(GpuKernelPlan):
 
     weights: CodeFormat
     codes: Array | None  # of a constant weight, [N, K]; None: read as the program has it
-    shape: Shape
+    shape: WorkSplit
     machine: Machine
     algorithm: str
     slow: str = ""  # why something better is to be expected of the device
@@ -219,11 +219,11 @@ class DotStrategy:
         rows = kernel.m if self.few and kernel.m is not None else 4
         return 4 if rows <= 1 else 2 if rows <= 2 else 1
 
-    def _shape(self, kernel: Kernel, weights: CodeFormat) -> Shape:
+    def _shape(self, kernel: Kernel, weights: CodeFormat) -> WorkSplit:
         if not self.few:
-            return Shape(1, 8, 8, 4)
+            return WorkSplit(1, 8, 8, 4)
         assert kernel.m is not None
-        return Shape(self.workers, 64 // self.workers, 1, kernel.m)
+        return WorkSplit(self.workers, 64 // self.workers, 1, kernel.m)
 
 
 class Checked(Strategy, Protocol):

@@ -41,7 +41,7 @@ from .halves import halves
 from .image import Image, Place
 from .operands import fetch
 from .raster import batch_of, blocks, place
-from .shared_tile import CHUNK, Shape, SharedTile
+from .shared_tile import CHUNK, RingShape, SharedTile
 from .tile import Tile
 from .weights import Storage
 
@@ -130,10 +130,10 @@ class MmaGemm:
         return warps * (rows * self.unit + columns / self.storage.fields)
 
     @property
-    def shapes(self) -> tuple[Shape, Shape]:
+    def shapes(self) -> tuple[RingShape, RingShape]:
         """Of the rings in shared memory."""
         t = self.tile
-        return Shape(t.m, t.k * self.unit, t.stages), Shape(t.n, t.k // self.storage.fields, t.stages)
+        return RingShape(t.m, t.k * self.unit, t.stages), RingShape(t.n, t.k // self.storage.fields, t.stages)
 
     @property
     def shared_bytes(self) -> int:

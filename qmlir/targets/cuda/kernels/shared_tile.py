@@ -27,7 +27,7 @@ def copy_size(row_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RingShape:
     """Of a ring: `stages` tiles of `rows` rows, each `width` bytes long, a power of two of chunks."""
 
     rows: int
@@ -71,7 +71,7 @@ class SharedTile(Generic[_Row]):
         there: from a row and a place along K whether `source` has it; elsewhere elements are `padding`.
     """
 
-    shape: Shape
+    shape: RingShape
     source: ir.Value
     length: int
     thread: ir.Value
