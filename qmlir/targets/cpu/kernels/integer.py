@@ -14,7 +14,7 @@ from ....core.mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
 from .gemm import Chunk, Columns, are_short
-from .micro import QUAD, IntegerMicro, Tile
+from .micro import QUAD, IntegerMicro, MicroCall
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -225,10 +225,12 @@ class IntegerChunk(Chunk):
     def _multiply(self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool) -> None:
         self.micro.multiply(self._tile(rhs, lhs, depth, sums, out, add), self.weights)
 
-    def _tile(self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool) -> Tile:
+    def _tile(
+        self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool
+    ) -> MicroCall:
         steps = e.divide(depth, QUAD * self.weights.fields)
         start = sums if self.weights.offset else None
-        return Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
+        return MicroCall(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
 
     def _groups_in_registers(
         self,
@@ -290,7 +292,7 @@ class IntegerChunk(Chunk):
                         place = e.at(total, where)
                         e.store(combined(row.index, v, value, e.load(wide, place)), place)
 
-    def _part(self, group: e.Index, rhs: ir.Value) -> Tile:
+    def _part(self, group: e.Index, rhs: ir.Value) -> MicroCall:
         """The product of one group of the block."""
         start = e.multiply(group, self.group_codes)
         sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))

@@ -56,7 +56,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Tile:
+class MicroCall:
     """One call of a micro-kernel: addresses, and sizes in elements.
 
     Attributes:
@@ -139,10 +139,10 @@ class IntegerMicro(Micro, Protocol):
         """Each i32 lane of `acc` plus the dot product of its four pairs of bytes, of which the unsigned ones are
         `largest` at most."""
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
+    def accumulate(self, tile: MicroCall, weights: Weights) -> list[list[ir.Value]]:
         """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
 
-    def multiply(self, tile: Tile, weights: Weights) -> None:
+    def multiply(self, tile: MicroCall, weights: Weights) -> None:
         """Emit the tile's product."""
 
 
@@ -219,12 +219,12 @@ class Vnni:
         steps = self.depth(weights) // (QUAD * weights.fields)
         return max(1, steps // (1 if rows <= 2 else 2 if rows <= 4 else 4))
 
-    def multiply(self, tile: Tile, weights: Weights) -> None:
+    def multiply(self, tile: MicroCall, weights: Weights) -> None:
         for r, row in enumerate(self.accumulate(tile, weights)):
             for v, total in enumerate(row):
                 e.store(total, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
+    def accumulate(self, tile: MicroCall, weights: Weights) -> list[list[ir.Value]]:
         """See `IntegerMicro`."""
         width = 4 * self.lanes
         i32, i8 = e.integer(32), e.integer(8)
@@ -274,7 +274,7 @@ class Vnni:
         totals = [reduce(arith.addi, sums[i :: len(grid)]) for i in range(len(grid))]
         return [totals[r * self.vectors : (r + 1) * self.vectors] for r in range(tile.rows)]
 
-    def _start(self, tile: Tile, r: int, v: int, words: ir.Type) -> ir.Value:
+    def _start(self, tile: MicroCall, r: int, v: int, words: ir.Type) -> ir.Value:
         total = None
         if tile.add:
             total = e.load(words, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
@@ -388,11 +388,11 @@ class Amx:
     def end(self) -> None:
         tiles.end()
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
+    def accumulate(self, tile: MicroCall, weights: Weights) -> list[list[ir.Value]]:
         """See `IntegerMicro`."""
         raise AssertionError("tiles have to be stored before anything else reads them")
 
-    def multiply(self, tile: Tile, weights: Weights) -> None:
+    def multiply(self, tile: MicroCall, weights: Weights) -> None:
         if tile.sums is not None:
             self._start_from_sums(tile)
         # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
@@ -410,7 +410,7 @@ class Amx:
         # Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored.
         tiles.multiply("llvm.x86.tdpbssd", tile.rows, turns, start, tile.out)
 
-    def _start_from_sums(self, tile: Tile) -> None:
+    def _start_from_sums(self, tile: MicroCall) -> None:
         words = e.vector_of(16, e.integer(32))
         assert tile.sums is not None
         with e.loop(0, tile.rows) as row:
