@@ -19,7 +19,7 @@ LONGEST = 64  # products of one call
 
 
 @dataclass(frozen=True)
-class Operand:
+class Argument:
     """An argument of one product, made on the device's machine: `fill` is `codes`, `normal`, `scale` or `ids`."""
 
     name: str
@@ -66,8 +66,8 @@ class Work:
     name: str
     row: str
     op: str
-    operands: tuple[Operand, ...]
-    shared: tuple[Operand, ...]
+    operands: tuple[Argument, ...]
+    shared: tuple[Argument, ...]
     attributes: dict[str, Any]
     weight: Weight | None
     operations: float
@@ -109,8 +109,8 @@ def _product(name: str, row: str, m: int, n: int, k: int, dtype: str, peers: tup
     """An activation and a weight of eight bits, both arguments; scales of rows and columns; f16 out."""
     return Work(
         name, row, "scaled_matmul",
-        (Operand("lhs", dtype, (m, k), "codes"), Operand("rhs", dtype, (n, k), "codes")),
-        (Operand("lhs_scale", "f32", (m, 1), "scale"), Operand("rhs_scale", "f32", (n, 1), "scale")),
+        (Argument("lhs", dtype, (m, k), "codes"), Argument("rhs", dtype, (n, k), "codes")),
+        (Argument("lhs_scale", "f32", (m, 1), "scale"), Argument("rhs_scale", "f32", (n, 1), "scale")),
         {"rhs_transposed": True, "out_dtype": "f16"}, None, 2.0 * m * n * k, m * k + n * k + 2.0 * m * n, peers, goals,
         {"kind": "product", "m": m, "n": n, "k": k}, share,
     )  # fmt: skip
@@ -120,12 +120,12 @@ def _short(name: str, row: str, m: int, n: int, k: int, lhs: str, goals: tuple[G
            share: tuple[str, float] | None, group: int = 128) -> Work:  # fmt: skip
     """An activation by a constant weight of four bits with scales of groups; of the type of a float activation, as
     checkpoints and the peers have them."""
-    scale = (Operand("lhs_scale", "f32", (m, 1), "scale"),) if lhs == "i8" else ()
+    scale = (Argument("lhs_scale", "f32", (m, 1), "scale"),) if lhs == "i8" else ()
     kind, width = ("f32", 4) if lhs == "i8" else (lhs, 2)
     moved = m * k * (1 if lhs == "i8" else 2) + n * k / 2 + width * n * k / group + 2.0 * m * n
     return Work(
-        name, row, "scaled_matmul", (Operand("lhs", lhs, (m, k), "codes" if lhs == "i8" else "normal"),),
-        (*scale, Operand("rhs_scale", kind, (n, k // group), "scale")),
+        name, row, "scaled_matmul", (Argument("lhs", lhs, (m, k), "codes" if lhs == "i8" else "normal"),),
+        (*scale, Argument("rhs_scale", kind, (n, k // group), "scale")),
         {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
         2.0 * m * n * k, moved, ("torch f16", "torch._weight_int4pack_mm", "gemlite"), goals,
         {"kind": "product", "m": m, "n": n, "k": k, "group": group}, share,
@@ -138,9 +138,9 @@ def _convolution(size: int, c: int, f: int, kernel: int, stride: int, batch: int
     taps = kernel * kernel * c
     return Work(
         f"conv {size}x{size}x{c} {kernel}x{kernel}/{stride} -> {f}", "ResNet-50 convolutions, batch 32", "conv2d_q",
-        (Operand("input", "i8", (batch, size, size, c), "codes"),
-         Operand("weight", "i8", (f, kernel, kernel, c), "codes")),
-        (Operand("weight_scale", "f32", (f,), "scale"),),
+        (Argument("input", "i8", (batch, size, size, c), "codes"),
+         Argument("weight", "i8", (f, kernel, kernel, c), "codes")),
+        (Argument("weight_scale", "f32", (f,), "scale"),),
         {"filter_layout": "FHWC", "strides": (stride, stride), "padding": (pad,) * 4, "activation": "relu",
          "out_dtype": "i8"}, None, 2.0 * batch * out * out * f * taps,
         batch * (size * size * c + out * out * f) + f * taps, ("torch f16 channels-last",),
@@ -154,9 +154,9 @@ def _experts(tokens: int, experts: int, topk: int, n: int, k: int) -> Work:
     rows = min(experts, tokens * topk)  # experts whose weights are read
     return Work(
         f"MoE product {tokens} tokens, {experts} experts, top {topk}, {k} -> {n}", "MoE, 64 experts, top 6",
-        "grouped_matmul", (Operand("lhs", "i8", (tokens, k), "codes"),),
-        (Operand("rhs", "i8", (experts, n, k), "codes"), Operand("expert_ids", "i32", (tokens, topk), "ids", experts),
-         Operand("lhs_scale", "f32", (tokens, 1), "scale"), Operand("rhs_scale", "f32", (experts, n, 1), "scale")),
+        "grouped_matmul", (Argument("lhs", "i8", (tokens, k), "codes"),),
+        (Argument("rhs", "i8", (experts, n, k), "codes"), Argument("expert_ids", "i32", (tokens, topk), "ids", experts),
+         Argument("lhs_scale", "f32", (tokens, 1), "scale"), Argument("rhs_scale", "f32", (experts, n, 1), "scale")),
         {"rhs_transposed": True, "out_dtype": "f16"}, None, 2.0 * tokens * topk * n * k,
         tokens * k + float(rows) * n * k + 2.0 * tokens * topk * n, ("loop of torch f16",),
         (Goal("loop of torch f16", 0.5),),

@@ -18,7 +18,19 @@ from .buffers import Fault
 from .formats import DTYPES, PACKED, Array, unsigned
 from .memory import SHARED_START, GlobalMemory, Place, SharedMemory
 from .ordering import Access, Order
-from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
+from .text import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Module,
+    PtxError,
+    PtxOperand,
+    Register,
+    Symbol,
+    Vector,
+    width_of,
+)
 
 Mask = Array | None  # which threads take part; None: all
 Handler = Callable[["PtxMachine", Instruction, Mask], None]
@@ -197,7 +209,7 @@ class PtxMachine:
 
     # ---- operands
 
-    def read(self, operand: Operand, kind: str) -> Array:
+    def read(self, operand: PtxOperand, kind: str) -> Array:
         """An operand as the type says: an array of all threads, or a scalar."""
         if kind == "pred":
             return self.predicate(operand)
@@ -218,7 +230,7 @@ class PtxMachine:
             return np.full(self.threads, self.address_of(operand.name), np.uint64).astype(bits).view(dtype)
         raise PtxError(f"an operand of type .{kind} cannot be {operand}")
 
-    def read_packed(self, operand: Operand, kind: str) -> Array:
+    def read_packed(self, operand: PtxOperand, kind: str) -> Array:
         """A packed operand as `[threads, elements]`, the lowest first."""
         element, count = PACKED[kind]
         bits = np.dtype(f"u{width_of(kind) // 8}")
@@ -226,7 +238,7 @@ class PtxMachine:
         made: Array = raw.view(DTYPES[element]).reshape(self.threads, count)
         return made
 
-    def predicate(self, operand: Operand) -> Array:
+    def predicate(self, operand: PtxOperand) -> Array:
         if isinstance(operand, Immediate):
             return np.full(self.threads, bool(operand.value))
         if isinstance(operand, Register):
@@ -252,13 +264,13 @@ class PtxMachine:
                 return table[name]
         raise PtxError(f"unknown symbol {name}")
 
-    def addresses(self, operand: Operand) -> Array:
+    def addresses(self, operand: PtxOperand) -> Array:
         """Of `[base + offset]`, as int64."""
         if isinstance(operand, Address):
             return self.read(operand.base, "u64").astype(np.int64) + operand.offset
         return self.read(operand, "u64").astype(np.int64)
 
-    def write(self, operand: Operand, value: Array, mask: Mask) -> None:
+    def write(self, operand: PtxOperand, value: Array, mask: Mask) -> None:
         """Into a register: floats as their bits, integers extended by their sign."""
         if not isinstance(operand, Register):
             raise PtxError(f"{operand} is not a register")
@@ -302,7 +314,7 @@ class PtxMachine:
                 lane = int(np.searchsorted(self.active(mask), np.flatnonzero(wrong)[0]))
                 raise Fault(f"{name} is read, and nobody has written it", lane)
 
-    def items(self, operand: Operand) -> tuple[Operand, ...]:
+    def items(self, operand: PtxOperand) -> tuple[PtxOperand, ...]:
         """The parts of a vector operand; one that is none is its only part."""
         return operand.items if isinstance(operand, Vector) else (operand,)
 

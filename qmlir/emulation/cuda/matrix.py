@@ -15,7 +15,7 @@ import numpy as np
 from .formats import DTYPES, FLOATS, Array, rounded
 from .machine import WARP, Mask, Product, PtxMachine, instruction
 from .memory import SHARED_START, Place
-from .text import Immediate, Instruction, Operand, PtxError, Register, Vector
+from .text import Immediate, Instruction, PtxError, PtxOperand, Register, Vector
 
 LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4
@@ -36,7 +36,7 @@ def _elements(words: Array, kind: str) -> Array:
     return made
 
 
-def _registers(m: PtxMachine, operand: Operand, warps: Array) -> Array:
+def _registers(m: PtxMachine, operand: PtxOperand, warps: Array) -> Array:
     """`[warps, lanes, registers]` of a vector operand."""
     values = [m.read(r, "b32").reshape(-1, WARP)[warps] for r in m.items(operand)]
     return np.stack(values, axis=2)
@@ -255,7 +255,7 @@ def _check_fence(m: PtxMachine, group: int, accumulators: frozenset[str], source
 
 
 def _in_shared(
-    m: PtxMachine, operand: Operand, threads: Array, rows: int, size: int, kind: str, reads: list[Array]
+    m: PtxMachine, operand: PtxOperand, threads: Array, rows: int, size: int, kind: str, reads: list[Array]
 ) -> Array:
     """The matrix behind a descriptor, as `[rows, K]` f64 numbers."""
     bits = m.read(operand, "u64")[threads]

@@ -15,13 +15,13 @@ from .buffers import Fault
 from .formats import Array
 from .machine import Mask, PtxMachine, instruction
 from .memory import SHARED_WINDOW
-from .text import Instruction, Operand, PtxError
+from .text import Instruction, PtxError, PtxOperand
 
 _SIZE = 8  # bytes
 _MOST = (1 << 20) - 1  # arrivals
 
 
-def _at(m: PtxMachine, ins: Instruction, operand: Operand, mask: Mask) -> Iterator[tuple[tuple[int, int], Array]]:
+def _at(m: PtxMachine, ins: Instruction, operand: PtxOperand, mask: Mask) -> Iterator[tuple[tuple[int, int], Array]]:
     """The barriers that threads name, by workgroup and offset, with the threads."""
     if any(x in ins.modifiers for x in ("cluster", "shared::cluster", "expect_tx", "complete_tx")):
         raise PtxError(f"{ins.opcode}.{'.'.join(ins.modifiers)} is not interpreted")

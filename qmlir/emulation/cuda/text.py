@@ -55,7 +55,7 @@ class Vector:
     items: tuple[Register | Immediate, ...]
 
 
-Operand = Register | Immediate | Symbol | Address | Vector
+PtxOperand = Register | Immediate | Symbol | Address | Vector
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Instruction:
 
     opcode: str
     modifiers: tuple[str, ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[PtxOperand, ...]
     guard: Guard | None
     line: int
     text: str
@@ -401,11 +401,11 @@ class _Body:
                 scope.renamed[one] = own
                 self.entry.registers[own] = width_of(kind)
 
-    def _operands(self, text: str) -> Iterator[Operand]:
+    def _operands(self, text: str) -> Iterator[PtxOperand]:
         for part in _split(text):
             yield from self._operand(part)
 
-    def _operand(self, text: str) -> Iterator[Operand]:
+    def _operand(self, text: str) -> Iterator[PtxOperand]:
         if text.startswith("{"):
             yield Vector(tuple(self._vector_item(v.strip()) for v in text.strip("{} \n\t").split(",") if v.strip()))
         elif text.startswith("["):
@@ -473,7 +473,7 @@ def _number(text: str) -> Immediate:
         raise PtxError(f"unknown number {text}") from None
 
 
-def _registers(operands: tuple[Operand, ...]) -> Iterator[str]:
+def _registers(operands: tuple[PtxOperand, ...]) -> Iterator[str]:
     for operand in operands:
         if isinstance(operand, Register):
             yield operand.name

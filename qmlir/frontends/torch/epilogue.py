@@ -14,7 +14,7 @@ from ..raising import Decline
 from .dtypes import FROM_TORCH, TO_TORCH
 from .graph import VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
 from .product import ACTIVATION, BIAS, DONE, FLOATS, RESIDUAL, SCALED, Product, scale_after, sizes_of
-from .quantised import Operand, quantised
+from .quantised import NodeOrTensor, quantised
 
 
 def absorb(graph: Graph, p: Product) -> None:
@@ -163,7 +163,7 @@ def _unflattened(graph: Graph, p: Product, user: Node) -> bool:
         return False
     if not same_shape(shape[:-1], shape_of(user)[:-1]) or not same(shape_of(user)[-1], shape_of(p.out)[-1]):
         return False
-    changed: dict[str, Operand | None] = {}
+    changed: dict[str, NodeOrTensor | None] = {}
     for name in ("scale", "zero_point"):
         value = getattr(p.lhs, name)
         if value is None or all(same(s, 1) for s in sizes_of(graph, value)):
@@ -200,7 +200,7 @@ def _group(p: Product) -> int | None:
     return math.gcd(*groups) if groups else None
 
 
-def _known_shape(value: Operand | None) -> tuple[int | None, ...] | None:
+def _known_shape(value: NodeOrTensor | None) -> tuple[int | None, ...] | None:
     """The shape of an operand, None for a number or no operand; sizes that are symbols are None."""
     shape = shape_of(value) if isinstance(value, Node) else getattr(value, "shape", None)
     return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
@@ -210,7 +210,7 @@ def emit(graph: Graph, p: Product) -> Node:
     """Write the product in place of what it took in."""
     kwargs: dict[str, Any] = {}
 
-    def operand(name: str, value: Operand | None) -> None:
+    def operand(name: str, value: NodeOrTensor | None) -> None:
         if value is not None:
             kwargs[name] = value if isinstance(value, Node) else graph.new_constant(value, p.out)
 

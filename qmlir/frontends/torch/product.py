@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .graph import Graph, dtype_of, shape_of
-from .quantised import Operand
+from .quantised import NodeOrTensor
 
 # The steps of the epilogue, in order.
 ACCUMULATOR, SCALED, BIAS, RESIDUAL, ACTIVATION, DONE = range(6)
@@ -23,8 +23,8 @@ class Side:
 
     node: Node
     dtype: str | None = None  # of codes; None for a plain float
-    scale: Operand | None = None
-    zero_point: Operand | None = None
+    scale: NodeOrTensor | None = None
+    zero_point: NodeOrTensor | None = None
     transposed: bool = False  # stored with its last two axes exchanged
 
     @property
@@ -43,17 +43,17 @@ class Product:
     out: Node
     out_dtype: str
     columns: int  # the axis of the result that the weight's channels are along, from the end
-    bias: Operand | None = None
+    bias: NodeOrTensor | None = None
     residual: Node | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     out_multiplier: torch.Tensor | None = None
-    out_scale: Operand | None = None
-    out_zero_point: Operand | None = None
+    out_scale: NodeOrTensor | None = None
+    out_zero_point: NodeOrTensor | None = None
     stage: int = ACCUMULATOR
     absorbed: list[Node] = field(default_factory=list)
 
 
-def sizes_of(graph: Graph, value: Operand) -> Sequence[torch.SymInt | int]:
+def sizes_of(graph: Graph, value: NodeOrTensor) -> Sequence[torch.SymInt | int]:
     known = graph.constant(value)
     return tuple(known.shape) if known is not None else shape_of(value)
 

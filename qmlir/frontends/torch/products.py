@@ -19,7 +19,7 @@ from .dtypes import FROM_TORCH, SMALL_FLOATS, TO_TORCH
 from .graph import Graph, argument, aten, dtype_of, is_tensor, same, shape_of
 from .int4pack import unpack_for_cpu
 from .product import BIAS, FLOATS, SCALED, Product, Side, scale_after, sizes_of
-from .quantised import Operand, dequantised, reshaped
+from .quantised import NodeOrTensor, dequantised, reshaped
 
 # ------------------------------------------------------------------------------------------------- the factors
 
@@ -68,7 +68,7 @@ def _exchanges(node: Node) -> bool:
     return False
 
 
-def _exchanged(graph: Graph, value: Operand | None) -> Operand | None:
+def _exchanged(graph: Graph, value: NodeOrTensor | None) -> NodeOrTensor | None:
     """A scale of the transposed tensor."""
     if value is None:
         return None
@@ -151,7 +151,7 @@ def _scaled_mm(graph: Graph, node: Node) -> Product | None:
     return made
 
 
-def _rank(graph: Graph, node: Node, scale: Any) -> Operand:
+def _rank(graph: Graph, node: Node, scale: Any) -> NodeOrTensor:
     """A scale of one element as a scalar."""
     known = graph.constant(scale)
     if known is not None:

@@ -20,7 +20,7 @@ from .dtypes import FLOATS, FROM_TORCH, SMALL_FLOATS, TO_TORCH, code_name
 from .graph import VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of
 from .simplify import name_of
 
-Operand = Any  # a Node, or a tensor that is constant
+NodeOrTensor = Any  # a Node, or a tensor that is constant
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Dequantised:
     node: Node
     codes: Node
     dtype: str
-    scale: Operand | None
-    zero_point: Operand | None
+    scale: NodeOrTensor | None
+    zero_point: NodeOrTensor | None
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Quantised:
     node: Node
     source: Node
     dtype: str
-    scale: Operand
-    zero_point: Operand | None
+    scale: NodeOrTensor
+    zero_point: NodeOrTensor | None
     lo: int
     hi: int
     multiplier: float | None = None
@@ -106,7 +106,7 @@ def _scalar(value: torch.fx.Node | float, dtype: torch.dtype) -> torch.Tensor | 
     return value if isinstance(value, Node) else torch.tensor(value, dtype=dtype)
 
 
-def _zero(graph: Graph, zero: Operand | None, shape: Sequence[int] | None = None) -> Operand | None:
+def _zero(graph: Graph, zero: NodeOrTensor | None, shape: Sequence[int] | None = None) -> NodeOrTensor | None:
     """A zero point as i32 in the shape of its scale; None for one that is known to be 0."""
     if zero is None:
         return None
@@ -121,7 +121,7 @@ def _zero(graph: Graph, zero: Operand | None, shape: Sequence[int] | None = None
     return known if shape is None else known.reshape([int(s) for s in shape])
 
 
-def _scale(graph: Graph, scale: Operand, shape: Sequence[int] | None = None) -> Operand:
+def _scale(graph: Graph, scale: NodeOrTensor, shape: Sequence[int] | None = None) -> NodeOrTensor:
     """A scale as f32 where it is constant."""
     known = graph.constant(scale)
     if known is None:
@@ -247,7 +247,7 @@ def _size(value: int) -> int:
     return value.meta["val"] if isinstance(value, Node) else value
 
 
-def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[torch.SymInt | int]) -> Operand:
+def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[torch.SymInt | int]) -> NodeOrTensor:
     """A scale in `shape`: a constant, or a view of a node."""
     if graph.constant(scale) is not None:
         return _scale(graph, scale, shape)
@@ -256,7 +256,7 @@ def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[to
 
 def _zero_shaped(
     graph: Graph, before: Node, zero: torch.fx.Node, shape: Sequence[torch.SymInt | int]
-) -> Operand | None:
+) -> NodeOrTensor | None:
     if zero is None or graph.constant(zero) is not None:
         return _zero(graph, zero, shape)
     return reshaped(graph, before, zero, shape)
@@ -322,4 +322,13 @@ def _scaled(graph: Graph, node: Node) -> Dequantised | None:
     return Dequantised(node, bare.codes, bare.dtype, known, None)
 
 
-__all__ = ["TO_TORCH", "Dequantised", "Operand", "Quantised", "block_counts", "dequantised", "quantised", "reshaped"]
+__all__ = [
+    "TO_TORCH",
+    "Dequantised",
+    "NodeOrTensor",
+    "Quantised",
+    "block_counts",
+    "dequantised",
+    "quantised",
+    "reshaped",
+]

@@ -50,7 +50,7 @@ REGISTERS = (
 )
 
 
-class Operand:
+class AttentionOperand:
     """A tensor of f32 in memory, at one place of the batch: bytes from one element to the next along each loop."""
 
     def __init__(self, buffer: e.Buffer, axes: Sequence[int], at: Mapping[int, e.Index]) -> None:
@@ -133,7 +133,7 @@ class AttentionKernel:
             at[b] = e.remainder(head, sizes[b])
             head = e.divide(head, sizes[b])
         operands = [
-            Operand(e.Buffer(b.address, b.element, tuple(sizes[a] for a in t.axes)), t.axes, at)
+            AttentionOperand(e.Buffer(b.address, b.element, tuple(sizes[a] for a in t.axes)), t.axes, at)
             for b, t in zip(buffers, self.attention.tensors, strict=True)
         ]
         left = e.subtract(sizes[self.m], first)
@@ -162,7 +162,7 @@ class Chunk:
     """Emits a chunk of `vectors` vectors of queries. The methods run in the order of the file."""
 
     def __init__(
-        self, kernel: AttentionKernel, vectors: int, stack: Stack, operands: Sequence[Operand],
+        self, kernel: AttentionKernel, vectors: int, stack: Stack, operands: Sequence[AttentionOperand],
         sizes: Sequence[e.Index], first: e.Index,
     ) -> None:  # fmt: skip
         self.kernel, self.vectors, self.stack = kernel, vectors, stack
@@ -233,7 +233,7 @@ class Chunk:
             emit(whole, e.first_lanes(left, self.lanes))
 
     def _gather(
-        self, operand: Operand, columns: int, start: e.Index, count: e.Index, factor: float, to: ir.Value
+        self, operand: AttentionOperand, columns: int, start: e.Index, count: e.Index, factor: float, to: ir.Value
     ) -> None:
         """Elements from `start` on along `columns` of each query's row, times `factor`, to `[count][queries]` at
         `to`."""
