@@ -9,7 +9,7 @@ from ...core.faults import Fault
 from . import iree_3_13
 
 # Parts of lowerings that work around a fault, beside the passes of the package.
-HOOKS = ("passes.core.guard", "passes.core.lower.conv", "targets.detach", "targets.row_masks", "targets.tile_and_fuse")
+HOOKS = ("passes.core.guard", "targets.detach", "targets.row_masks", "targets.tile_and_fuse")
 
 
 def workarounds() -> list[tuple[str, tuple[Fault, ...]]]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg, tensor
 from ....dialect.constants import constant_array
 from ....dialect.ods import OpError
@@ -43,14 +42,6 @@ from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled
 from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
-
-FAULTS = (
-    Fault(
-        "IREE drops the loop of a single window, and takes the window's length for that of an axis that is longer: the "
-        "convolution is wrong, or does not compile.",
-        canary="single_window",
-    ),
-)
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
@@ -186,13 +177,7 @@ def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
     assert kh is not None
     assert kw is not None
     if not op.transposed:
-        n, h, w, c = dims(x)
-        below = _unread(h, top + bottom, dh * (kh - 1) + 1, sh)
-        beside = _unread(w, left + right, dw * (kw - 1) + 1, sw)
-        bottom, right = bottom - below, right - beside
-        if min(bottom, right) < 0:
-            x = crop(x, (0, 0, 0, 0), [n, _less(h, max(0, -bottom)), _less(w, max(0, -right)), c])
-        return pad(x, (0, top, left, 0), (0, max(0, bottom), max(0, right), 0), fill)
+        return pad(x, (0, top, left, 0), (0, bottom, right, 0), fill)
     x = _spread(x, sh, sw, fill)
     edges = [
         dh * (kh - 1) - top,
@@ -207,13 +192,6 @@ def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
         x = crop(x, (0, cut[0], cut[1], 0), [n, _less(h, cut[0] + cut[2]), _less(w, cut[1] + cut[3]), c])
     grow = [max(0, e) for e in edges]
     return pad(x, (0, grow[0], grow[1], 0), (0, grow[2], grow[3], 0), fill)
-
-
-def _unread(size: Size, padding: int, window: int, stride: int) -> int:
-    """Elements at the end of an axis with a single window that does not read them: IREE 3.13 drops the window's loop,
-    takes its length for that of the axis, and is wrong, or fails, when the axis is longer (`FAULTS`)."""
-    left = size + padding - window if isinstance(size, int) else 0
-    return left if 0 < left < stride else 0
 
 
 def _less(size: Size, by: int) -> Size:

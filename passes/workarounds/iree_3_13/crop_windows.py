@@ -1,0 +1,114 @@
+"""qmlir-crop-windows: give a convolution or pooling of a single window only what the window reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import ir, linalg
+from ....ir.affine import downcast, indexing_maps, loops_of
+from ....ir.build import crop, dims, pad
+from ....ir.walk import collect, made_by
+from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE drops the loop of a single window, and takes the window's length for that of an axis that is longer: the "
+        "convolution is wrong, or does not compile.",
+        canary="single_window",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CropWindowsPass(Pass):
+    """Takes a slice of an operand of a linalg op where an axis has one window, or windows of one element, that do not
+    read its end. Padding that no window reads is not made.
+
+    IREE 3.13 drops loops of one step. What is left of the axis's map is the other loop, whose length it then takes from
+    the operand.
+    """
+
+    name: ClassVar[str] = "qmlir-crop-windows"
+    summary: ClassVar[str] = "give a convolution or pooling of a single window only what the window reads"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=lambda op: linalg.get_indexing_maps(op) is not None):
+            for i, (axes, value) in enumerate(zip(_single_windows(op), op.operands, strict=True)):
+                if axes:
+                    with op.location, ir.InsertionPoint(op):
+                        op.operands[i] = _cropped(value, axes)
+
+
+def _single_windows(op: OpLike) -> list[dict[int, int]]:
+    """For each operand, the axes whose end is unread because of loops of one step: what is read of each."""
+    maps = [list(m.results) for m in indexing_maps(op)]
+    sizes: dict[int, int] = {}
+    for value, axes in zip(op.operands, maps, strict=True):
+        for size, e in zip(_shape(value), axes, strict=True):
+            if isinstance(downcast(e), ir.AffineDimExpr) and size is not None:
+                sizes[loops_of(e)[0]] = size
+    return [
+        {
+            axis: read
+            for axis, (e, size) in enumerate(zip(axes, _shape(value), strict=True))
+            if not isinstance(downcast(e), (ir.AffineDimExpr, ir.AffineConstantExpr))
+            and (read := _read(e, sizes)) is not None
+            and read != size
+        }
+        for value, axes in zip(op.operands, maps, strict=True)
+    ]
+
+
+def _shape(value: ir.Value) -> list[int | None]:
+    if not isinstance(value.type, ir.RankedTensorType):
+        return []
+    return [None if value.type.is_dynamic_dim(i) else value.type.get_dim_size(i) for i in range(value.type.rank)]
+
+
+def _read(e: ir.AffineExpr, sizes: Mapping[int, int]) -> int | None:
+    """How many elements of an axis are read, where its map is one loop, or none, but for loops of one step."""
+    loops = loops_of(e)
+    if any(sizes.get(x, 0) < 1 for x in loops):
+        return None
+    long = [x for x in loops if sizes[x] > 1]
+    if len(long) == len(loops) or len(long) > 1:
+        return None
+    if not long:
+        return 1 if _value(e, {}) == 0 else None
+    steps = [_value(e, {long[0]: i}) for i in (0, 1)]
+    return sizes[long[0]] if steps == [0, 1] else None
+
+
+def _value(e: ir.AffineExpr, at: Mapping[int, int]) -> int | None:
+    """An expression of sums and products where the loops have the values `at`, 0 if they are not there."""
+    e = downcast(e)
+    if isinstance(e, ir.AffineDimExpr):
+        return at.get(e.position, 0)
+    if isinstance(e, ir.AffineConstantExpr):
+        return e.value
+    if not isinstance(e, (ir.AffineAddExpr, ir.AffineMulExpr)):
+        return None
+    x, y = _value(e.lhs, at), _value(e.rhs, at)
+    if x is None or y is None:
+        return None
+    return x + y if isinstance(e, ir.AffineAddExpr) else x * y
+
+
+def _cropped(value: ir.Value, axes: Mapping[int, int]) -> ir.Value:
+    """The first elements of a tensor along some axes. Where padding ends an axis there is less of it, so that the
+    padding stays what a kernel can do itself."""
+    padding = made_by(value, "tensor.pad")
+    shape = _shape(value)
+    if padding is not None and len(padding.operands) == 1:
+        low, high = (list(padding.attributes[name]) for name in ("static_low", "static_high"))
+        fill = list(padding.regions[0].blocks[0].operations)[-1].operation.operands[0]
+        unread = [0 if size is None else size - axes.get(i, size) for i, size in enumerate(shape)]
+        if not isinstance(fill.owner, ir.Block) and all(cut <= most for cut, most in zip(unread, high, strict=True)):
+            return pad(padding.operands[0], low, [most - cut for most, cut in zip(high, unread, strict=True)], fill)
+    return crop(value, [0] * len(shape), [axes.get(i, size) for i, size in enumerate(dims(value))])
