@@ -11,7 +11,7 @@ from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
 from .axes import Axes, Axis, axes_of, dims_of, size_of
 from .bodies import unclonable
-from .description import ROW, Gate, Literal, Operand, Previous, Source, Stage, Unfit
+from .description import ROW, Gate, Literal, Operand, Previous, Stage, StageSource, Unfit
 from .factors import splat_of
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class Chain:
             loops[position] = axis
         return tuple(loops)
 
-    def _sources(self, user: OpLike, loops: Axes) -> tuple[Source, ...] | str:
+    def _sources(self, user: OpLike, loops: Axes) -> tuple[StageSource, ...] | str:
         """What the block arguments are, or why one cannot be read."""
-        found: list[Source] = []
+        found: list[StageSource] = []
         for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
             axes = axes_of(map_, loops)
             if axes is None:

@@ -65,7 +65,7 @@ class RowSum:
     """The sum of the activation's codes of the row, or of the row within the group."""
 
 
-Source = Operand | Previous | Literal | RowSum
+StageSource = Operand | Previous | Literal | RowSum
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Stage:
     """A scalar region and what its block arguments stand for, its init left out."""
 
     body: ir.Block
-    sources: tuple[Source, ...]
+    sources: tuple[StageSource, ...]
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -12,7 +12,7 @@ from ..ir.walk import made_by, producer, producer_name
 from .axes import Axes, dims_of, size_of
 from .bodies import computable, unclonable
 from .computes import e2m1_codes, signed_from
-from .description import COLUMN, GROUP, Factor, Literal, Operand, Previous, Source, Stage, Unfit
+from .description import COLUMN, GROUP, Factor, Literal, Operand, Previous, Stage, StageSource, Unfit
 from .scaled import scaled
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def decoded_weight(factor: Factor, tables: bool) -> Factor:
     if dims_of(maps[-1]) != list(range(maps[-1].n_dims)):
         raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
     codes = None
-    sources: list[Source] = []
+    sources: list[StageSource] = []
     for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
         positions = dims_of(map_)
         axes = () if positions is None else tuple(letters[p] for p in positions)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..ir.walk import BARRIERS, producer_name
 from .computes import gathered_from, repeated_from, signed_from, unclamped
-from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
+from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Stage, StageSource
 from .gathers import gathered_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def picked(kernel: Kernel, slots: bool = False) -> Kernel:
         batch, lhs = gathered_rows(batch, lhs, dynamic=True)
     taken: list[ir.Value] = []
 
-    def source(s: Source) -> Source:
+    def source(s: StageSource) -> StageSource:
         found = _where_it_is(s, batch, slots) if isinstance(s, Operand) else None
         if found is None or not isinstance(s, Operand):
             return s

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.mlir import ir
 from ..ir.walk import producer
 from .bodies import scalar_constant
-from .description import Kernel, Literal, Operand, Previous, Source
+from .description import Kernel, Literal, Operand, Previous, StageSource
 from .weights import known
 
 _ROUNDING = 1 + 2.0**-20  # one operation's, generously
@@ -22,7 +22,7 @@ class Ranges:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._arguments: dict[ir.Value, Source] = {
+        self._arguments: dict[ir.Value, StageSource] = {
             argument: source
             for stage in kernel.stages
             for argument, source in zip(stage.body.arguments, stage.sources, strict=False)
@@ -60,7 +60,7 @@ class Ranges:
             return parts[0] * _ROUNDING
         return None
 
-    def _of_source(self, source: Source) -> float | None:
+    def _of_source(self, source: StageSource) -> float | None:
         if isinstance(source, Literal):
             number = abs(float(source.value.value))
             return number if math.isfinite(number) else None

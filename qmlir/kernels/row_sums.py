@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..ir.walk import BARRIERS, made_by, producer
 from .computes import row_sums_of
-from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
+from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Stage, StageSource
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -26,7 +26,7 @@ def absorbed(kernel: Kernel) -> Kernel:
     activation = kernel.operations[0].operands[0]
     taken: list[ir.Value] = []
 
-    def source(s: Source, axes: str) -> Source:
+    def source(s: StageSource, axes: str) -> StageSource:
         if not isinstance(s, Operand) or s.axes != axes or not _sums(s, activation, axes):
             return s
         taken.append(s.value)

@@ -22,7 +22,7 @@ _MMA = re.compile(r"\w+?_([A-Z]+\d+)_(\d+)x(\d+)x(\d+)_([A-Z0-9]+)(?:_([A-Z0-9]+
 
 
 @dataclass(frozen=True)
-class Mma:
+class MatrixInstruction:
     """One matrix instruction: `acc[m, n] += lhs[m, k] * rhs[k, n]` by one subgroup."""
 
     name: str
@@ -34,13 +34,13 @@ class Mma:
     acc: str
 
 
-def parse_mma(name: str) -> Mma:
+def parse_mma(name: str) -> MatrixInstruction:
     """Read IREE's name of an MMA kind, which spells the shape and the types."""
     match = _MMA.fullmatch(name)
     if match is None:
         raise ValueError(f"no MMA kind: {name!r}")
     acc, m, n, k, lhs, rhs = match.groups()
-    return Mma(name, int(m), int(n), int(k), _TYPES[lhs], _TYPES[rhs or lhs], _TYPES[acc])
+    return MatrixInstruction(name, int(m), int(n), int(k), _TYPES[lhs], _TYPES[rhs or lhs], _TYPES[acc])
 
 
 @dataclass(frozen=True)

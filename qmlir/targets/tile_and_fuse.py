@@ -22,7 +22,7 @@ from ..ir.barriers import Reason, fusion_barrier
 from ..ir.walk import made_by
 from .base import Target
 from .detach import detached
-from .gpu import Mma, parse_mma
+from .gpu import MatrixInstruction, parse_mma
 from .roofline import element_bytes, roofline
 from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
 from .strategy import Accept, Contraction, Decline, Facts
@@ -44,7 +44,7 @@ FAULTS = (
 class Config:
     """One way to run a contraction on matrix instructions; sizes in elements."""
 
-    mma: Mma
+    mma: MatrixInstruction
     subgroup_size: int
     waves: tuple[int, int]  # subgroups of a workgroup along M and N
     tiles: tuple[int, int]  # instructions per subgroup along M and N
@@ -157,7 +157,7 @@ class TileAndFuseLimits:
 _LOAD_COST = 32
 
 
-def candidates(mma: Mma, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Iterator[Config]:
+def candidates(mma: MatrixInstruction, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Iterator[Config]:
     """Configs that fit the registers and the shared memory, no larger than the problem asks for."""
     m, n, k = (c.sizes[d] for d in (where.m, where.n, where.k))
 
@@ -199,7 +199,9 @@ def cost(config: Config, limits: TileAndFuseLimits, c: Contraction, where: Place
     return float(rounds * work)
 
 
-def choose(kinds: Sequence[Mma], limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Config | None:
+def choose(
+    kinds: Sequence[MatrixInstruction], limits: TileAndFuseLimits, c: Contraction, where: Placement
+) -> Config | None:
     """The cheapest config; among equals the first, and kinds come preferred first. None is longer along K than the
     problem is, if there is a shorter one: what is padded in shared memory may end in scratch."""
     k = c.sizes[where.k]
@@ -249,7 +251,7 @@ def _keep_splats(op: OpLike) -> None:
                 op.operands[i] = fusion_barrier(value, Reason.SPLAT)
 
 
-def _any(mma: Mma) -> bool:
+def _any(mma: MatrixInstruction) -> bool:
     return True
 
 
@@ -263,9 +265,9 @@ class MmaStrategy:
     target: Target
     limits: TileAndFuseLimits
     name: str = "mma"
-    usable: Callable[[Mma], bool] = _any  # which of the target's kinds the pipeline can lower
+    usable: Callable[[MatrixInstruction], bool] = _any  # which of the target's kinds the pipeline can lower
 
-    def kinds(self, c: Contraction) -> list[Mma]:
+    def kinds(self, c: Contraction) -> list[MatrixInstruction]:
         """The target's MMA kinds for the operands' types, preferred first."""
         every = [parse_mma(name) for name in self.target.mma]
         fitting = [k for k in every if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) and self.usable(k)]

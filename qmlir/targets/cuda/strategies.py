@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
-from ..gpu import Mma
+from ..gpu import MatrixInstruction
 from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
@@ -25,7 +25,7 @@ from .kernels.strategy import (
 )
 
 
-def _mma_sync(mma: Mma) -> bool:
+def _mma_sync(mma: MatrixInstruction) -> bool:
     """Not the kinds of fp8: up to Hopper their sums keep about 14 bits (DeepSeek-V3 technical report, section 3.3), and
     the semantics want f32."""
     return mma.name.startswith("NV_MMA_SYNC") and not mma.lhs.startswith("f8")

@@ -9,7 +9,7 @@ from ...kernels.description import Kernel, Window
 from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e
 from .batch import Products
-from .executable import Size, View
+from .executable import RuntimeSize, View
 from .machine import Machine
 from .small_floats import doubled_e2m1, of_word
 
@@ -25,7 +25,7 @@ class Rows:
     holds the end of a row.
     """
 
-    rows: int | Size | None
+    rows: int | RuntimeSize | None
     k: int
     depth: int
     element: ir.Type  # of 8 or 16 bits
@@ -183,7 +183,7 @@ class WindowRows:
 class NumberRows:
     """Rows of floats, read as f32; numbers past the end of a row are zero."""
 
-    rows: int | Size | None
+    rows: int | RuntimeSize | None
     k: int
     depth: int
     element: ir.Type  # i16 for the bits of bf16

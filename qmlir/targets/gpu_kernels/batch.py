@@ -13,7 +13,7 @@ from ...core.mlir import arith, ir
 from ...kernels.description import BATCH, Batch, Kernel
 from ...kernels.outline import has_tokens, picks
 from . import emit as e
-from .executable import Size, View
+from .executable import RuntimeSize, View
 
 
 def side_by_side(kernel: Kernel) -> Kernel:
@@ -73,16 +73,16 @@ class Products:
         return [View(shapes[name], e.integer(32)) for name in there]
 
     @property
-    def activation_rows(self) -> int | Size | None:
+    def activation_rows(self) -> int | RuntimeSize | None:
         """How many rows the activation has in memory."""
         batch = self.kernel.batch
         if batch is None or batch.beside:
             return self.kernel.m
         if batch.rows is not None:
             rows = ir.RankedTensorType(self.kernel.lhs.value.type)
-            return Size(tokens=True) if rows.is_dynamic_dim(0) else int(rows.get_dim_size(0))
+            return RuntimeSize(tokens=True) if rows.is_dynamic_dim(0) else int(rows.get_dim_size(0))
         assert self.kernel.m is not None
-        return Size(times=self.kernel.m) if batch.size is None else batch.size * self.kernel.m
+        return RuntimeSize(times=self.kernel.m) if batch.size is None else batch.size * self.kernel.m
 
     def place(self, size: e.Index, memory: Sequence[ir.Value], first_row: e.Index) -> Place:
         """Where this workgroup is. `memory`: the memrefs of `views`; `first_row`: of its tile in its product."""

@@ -19,7 +19,7 @@ from ...kernels.description import Kernel
 from ...kernels.outline import Emit
 from ...kernels.weights import codes_read_once
 from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob, Plan, Strategy, Tunable
-from .executable import Function, executable
+from .executable import KernelFunction, executable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,7 +60,7 @@ class SizedPlan(Plan, Protocol):
     def cost(self) -> float:
         """About how long it takes, in a unit that all plans of a target have in common."""
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
 
     def outline(self, emit: Emit, beside: Sequence[SizedPlan]) -> None:

@@ -18,7 +18,7 @@ from . import emit as e
 from .activations import Columns, Rows, numbers_of, rows_of
 from .batch import Place
 from .epilogue import Epilogue, as_i8
-from .executable import Function
+from .executable import KernelFunction
 from .loop import Run, TileLoop, Where, Workgroup
 from .machine import Machine
 from .tiled import TiledKernel, matrices, packed_view
@@ -65,7 +65,7 @@ class DotKernel(TiledKernel):
         return self.shape.tile
 
     @property
-    def function(self) -> Function:
+    def function(self) -> KernelFunction:
         """The kernel as a function of an executable."""
         kernel, depth = self.kernel, self.weights.depth
         epilogue = Epilogue(kernel, self.machine, COLUMNS)

@@ -31,7 +31,7 @@ from ...kernels.order import letters
 from ...kernels.small_floats import decoded
 from . import bf16, emit as e
 from .batch import Place, Products
-from .executable import Size, View
+from .executable import RuntimeSize, View
 from .machine import Machine
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Epilogue:
     def views(self) -> list[View]:
         """Of the kernel's operands, and last of its result."""
         batch = self.kernel.batch
-        sizes: dict[str, int | Size | None] = {
+        sizes: dict[str, int | RuntimeSize | None] = {
             GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.columns,
             TOKEN: Products(self.kernel).activation_rows,
         }  # fmt: skip
@@ -286,13 +286,13 @@ class Epilogue:
         return e.less(column, self.kernel.n)
 
 
-def _slots(operand: Operand) -> int | Size:
+def _slots(operand: Operand) -> int | RuntimeSize:
     """How many slots there are, where that is known."""
     kind = ir.RankedTensorType(operand.value.type)
-    return Size(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
+    return RuntimeSize(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
 
-def _view(shape: Sequence[int | Size | None], width: int, element: ir.Type) -> View:
+def _view(shape: Sequence[int | RuntimeSize | None], width: int, element: ir.Type) -> View:
     if width == 1:
         return View(tuple(shape), element)
     last = shape[-1]

@@ -14,7 +14,7 @@ _READ_ONLY = 1  # of hal.descriptor_flags
 
 
 @dataclass(frozen=True)
-class Size:
+class RuntimeSize:
     """A size that is known at run time: `times` the number of rows, or of tokens that rows are picked from."""
 
     times: int = 1
@@ -26,7 +26,7 @@ class View:
     """A tensor of the dispatch as the kernel reads it: sizes (None: the dynamic number of rows) and an element type,
     which may be a vector of the tensor's elements."""
 
-    shape: tuple[int | Size | None, ...]
+    shape: tuple[int | RuntimeSize | None, ...]
     element: ir.Type
 
     @classmethod
@@ -55,7 +55,7 @@ Body: TypeAlias = "Callable[[e.Index, list[ir.Value]], None]"
 
 
 @dataclass(frozen=True)
-class Function:
+class KernelFunction:
     """A kernel of an executable: its operands are the number of `rows` (i32), where that is not known, that of tokens
     where there is one, and the views in order, the last of which are `results`."""
 
@@ -77,7 +77,7 @@ class Function:
         return ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
 
 
-def executable(name: str, function: Function, *more: tuple[int, Function]) -> str:
+def executable(name: str, function: KernelFunction, *more: tuple[int, KernelFunction]) -> str:
     """A `hal.executable.source` at the insertion point; returns the text of its entry point.
 
     `more`: functions for more than so many rows, in ascending order, of the same operands. The host takes one of them
@@ -107,7 +107,7 @@ def executable(name: str, function: Function, *more: tuple[int, Function]) -> st
     return f"@{name}::@{name}"
 
 
-def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> OpLike:
+def _export(names: Sequence[str], number: int, function: KernelFunction, most: int | None) -> OpLike:
     """An entry point; where it is for `most` rows only, the next one takes its place for more."""
     index, device = ir.IndexType.get(), ir.Type.parse("!hal.device")
     fallback = {} if most is None else {"condition_fallback": ir.FlatSymbolRefAttr.get(names[number + 1])}
@@ -126,7 +126,7 @@ def _export(names: Sequence[str], number: int, function: Function, most: int | N
     return export
 
 
-def _function(name: str, made: Function) -> OpLike:
+def _function(name: str, made: KernelFunction) -> OpLike:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
@@ -153,7 +153,7 @@ def _buffer(layout: ir.Attribute, number: int, view: View, known: tuple[e.Index,
     space = ir.Attribute.parse("#hal.descriptor_type<storage_buffer>")
     sizes = [s if isinstance(s, int) else dynamic for s in view.shape]
     memory = ir.MemRefType.get(sizes, view.element, memory_space=space)
-    wanted = [s or Size() for s in view.shape if not isinstance(s, int)]
+    wanted = [s or RuntimeSize() for s in view.shape if not isinstance(s, int)]
     counts = [e.index(e.multiply(known[s.tokens], s.times)) for s in wanted]
     more = {"descriptor_flags": ir.IntegerAttr.get(e.integer(32), _READ_ONLY)} if read_only else {}
     return hal.InterfaceBindingSubspanOp(

@@ -20,7 +20,7 @@ from ...kernels.routing import Routing, routing_of, sweep
 from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, confirmed
 from . import emit as e
 from .described import described
-from .executable import Function, Launch, View, executable
+from .executable import KernelFunction, Launch, View, executable
 
 _COUNTERS = 4  # of each group, i32
 # Bytes of shared memory that every device has, and that no kernel has to ask for.
@@ -134,7 +134,7 @@ class _Route:
 
     def emit(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> str:
         views = [View.of(t) for t in (*inputs, *results)]
-        return executable(name, Function(self.rows, views, self.launch, self._body, results=len(results)))
+        return executable(name, KernelFunction(self.rows, views, self.launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
         """How many blocks there are (passes/lower/blocks.py)."""

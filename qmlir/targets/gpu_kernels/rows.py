@@ -15,7 +15,7 @@ from ...core.mlir import arith, ir
 from ...ir.walk import made_by
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, Step
 from . import bf16, emit as e
-from .executable import Function, Launch, View, executable
+from .executable import KernelFunction, Launch, View, executable
 from .machine import Machine
 
 _LANES = 4
@@ -103,7 +103,7 @@ class RowsKernel:
         """At the insertion point; returns the entry point."""
         launch = Launch(self.sharing * self.together, self.machine.subgroup, self._grid)
         views = [self._view(value, how) for value, how in self.tensors]
-        return executable(name, Function(self.count, views, launch, self._body, results=len(self.rows.outputs)))
+        return executable(name, KernelFunction(self.count, views, launch, self._body, results=len(self.rows.outputs)))
 
     def _grid(self, rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
         groups = e.divide_up(rows, self.together)

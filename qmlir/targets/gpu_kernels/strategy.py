@@ -19,7 +19,7 @@ from ..strategy import Accept, Contraction, Decline, Facts, Strategy
 from .by_rows import SizedPlan
 from .described import described, small_floats
 from .dot import DotKernel, WorkSplit
-from .executable import Function
+from .executable import KernelFunction
 from .machine import Machine
 from .route import with_routing
 from .weights import COLUMNS, CodeFormat, packed, stored
@@ -42,7 +42,7 @@ class Made(Protocol):
     """What emits a kernel."""
 
     @property
-    def function(self) -> Function: ...
+    def function(self) -> KernelFunction: ...
 
     def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
         """The executable; see `outline`."""
@@ -75,7 +75,7 @@ class GpuKernelPlan:
     def of(self, kernel: Kernel) -> Self:
         return replace(self, kernel=kernel)
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         return self.made().function
 
 

@@ -11,7 +11,7 @@ from ...kernels.description import Kernel
 from . import emit as e
 from .batch import Products
 from .epilogue import Epilogue
-from .executable import Function, Launch, View, executable
+from .executable import KernelFunction, Launch, View, executable
 from .loop import Source, TileLoop, Workgroup
 from .machine import Machine
 
@@ -37,7 +37,7 @@ class TiledKernel(ABC):
 
     @property
     @abstractmethod
-    def function(self) -> Function:
+    def function(self) -> KernelFunction:
         """The kernel as a function of an executable."""
 
     def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
@@ -46,7 +46,7 @@ class TiledKernel(ABC):
 
     def made(
         self, epilogue: Epilogue, activations: Source, weight: View, loop: Callable[[Self, Workgroup], TileLoop]
-    ) -> Function:
+    ) -> KernelFunction:
         """The function, from how its sides lie in memory and what threads do."""
         kernel, (height, width) = self.kernel, self.tile
         columns, products = -(-kernel.n // width), Products(kernel)
@@ -62,7 +62,7 @@ class TiledKernel(ABC):
                 threads.run()
 
         views = [activations.view, weight, *picks, *epilogue.views]
-        return Function(products.size, views, launch, body, products.tokens)
+        return KernelFunction(products.size, views, launch, body, products.tokens)
 
 
 def matrices(kernel: Kernel) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import overload
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
+from ....kernels.description import Kernel, Literal, Operand, Previous, Stage, StageSource
 from ....kernels.outline import picks
 from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
@@ -492,7 +492,7 @@ class Chunk(ABC):
         }
 
     def _read(
-        self, source: Source, values: list[list[ir.Value]], held: dict[tuple[Operand, int], ir.Value], m: e.Index,
+        self, source: StageSource, values: list[list[ir.Value]], held: dict[tuple[Operand, int], ir.Value], m: e.Index,
         column: Columns, v: int, group: e.Index | None,
     ) -> ir.Value:  # fmt: skip
         if isinstance(source, Previous):

@@ -19,7 +19,7 @@ from .weights import Storage
 _CODES = 4  # that a lane holds of a fragment of 16 by 8
 
 
-class Product(Protocol):
+class DecodeProduct(Protocol):
     """The product that a block computes a tile of."""
 
     @property
@@ -30,7 +30,7 @@ class Product(Protocol):
     def padded_k(self) -> int: ...
 
 
-class Block(Protocol):
+class DecodeBlock(Protocol):
     """A workgroup's tile: where a lane's part of a fragment of the weight is, and what it is read from."""
 
     kernel: Kernel
@@ -47,7 +47,7 @@ class Block(Protocol):
     matrix: e.Index
 
     @property
-    def gemm(self) -> Product: ...
+    def gemm(self) -> DecodeProduct: ...
 
 
 class Decoder:
@@ -58,7 +58,7 @@ class Decoder:
             for each run of columns that are neighbours.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: DecodeBlock) -> None:
         self.block, self.stage = block, block.kernel.rhs.decode
         self.operands = list(dict.fromkeys(self.stage.operands)) if self.stage is not None else []
         self.cloner = BodyCloner(_CODES, RULES)

@@ -9,7 +9,7 @@ from ....core.mlir import hal, ir
 from ....kernels import emit as e
 from ....kernels.description import Kernel
 from ....kernels.outline import picks
-from ...gpu_kernels.executable import Body, Function, Launch, View
+from ...gpu_kernels.executable import Body, KernelFunction, Launch, View
 
 WARP = 32
 
@@ -21,10 +21,10 @@ def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
 
 def function_of(
     rows: int | None, tensors: Sequence[ir.Type], launch: Launch, body: Body, *, tokens: bool = False, results: int = 1,
-) -> Function:  # fmt: skip
+) -> KernelFunction:  # fmt: skip
     """A function of an executable whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
-    return Function(rows, [_view(t) for t in tensors], launch, body, tokens, results)
+    return KernelFunction(rows, [_view(t) for t in tensors], launch, body, tokens, results)
 
 
 def with_scratch(

@@ -15,7 +15,7 @@ from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, GROUP, ROW, Kernel, Operand
 from ....kernels.row_sums import uses_row_sums
-from ...gpu_kernels.executable import Function, Launch, executable
+from ...gpu_kernels.executable import KernelFunction, Launch, executable
 from . import instructions as gpu
 from .epilogue import TensorEpilogue
 from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
@@ -101,7 +101,7 @@ class Gemv:
         """An executable at the insertion point; returns its entry point."""
         return executable(name, self.function(inputs, result))
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
         made = with_scratch(self.kernel, inputs, result, lambda r, b: _Block(self, r, b).run(), uses=False)
         tensors, body, results = made

@@ -14,7 +14,7 @@ _MOST_BITS = 32
 
 
 @dataclass(frozen=True)
-class Place:
+class ImagePlace:
     """A row: the number of its image, where in it the first code of its window is, at which row and column, and which
     rows (the lowest bits) and columns (the next ones) of the window are inside; None where the filter has too many."""
 
@@ -31,7 +31,7 @@ class Image:
     window: Window
     first_channel: e.Index = 0  # of a group
 
-    def row(self, m: e.Index) -> Place:
+    def row(self, m: e.Index) -> ImagePlace:
         """Row m. In the margin above and left of the image places are negative, and not read."""
         window = self.window
         height, width = window.result
@@ -42,7 +42,7 @@ class Image:
             y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
         first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
         counted = window.overhangs and sum(window.kernel) <= _MOST_BITS
-        return Place(n, e.add(first, self.first_channel), (y, x), self._inside(y, x) if counted else None)
+        return ImagePlace(n, e.add(first, self.first_channel), (y, x), self._inside(y, x) if counted else None)
 
     def _inside(self, y: e.Index, x: e.Index) -> ir.Value:
         """A bit for each row and column of the window at (y, x)."""
@@ -55,14 +55,14 @@ class Image:
                 bits, number = arith.ori(bits, bit), number + 1
         return bits
 
-    def address(self, row: Place, k: e.Index) -> list[e.Index]:
+    def address(self, row: ImagePlace, k: e.Index) -> list[e.Index]:
         """The place of code k of a row."""
         down, across = self.window.dilations
         i, j, channel = self._tap(k)
         y, x = e.multiply(i, down * self.window.image[2]), e.multiply(j, across)
         return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.window.image[3]), channel))]
 
-    def there(self, row: Place, k: e.Index) -> e.Condition:
+    def there(self, row: ImagePlace, k: e.Index) -> e.Condition:
         """Whether code k of a row is in the image."""
         window, i32 = self.window, e.integer(32)
         if not window.overhangs:

@@ -32,13 +32,13 @@ from ....kernels.description import (
 from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
-from ...gpu_kernels.executable import Body, Function, Launch, executable
+from ...gpu_kernels.executable import Body, KernelFunction, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .epilogue import TensorEpilogue
 from .executable import function_of, in_a_row, with_scratch, workgroup_id
 from .halves import halves
-from .image import Image, Place
+from .image import Image, ImagePlace
 from .operands import fetch
 from .raster import batch_of, blocks, place
 from .shared_tile import CHUNK, RingShape, SharedTile
@@ -174,7 +174,7 @@ class MmaGemm:
         """An executable at the insertion point; returns its entry point."""
         return executable(name, self.function(inputs, result))
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
         tensors, body, results = with_scratch(self.kernel, inputs, result, work, bool(self.workgroups))
@@ -222,7 +222,7 @@ class Block:
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
         window = self.kernel.lhs.window
-        self.lhs: SharedTile[e.Index] | SharedTile[Place]
+        self.lhs: SharedTile[e.Index] | SharedTile[ImagePlace]
         if window is None:
             self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, at_lhs, few)
         else:

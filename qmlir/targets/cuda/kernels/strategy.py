@@ -20,7 +20,7 @@ from ....kernels.routing import routing_of, scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
 from ...base import Target
-from ...gpu_kernels.executable import Function
+from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
 from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, confirmed
@@ -94,7 +94,7 @@ class CudaKernelPlan:
     def cost(self) -> float:
         return with_memory(self.generator, self.target, CudaLimits(self.units, self.target.shared_memory))
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         return self.generator.function(inputs, result)
 
     def describe(self) -> Facts:

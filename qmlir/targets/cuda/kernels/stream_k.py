@@ -31,7 +31,7 @@ _WORDS = 4  # that a thread stores at once
 _COUNTED = 4  # bytes of a counter
 
 
-class Product(Protocol):
+class StreamKProduct(Protocol):
     """A kernel on one tile whose K is multiplied in `k_steps` steps, which `workgroups` share."""
 
     @property
@@ -44,7 +44,7 @@ class Product(Protocol):
     def k_steps(self) -> int: ...
 
 
-class Block(Protocol):
+class StreamKBlock(Protocol):
     """A workgroup's work on one tile."""
 
     thread: ir.Value
@@ -91,12 +91,12 @@ class Shares:
         return e.choose(e.less(step, long), e.divide(step, e.add(self._short, 1)), behind)
 
 
-def launched(gemm: Product, rows: e.Index) -> e.Index:
+def launched(gemm: StreamKProduct, rows: e.Index) -> e.Index:
     """How many workgroups there are: none without a step."""
     return e.minimum(gemm.workgroups, e.multiply(blocks(gemm.kernel, gemm.tile, rows), gemm.k_steps))
 
 
-def sharable(gemm: Product) -> bool:
+def sharable(gemm: StreamKProduct) -> bool:
     """Whether the tile of a kernel can be made in parts."""
     kernel, group = gemm.kernel, gemm.kernel.group
     # A last tile of K with fewer groups than others is multiplied by other code than they are.
@@ -104,28 +104,31 @@ def sharable(gemm: Product) -> bool:
     return kernel.batch is None and whole
 
 
-def scratch(gemm: Product) -> Scratch:
+def scratch(gemm: StreamKProduct) -> Scratch:
     """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each share."""
     return Scratch(gemm.workgroups, 2 * gemm.workgroups * part_bytes(gemm) // 4, gemm.kernel.value_type)
 
 
-def part_bytes(gemm: Product) -> int:
+def part_bytes(gemm: StreamKProduct) -> int:
     """Of the sums of a part of a tile."""
     return 4 * _vectors(gemm) * _threads(gemm) * _WORDS
 
 
-def _threads(gemm: Product) -> int:
+def _threads(gemm: StreamKProduct) -> int:
     """That hold sums: those of the first warps along K."""
     return gemm.tile.threads // gemm.tile.warps[2]
 
 
-def _vectors(gemm: Product) -> int:
+def _vectors(gemm: StreamKProduct) -> int:
     sums = gemm.tile.warp[0] // 16 if uses_row_sums(gemm.kernel) and gemm.kernel.combine is None else 0
     return gemm.tile.accumulators // _WORDS + sums
 
 
 def work(
-    gemm: Product, rows: e.Index, buffers: Sequence[ir.Value], block_of: Callable[[list[ir.Value], e.Index], Block]
+    gemm: StreamKProduct,
+    rows: e.Index,
+    buffers: Sequence[ir.Value],
+    block_of: Callable[[list[ir.Value], e.Index], StreamKBlock],
 ) -> None:
     """One workgroup's share. Buffers: inputs, counters, result, workspace; `block_of` makes the block of a tile, of
     inputs with the result and the tile's number."""
@@ -153,8 +156,8 @@ class _Part:
 
     def __init__(
         self,
-        gemm: Product,
-        block: Block,
+        gemm: StreamKProduct,
+        block: StreamKBlock,
         shares: Shares,
         base: e.Index,
         counters: ir.Value,

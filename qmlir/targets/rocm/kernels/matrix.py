@@ -30,7 +30,7 @@ from ....kernels.weights import constant_bytes
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import Function
+from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
@@ -44,7 +44,7 @@ _ONES = 0x01010101
 
 
 @dataclass(frozen=True)
-class Step:
+class KStep:
     """One step along K: `loads` times `blocks` blocks, of each of which a lane has `run` neighbouring elements. The
     codes of `blocks` are one load of a lane, of `codes.words` words."""
 
@@ -100,7 +100,7 @@ class MatrixKernel(TiledKernel):
     """A kernel, how it steps along K and how it is tiled."""
 
     kernel: Kernel
-    step: Step
+    step: KStep
     tiles: Tiles
     machine: Amd
 
@@ -144,7 +144,7 @@ class MatrixKernel(TiledKernel):
         return constant_bytes(np.ascontiguousarray(array))
 
     @property
-    def function(self) -> Function:
+    def function(self) -> KernelFunction:
         """The kernel as a function of an executable."""
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
         activations = rows_of(self.kernel, LOAD // self.step.bytes, self.steps * self.step.depth)

@@ -26,7 +26,7 @@ from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline, Facts
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
-from .matrix import MatrixKernel, Step, Tiles
+from .matrix import KStep, MatrixKernel, Tiles
 
 _READABLE = ("i8", "i32", "f32", "f16", "bf16", *SMALL_FLOATS)
 # A dynamic number of rows is taken as this many where tiles are compared.
@@ -40,7 +40,7 @@ class MatrixPlan(GpuKernelPlan):
     """Matrix instructions."""
 
     codes: Array  # [N, K]
-    step: Step
+    step: KStep
     tiles: Tiles
     machine: Amd
     units: int
@@ -141,7 +141,7 @@ class MatrixStrategy:
         plan = MatrixPlan(kernel, codes, step, tiles, self.machine, self.units)
         return Accept(plan, kernel_estimate(self.target, kernel, step.codes.bits))
 
-    def _tiles(self, kernel: Kernel, step: Step) -> Tiles | None:
+    def _tiles(self, kernel: Kernel, step: KStep) -> Tiles | None:
         """The cheapest tiles, None where those that are asked for do not fit."""
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
@@ -185,7 +185,7 @@ def _plain(kernel: Kernel) -> bool:
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
 
 
-def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
+def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[KStep]:
     """Ways to step along K whose steps divide the groups, best first."""
     element, converted = _multiplied(kernel, machine)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
@@ -216,7 +216,7 @@ def _multiplied(kernel: Kernel, machine: Amd) -> tuple[str, tuple[str, str] | No
 def _step(
     kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int, run: int,
     converted: tuple[str, str] | None,
-) -> Step | None:  # fmt: skip
+) -> KStep | None:  # fmt: skip
     """The step, None where it does not exist."""
     offset = offset_of(codes, kernel, bits)
     width = 1 if converted is not None else kind.bytes
@@ -231,4 +231,4 @@ def _step(
     words = together * run * bits // 32
     if words not in (1, 2, 4):
         return None
-    return Step(kind, run, blocks // together, together, CodeFormat(bits, offset, words, kernel.rhs.e2m1), converted)
+    return KStep(kind, run, blocks // together, together, CodeFormat(bits, offset, words, kernel.rhs.e2m1), converted)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir, vector
 from ....kernels.description import Kernel, Operand
 from ....kernels.row_sums import uses_row_sums
-from ...gpu import Mma
+from ...gpu import MatrixInstruction
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue, as_i8
-from ...gpu_kernels.executable import Function
+from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
 from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
@@ -43,7 +43,7 @@ class CooperativeKernel(TiledKernel):
     kernel: Kernel
     weights: CodeFormat
     depth: int
-    matrix: Mma
+    matrix: MatrixInstruction
     machine: Spirv
 
     @property
@@ -107,7 +107,7 @@ class CooperativeKernel(TiledKernel):
         return -(-self.kernel.n // COLUMNS) * COLUMNS
 
     @property
-    def function(self) -> Function:
+    def function(self) -> KernelFunction:
         """The kernel as a function of an executable."""
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)

@@ -10,7 +10,7 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
 from ...base import Target
-from ...gpu import Mma, parse_mma
+from ...gpu import MatrixInstruction, parse_mma
 from ...gpu_kernels.described import described
 from ...gpu_kernels.strategy import (
     BYTES,
@@ -42,7 +42,7 @@ class CooperativePlan(GpuKernelPlan):
     codes: Array  # [N, K]
     weights: CodeFormat
     depth: int
-    matrix: Mma
+    matrix: MatrixInstruction
     machine: Spirv
 
     def made(self) -> CooperativeKernel:
@@ -113,7 +113,7 @@ class CooperativeKernelStrategy:
         """See `by_rows.SizedStrategy`."""
         return [self]
 
-    def _matrices(self, lhs: str, rhs: str, acc: str) -> list[Mma]:
+    def _matrices(self, lhs: str, rhs: str, acc: str) -> list[MatrixInstruction]:
         """Those that the kernel is written for, the largest first."""
         kinds = [k for k in map(parse_mma, self.target.mma) if (k.lhs, k.rhs, k.acc) == (lhs, rhs, acc)]
         fitting = [k for k in kinds if k.m in (8, 16, 32) and k.n in (8, 16, 32) and k.k in (8, 16, 32)]
@@ -158,6 +158,6 @@ class CooperativeKernelStrategy:
         return Decline(f"groups of {kernel.group} along K are not a multiple of 16", "a group size of 16 or a multiple")
 
 
-def _instructions(matrix: Mma, depth: int) -> int:
+def _instructions(matrix: MatrixInstruction, depth: int) -> int:
     """Of a subgroup's step of `depth` along K."""
     return WAVE // matrix.m * (WAVE // matrix.n) * (depth // matrix.k)
