@@ -10,7 +10,7 @@ from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
 from ...ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
 from ...ir.walk import collect
-from ...kernels.attention import OP, Attention, Tensor, describe, has_body
+from ...kernels.attention import OP, Attention, AttentionTensor, describe, has_body
 from ...kernels.description import Unfit
 from ...targets import backend_of, resolve
 from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy, Plan
@@ -125,7 +125,7 @@ def _decomposed(a: Attention) -> ir.Value:
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
 
 
-def _ordered(t: Tensor, loops: tuple[int, ...]) -> ir.Value:
+def _ordered(t: AttentionTensor, loops: tuple[int, ...]) -> ir.Value:
     """The tensor with its axes in the order of the loops."""
     return transpose(t.value, [t.axes.index(i) for i in loops])
 

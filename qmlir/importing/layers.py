@@ -21,7 +21,7 @@ from ..ir.build import (
     static,
     tensor_type,
 )
-from ..kernels.attention import Tensor, build
+from ..kernels.attention import AttentionTensor, build
 from ..passes.core.lower.blocks import loop_i32, read
 from .config import DecoderConfig
 
@@ -90,17 +90,26 @@ def attention(q: ir.Value, k: ir.Value, v: ir.Value, position: ir.Value) -> ir.V
     scale = scalar(1.0 / math.sqrt(q.type.get_dim_size(3)), f32())
     if t == 1:  # the last token sees all
         heads = collapse(q, [[0, 1], [2], [3]])
-        out = Tensor(empty([g, r, d], f32()), (0, 1, 4))
-        result = build(Tensor(heads, (0, 1, 2)), Tensor(k, (3, 0, 2)), Tensor(v, (3, 0, 4)), scale, None, out)
+        out = AttentionTensor(empty([g, r, d], f32()), (0, 1, 4))
+        result = build(
+            AttentionTensor(heads, (0, 1, 2)),
+            AttentionTensor(k, (3, 0, 2)),
+            AttentionTensor(v, (3, 0, 4)),
+            scale,
+            None,
+            out,
+        )
         return expand(result, [[1, g], [r], [d]])
 
     def hidden() -> ir.Value:
         seen = arith.cmpi(_SLE, loop_index(1), arith.addi(position, loop_index(0)))
         return arith.select(seen, scalar(0.0, f32()), scalar(-math.inf, f32()))
 
-    mask = Tensor(elementwise([], [t, s], f32(), hidden), (0, 4))
-    out = Tensor(empty([t, g, r, d], f32()), (0, 1, 2, 5))
-    return build(Tensor(q, (0, 1, 2, 3)), Tensor(k, (4, 1, 3)), Tensor(v, (4, 1, 5)), scale, mask, out)
+    mask = AttentionTensor(elementwise([], [t, s], f32(), hidden), (0, 4))
+    out = AttentionTensor(empty([t, g, r, d], f32()), (0, 1, 2, 5))
+    return build(
+        AttentionTensor(q, (0, 1, 2, 3)), AttentionTensor(k, (4, 1, 3)), AttentionTensor(v, (4, 1, 5)), scale, mask, out
+    )
 
 
 def multiply(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -23,7 +23,7 @@ OP = "iree_linalg_ext.attention"
 
 
 @dataclass(frozen=True)
-class Tensor:
+class AttentionTensor:
     """An operand and the loop that each of its axes follows."""
 
     value: ir.Value
@@ -49,12 +49,12 @@ class Attention:
     only queries and the result follow, but for the longest of them, which is `rows`."""
 
     op: OpLike
-    q: Tensor
-    k: Tensor
-    v: Tensor
+    q: AttentionTensor
+    k: AttentionTensor
+    v: AttentionTensor
     scale: ir.Value
-    mask: Tensor | None
-    out: Tensor
+    mask: AttentionTensor | None
+    out: AttentionTensor
     batch: tuple[int, ...]  # the shared ones last
     rows: tuple[int, ...]  # of queries: m
     keys: tuple[int, ...]  # k2
@@ -63,7 +63,7 @@ class Attention:
     sizes: tuple[int | None, ...]
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[AttentionTensor, ...]:
         """The operands as the op has them, the scale left out, and the result."""
         return tuple(t for t in (self.q, self.k, self.v, self.mask, self.out) if t is not None)
 
@@ -83,7 +83,7 @@ def describe(op: OpLike) -> Attention:
     operands = list(op.operands)
     if len(operands) not in (5, 6) or len(maps) != len(operands):
         raise Unfit(f"it has {len(operands)} operands", "q, k, v, scale, perhaps a mask, and a result")
-    tensors = [Tensor(value, _axes(m)) for value, m in zip(operands, maps, strict=True)]
+    tensors = [AttentionTensor(value, _axes(m)) for value, m in zip(operands, maps, strict=True)]
     q, k, v, scale, *mask, out = tensors
     count = maps[0].n_dims
     sets = [set(t.axes) for t in (q, k, v, out)]
@@ -114,11 +114,18 @@ def describe(op: OpLike) -> Attention:
     return found
 
 
-def build(q: Tensor, k: Tensor, v: Tensor, scale: ir.Value, mask: Tensor | None, out: Tensor) -> ir.Value:
+def build(
+    q: AttentionTensor,
+    k: AttentionTensor,
+    v: AttentionTensor,
+    scale: ir.Value,
+    mask: AttentionTensor | None,
+    out: AttentionTensor,
+) -> ir.Value:
     """The op's result, at the insertion point; `axes` name the loops."""
     count = 1 + max(a for t in (q, k, v, out) for a in t.axes)
     masks = [] if mask is None else [mask]
-    read = [q, k, v, Tensor(scale, ()), *masks, out]
+    read = [q, k, v, AttentionTensor(scale, ()), *masks, out]
     maps = [ir.AffineMap.get(count, 0, [ir.AffineDimExpr.get(a) for a in t.axes]) for t in read]
     made = ir.Operation.create(
         OP, results=[out.value.type], operands=[t.value for t in read], regions=1,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 # Which axis of the result each axis of a tensor follows, None for one of size 1.
-Axes = tuple[int | None, ...]
+ReadAxes = tuple[int | None, ...]
 _MOST_CODES = 2  # tensors of codes of which all combinations are tried: 65536
 _MOST_STEPS = 64
 
@@ -36,11 +36,11 @@ class Read:
     """A tensor, and which elements of it belong to an element of the result."""
 
     value: ir.Value
-    axes: Axes
+    axes: ReadAxes
 
 
 @dataclass(frozen=True)
-class Step:
+class PointwiseStep:
     """One generic of a group: `reads` for its inputs, in order, and what it makes."""
 
     op: OpLike
@@ -57,7 +57,7 @@ class Pointwise:
     """A group: its last op, all steps in order, the tensors that it reads, and its constants."""
 
     root: OpLike
-    steps: tuple[Step, ...]
+    steps: tuple[PointwiseStep, ...]
     leaves: tuple[Read, ...]
     constants: Mapping[Read, Array]
 
@@ -120,7 +120,7 @@ def meaning(value: ir.Value) -> Pointwise | None:
 
 def _grown(root: OpLike) -> Pointwise:
     rank = ir.RankedTensorType(root.results[0].type).rank
-    steps: dict[Read, Step] = {}
+    steps: dict[Read, PointwiseStep] = {}
     leaves: dict[Read, None] = {}
     constants: dict[Read, Array] = {}
 
@@ -140,7 +140,7 @@ def _grown(root: OpLike) -> Pointwise:
         inputs = len(op.operands) - 1
         maps = indexing_maps(op)[:inputs]
         reads = [visit(Read(v, _followed(m, read.axes))) for v, m in zip(list(op.operands)[:inputs], maps, strict=True)]
-        steps[read] = Step(op, tuple(reads), read)
+        steps[read] = PointwiseStep(op, tuple(reads), read)
         return read
 
     visit(Read(root.results[0], tuple(range(rank))))
@@ -242,7 +242,7 @@ def _positions(affine_map: ir.AffineMap) -> list[int | None] | None:
     return found if len(set(named)) == len(named) else None
 
 
-def _followed(affine_map: ir.AffineMap, axes: Axes) -> Axes:
+def _followed(affine_map: ir.AffineMap, axes: ReadAxes) -> ReadAxes:
     positions = _positions(affine_map)
     assert positions is not None
     return tuple(None if p is None else axes[p] for p in positions)

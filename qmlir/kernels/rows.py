@@ -47,7 +47,7 @@ class Reduction:
 
 
 @dataclass(frozen=True)
-class Step:
+class RowStep:
     """A generic of a group. `sources`: for each of its inputs, which elements a row reads."""
 
     op: OpLike
@@ -70,7 +70,7 @@ class RowGroup:
     it."""
 
     space: Space
-    steps: tuple[Step, ...]
+    steps: tuple[RowStep, ...]
     views: tuple[tuple[ir.Value, ir.Value], ...]
     outputs: tuple[tuple[ir.Value, str], ...]
     operations: tuple[OpLike, ...]
@@ -94,11 +94,11 @@ class RowGroup:
                 return self.source(operand)
         return value
 
-    def phases(self) -> list[list[Step]]:
+    def phases(self) -> list[list[RowStep]]:
         """The steps by the pass over the row in which they run; a pass begins where a reduction has ended. Steps on one
         element of the row run behind their pass."""
         ready: dict[ir.Value, int] = {}  # value -> first pass that can read it
-        made: list[list[Step]] = []
+        made: list[list[RowStep]] = []
         for step in self.steps:
             when = max([ready.get(self.source(v), 0) for v in step.inputs], default=0)
             narrow = step.result == NARROW and not step.reductions
@@ -112,7 +112,7 @@ class RowGroup:
         return made
 
 
-def classify(op: OpLike, space: Space | None = None) -> tuple[Space, Step] | None:
+def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | None:
     """The op as a step on rows of `space`, or, without one, on the rows that its own last axis makes; None where it is
     no such step."""
     if op.name != "linalg.generic":
@@ -151,7 +151,7 @@ def classify(op: OpLike, space: Space | None = None) -> tuple[Space, Step] | Non
         reductions = tuple(r for r in found if r is not None)
     elif len(op.results) != 1 or any(list(argument.uses) for argument in running):
         return None
-    return space, Step(op, tuple(r for r in reads[:inputs] if r is not None), wanted, reductions)
+    return space, RowStep(op, tuple(r for r in reads[:inputs] if r is not None), wanted, reductions)
 
 
 def _sizes(op: OpLike, maps: Sequence[ir.AffineMap]) -> list[int | None]:
@@ -228,7 +228,7 @@ def narrow_view(op: OpLike, rank: int) -> bool:
 class _Group:
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.steps: list[Step] = []
+        self.steps: list[RowStep] = []
         self.views: list[tuple[ir.Value, ir.Value]] = []
         self.operations: list[OpLike] = []
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too

@@ -20,7 +20,13 @@ from .kernels.attention import REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.float_micro import Bf16
 from .kernels.rows import LANES
-from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, DepthwiseStrategy, KernelStrategy, WeightOnlyStrategy
+from .kernels.strategy import (
+    Bf16Strategy,
+    CpuConvolutionStrategy,
+    CpuWeightOnlyStrategy,
+    DepthwiseStrategy,
+    KernelStrategy,
+)
 
 if TYPE_CHECKING:
     from ...kernels.attention import Attention
@@ -68,9 +74,9 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, kernel) for kernel in micro.MICRO_KERNELS)
-    convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
+    convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in kernels)
     weight_only = tuple(
-        (Bf16Strategy if isinstance(kernel, Bf16) else WeightOnlyStrategy)(target, kernel)
+        (Bf16Strategy if isinstance(kernel, Bf16) else CpuWeightOnlyStrategy)(target, kernel)
         for kernel in float_micro.FLOAT_KERNELS
     )
     return (
@@ -99,6 +105,6 @@ def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePool
 
 def rows_strategies(target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
     """Kernels for rows, best first."""
-    from .kernels.rows_strategy import RowsStrategy
+    from .kernels.rows_strategy import CpuRowsStrategy
 
-    return tuple(RowsStrategy(target, lanes) for lanes in LANES)
+    return tuple(CpuRowsStrategy(target, lanes) for lanes in LANES)

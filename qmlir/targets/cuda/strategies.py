@@ -14,12 +14,12 @@ from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
 from .kernels.instructions import FRAGMENTS
 from .kernels.strategy import (
-    ConvolutionStrategy,
+    CudaConvolutionStrategy,
+    CudaWeightOnlyStrategy,
     FastFp8Strategy,
     Fp8Strategy,
     GemvStrategy,
     MmaSyncStrategy,
-    WeightOnlyStrategy,
     WgmmaFastFp8Strategy,
     WgmmaStrategy,
 )
@@ -71,8 +71,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     units, wgmma = target.units, "wgmma" in target.features
     int8 = (WgmmaStrategy(target, units),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target, units))
-    weight_only = WeightOnlyStrategy(target, units)
-    convolutions = tuple(ConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
+    weight_only = CudaWeightOnlyStrategy(target, units)
+    convolutions = tuple(CudaConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
     fp8: tuple[Strategy, ...] = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
     if wgmma:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))

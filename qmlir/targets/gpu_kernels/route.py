@@ -33,7 +33,7 @@ def routable(routing: Routing, shared_bytes: int = _LEAST_SHARED) -> bool:
 
 
 @dataclass(frozen=True)
-class RoutedPlan:
+class GpuRoutedPlan:
     """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
     are."""
 
@@ -77,7 +77,7 @@ def with_routing(
     routing = routing_of(kernel)
     if routing is None or not routable(routing):
         return answer
-    return replace(answer, plan=RoutedPlan(answer.plan, strategy, c, subgroup))
+    return replace(answer, plan=GpuRoutedPlan(answer.plan, strategy, c, subgroup))
 
 
 _THREADS = 256

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...core.mlir import arith, ir
 from ...ir.walk import made_by
-from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, Step
+from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from . import bf16, emit as e
 from .executable import KernelFunction, Launch, View, executable
 from .machine import Machine
@@ -58,7 +58,7 @@ def placed(value: ir.Value, width: int) -> Placed:
 
 
 @dataclass(frozen=True)
-class RowsKernel:
+class GpuRowsKernel:
     """The executable of one group."""
 
     rows: RowGroup
@@ -130,7 +130,7 @@ class RowsKernel:
 class _Row:
     """What a thread does for its row. The methods run in the order of the file."""
 
-    def __init__(self, kernel: RowsKernel, count: e.Index, memory: Mapping[ir.Value, tuple[ir.Value, str]]) -> None:
+    def __init__(self, kernel: GpuRowsKernel, count: e.Index, memory: Mapping[ir.Value, tuple[ir.Value, str]]) -> None:
         self.kernel, self.rows, self.memory = kernel, kernel.rows, memory
         self.made = {v: s for s in self.rows.steps if s.result == WIDE for v in s.op.results}
         self.written = {v for v, _ in self.rows.outputs}
@@ -160,7 +160,7 @@ class _Row:
 
     # ---- a pass
 
-    def _pass(self, steps: Sequence[Step]) -> None:
+    def _pass(self, steps: Sequence[RowStep]) -> None:
         """The steps that leave something, over the row."""
         steps = [s for s in steps if s.reductions or s.result == WIDE]
         if not steps:
@@ -175,7 +175,7 @@ class _Row:
         for value, reduction, running in zip(results, reductions, each.results, strict=True):
             self.of_row[value] = e.broadcast(self._total(reduction, running), _LANES)
 
-    def _prepare(self, step: Step) -> None:
+    def _prepare(self, step: RowStep) -> None:
         """Loads, in front of the loop, what all elements of the row have in common."""
         for value, how in zip(step.inputs, step.sources, strict=True):
             if how in (NARROW, SCALAR):
@@ -183,7 +183,7 @@ class _Row:
             elif value in self.made:
                 self._prepare(self.made[value])
 
-    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[ir.Value]) -> list[ir.Value]:
+    def _vector(self, steps: Sequence[RowStep], at: e.Index, running: list[ir.Value]) -> list[ir.Value]:
         """The steps on one vector; returns the running values."""
         here: dict[ir.Value, ir.Value] = {}
         after: list[ir.Value] = []
@@ -204,14 +204,14 @@ class _Row:
                 after.append(_combined(reduction, running[len(after)], element))
         return after
 
-    def _arguments(self, step: Step, at: e.Index, here: dict[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
+    def _arguments(self, step: RowStep, at: e.Index, here: dict[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         values = [
             self._narrow(v) if how in (NARROW, SCALAR) else self._wide(v, at, here)
             for v, how in zip(step.inputs, step.sources, strict=True)
         ]
         return dict(zip(step.body.arguments, values, strict=False))
 
-    def _yielded(self, step: Step, known: dict[ir.Value, ir.Value]) -> ir.Value:
+    def _yielded(self, step: RowStep, known: dict[ir.Value, ir.Value]) -> ir.Value:
         return self.cloner.value(list(step.body.operations)[-1].operation.operands[0], known)
 
     # ---- values

@@ -11,7 +11,7 @@ from ...kernels.outline import function_of, once, unused_name
 from ...kernels.rows import NARROW, WIDE, RowGroup
 from ..strategy import Accept, Decline, Estimate, Facts
 from .machine import Machine
-from .rows import RowsKernel, placed
+from .rows import GpuRowsKernel, placed
 
 _STORED = ("i8", "i32", "f16", "bf16", "f32")
 _COMPUTED = ("i1", "i8", "i16", "i32", "f16", "bf16", "f32")
@@ -19,7 +19,7 @@ _REDUCED = ("i32", "f32")  # what shuffles move
 
 
 @dataclass(frozen=True)
-class RowsPlan:
+class GpuRowsPlan:
     """The kernel in the place of the group, where its last op is."""
 
     rows: RowGroup
@@ -28,7 +28,7 @@ class RowsPlan:
     def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
         rows, index = self.rows, ir.IndexType.get()
-        kernel = RowsKernel(rows, self.machine)
+        kernel = GpuRowsKernel(rows, self.machine)
         function = function_of(op)
         with op.location, ir.InsertionPoint(function):
             name = unused_name(function, "rows")
@@ -80,7 +80,7 @@ def _dynamic_axes(value: ir.Value) -> list[int]:
 
 
 @dataclass(frozen=True)
-class RowsStrategy:
+class GpuRowsStrategy:
     """Rows by the threads of a workgroup. `sums`: whether it takes groups with sums, such as norms; without, only those
     whose reductions find a largest or smallest element, as dynamic quantisation does."""
 
@@ -103,7 +103,7 @@ class RowsStrategy:
                 for result in op.operation.results:
                     if str(result.type) not in _COMPUTED:
                         return Decline(f"it computes with {result.type}", f"one of {', '.join(_COMPUTED)}")
-        return Accept(RowsPlan(rows, self.machine), Estimate(None))
+        return Accept(GpuRowsPlan(rows, self.machine), Estimate(None))
 
 
 def _stored(rows: RowGroup) -> Iterator[ir.Type]:

@@ -8,7 +8,7 @@ from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
-from ..gpu_kernels.rows_strategy import RowsStrategy
+from ..gpu_kernels.rows_strategy import GpuRowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
@@ -74,6 +74,6 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     )
 
 
-def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:
     """Kernels for rows: a dynamic quantisation with what makes its numbers. Norms are left to IREE."""
-    return (RowsStrategy(amd(target), sums=False),)
+    return (GpuRowsStrategy(amd(target), sums=False),)

@@ -18,8 +18,8 @@ from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
-from ..gpu_kernels.rows_strategy import RowsStrategy
-from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
+from ..gpu_kernels.rows_strategy import GpuRowsStrategy
+from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
@@ -195,7 +195,7 @@ class CooperativeMatrixStrategy:
 
 
 @dataclass(frozen=True)
-class DotStrategy:
+class VulkanDotStrategy:
     """int8 matmuls by the packed dot product instruction (`OpSDotAccSat` of four codes)."""
 
     target: Target
@@ -228,15 +228,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.subgroup_sizes[0])
-    few = KernelStrategy(target, code, few=True, any_argument=True)
-    tiled = KernelStrategy(target, code, few=False, any_argument=True)
-    matrix, dot = CooperativeMatrixStrategy(target, tiled), DotStrategy(target)
+    few = DotStrategy(target, code, few=True, any_argument=True)
+    tiled = DotStrategy(target, code, few=False, any_argument=True)
+    matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
     by_rows = ByRowsStrategy((few, ours, tiled))
     return (by_rows, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
 
 
-def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:
     """Kernels for rows."""
-    return (RowsStrategy(Spirv(target.subgroup_sizes[0]), sums=True),)
+    return (GpuRowsStrategy(Spirv(target.subgroup_sizes[0]), sums=True),)

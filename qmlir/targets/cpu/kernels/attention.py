@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import e as EULER, log2
 
 from ....core.mlir import arith, ir, llvm, vector
-from ....kernels.attention import Attention, Tensor
+from ....kernels.attention import Attention, AttentionTensor
 from . import emit as e
 from .chunks import Chunked, executable
 
@@ -96,7 +96,7 @@ class AttentionKernel:
         kernel = Chunked(self._count, self._chunk, self._cost)
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
-    def _dynamic(self, t: Tensor) -> list[int]:
+    def _dynamic(self, t: AttentionTensor) -> list[int]:
         """The loops of a tensor's dynamic axes, which are sizes of the dispatch or known from another tensor."""
         kind = ir.RankedTensorType(t.stored.type)
         return [a for i, a in enumerate(t.axes) if kind.is_dynamic_dim(i)]
@@ -124,7 +124,7 @@ class AttentionKernel:
     def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         """Chunks that are neighbours in number share their keys."""
         # First: LLVM branches around long divisions, and what is allocated behind a branch is not part of the frame.
-        stack = Stack(self)
+        stack = AttentionStack(self)
         sizes = self._sizes(dynamic)
         blocks = e.divide_up(sizes[self.m], self.queries)
         first = e.multiply(e.remainder(number, blocks), self.queries)
@@ -140,12 +140,12 @@ class AttentionKernel:
         lanes = self.registers.lanes
         few = arith.cmpi(arith.CmpIPredicate.ule, e.index(left), e.index(lanes))
         with e.when(few):
-            Chunk(self, 1, stack, operands, sizes, first).emit()
+            AttentionChunk(self, 1, stack, operands, sizes, first).emit()
         with e.when(e.none_of([few])):
-            Chunk(self, _VECTORS, stack, operands, sizes, first).emit()
+            AttentionChunk(self, _VECTORS, stack, operands, sizes, first).emit()
 
 
-class Stack:
+class AttentionStack:
     """The buffers of a chunk: queries `[d][queries]`, scores `[keys][queries]`, results `[columns][queries]`."""
 
     def __init__(self, kernel: AttentionKernel) -> None:
@@ -158,11 +158,11 @@ class Stack:
         self.factors = rows(1)
 
 
-class Chunk:
+class AttentionChunk:
     """Emits a chunk of `vectors` vectors of queries. The methods run in the order of the file."""
 
     def __init__(
-        self, kernel: AttentionKernel, vectors: int, stack: Stack, operands: Sequence[AttentionOperand],
+        self, kernel: AttentionKernel, vectors: int, stack: AttentionStack, operands: Sequence[AttentionOperand],
         sizes: Sequence[e.Index], first: e.Index,
     ) -> None:  # fmt: skip
         self.kernel, self.vectors, self.stack = kernel, vectors, stack

@@ -81,7 +81,7 @@ def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int, tile_bytes: 
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ChunkSizes:
     """What `qmlir tune` may choose of a chunk, at most: rows, panels of columns, bytes of a tile's activations."""
 
     chunk_rows: int = 96
@@ -94,7 +94,7 @@ class Gemm:
 
     def __init__(
         self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk],
-        chosen: Sizes = Sizes(),
+        chosen: ChunkSizes = ChunkSizes(),
     ) -> None:  # fmt: skip
         self.kernel, self.micro, self.weights = kernel, micro, weights
         self.depth = micro.depth(weights)
@@ -382,7 +382,7 @@ class Chunk(ABC):
         """The stages on each vector of a tile, and the store."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
-        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
         held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
         count = e.minimum(self.size.rows, e.subtract(self.rows, row0))
 
@@ -409,7 +409,7 @@ class Chunk(ABC):
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
 
         def at_once() -> None:
-            columns = [Columns(self.gemm, number, v) for v in range(self.vectors)]
+            columns = [PanelColumns(self.gemm, number, v) for v in range(self.vectors)]
             held = self._held([o for stage in self.kernel.stages for o in stage.operands], columns, None)
             each = 2 if self._narrows(columns) else 1
             for r in range(0, len(tile_of), each):
@@ -432,13 +432,13 @@ class Chunk(ABC):
         else:
             e.either(e.at_most(self.size.rows, e.subtract(self.rows, row0)), at_once, through_memory)
 
-    def _narrows(self, columns: list[Columns]) -> bool:
+    def _narrows(self, columns: list[PanelColumns]) -> bool:
         """Whether two rows of a panel are one vector of bytes."""
         bytes_ = self.out.element == e.integer(8) and self.kernel.gate is None
         return bytes_ and self.micro.panel == 32 and self.micro.lanes == 16 and all(c.mask is None for c in columns)
 
     def _finished(
-        self, values: list[ir.Value], m: e.Index, columns: list[Columns], held: dict[tuple[Operand, int], ir.Value]
+        self, values: list[ir.Value], m: e.Index, columns: list[PanelColumns], held: dict[tuple[Operand, int], ir.Value]
     ) -> list[ir.Value]:
         """The last values of row `m`, each vector's, from the products'."""
         kernel = self.kernel
@@ -450,7 +450,7 @@ class Chunk(ABC):
             made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
         return [found[-1] for found in made]
 
-    def _put_pair(self, rows: list[list[ir.Value]], m: e.Index, columns: list[Columns]) -> None:
+    def _put_pair(self, rows: list[list[ir.Value]], m: e.Index, columns: list[PanelColumns]) -> None:
         """Rows `m` and `m + 1`."""
         packed = saturating_pack([*rows[0], *rows[1]])
         if packed is not None:
@@ -458,7 +458,7 @@ class Chunk(ABC):
         for r, values in enumerate(rows):
             self._put(values, e.add(m, r), columns)
 
-    def _put(self, values: Sequence[ir.Value], m: e.Index, columns: list[Columns]) -> None:
+    def _put(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
         product = [] if self.kernel.batch is None else [self.product]
         for value, column in zip(values, columns, strict=False):
             e.store_vector(value, self.out, [*product, m, column.first], column.mask)
@@ -469,7 +469,7 @@ class Chunk(ABC):
         values: list[list[ir.Value]],
         held: dict[tuple[Operand, int], ir.Value],
         m: e.Index,
-        column: Columns,
+        column: PanelColumns,
         v: int,
     ) -> list[ir.Value]:
         """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
@@ -481,7 +481,7 @@ class Chunk(ABC):
         return found
 
     def _held(
-        self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None
+        self, operands: Sequence[Operand], columns: list[PanelColumns], group: e.Index | None
     ) -> dict[tuple[Operand, int], ir.Value]:
         """What is the same in all rows, read once."""
         return {
@@ -493,7 +493,7 @@ class Chunk(ABC):
 
     def _read(
         self, source: StageSource, values: list[list[ir.Value]], held: dict[tuple[Operand, int], ir.Value], m: e.Index,
-        column: Columns, v: int, group: e.Index | None,
+        column: PanelColumns, v: int, group: e.Index | None,
     ) -> ir.Value:  # fmt: skip
         if isinstance(source, Previous):
             return values[source.half][source.index]
@@ -503,7 +503,7 @@ class Chunk(ABC):
         found = held.get((source, v))
         return found if found is not None else self._fetch(source, m, column, group)
 
-    def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> ir.Value:
+    def _fetch(self, operand: Operand, m: e.Index | None, column: PanelColumns, group: e.Index | None) -> ir.Value:
         """An operand at a vector's place."""
         known = {"b": self.product, "g": group, "m": m, "n": column.first}
         places = {axis: at for axis, at in known.items() if at is not None}
@@ -520,7 +520,7 @@ def are_short(stages: Sequence[Stage]) -> bool:
     return not long and len(ops) <= _SHORT
 
 
-class Columns:
+class PanelColumns:
     """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
-from .gemm import Chunk, Columns, are_short
+from .gemm import Chunk, PanelColumns, are_short
 from .micro import QUAD, IntegerMicro, MicroCall
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class IntegerChunk(Chunk):
         combine = self.kernel.combine
         assert combine is not None
         number = e.add(e.divide(first_k, self.group_codes), group)
-        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
         held = self._held(combine.operands, columns, number)
 
         def combined(row: e.Index, v: int, part: ir.Value, running: ir.Value) -> ir.Value:

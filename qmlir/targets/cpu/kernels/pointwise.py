@@ -15,7 +15,7 @@ from ....kernels.bodies import BodyCloner
 from ....kernels.code_pooling import CodePooling
 from ....kernels.emit import bits
 from ....kernels.outline import function_of, once, unused_name
-from ....kernels.pointwise import Evaluated, Pointwise, Read, Step, divides_by, enumerable, evaluated, sizes_of
+from ....kernels.pointwise import Evaluated, Pointwise, PointwiseStep, Read, divides_by, enumerable, evaluated, sizes_of
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
@@ -332,7 +332,7 @@ class PointwiseKernel:
         flat = e.Buffer(out.address, out.element, (1,))
         e.store_vector(here[self.group.steps[-1].result], flat, (e.add(begin, at),), mask)
 
-    def _step(self, step: Step, made: dict[Read, ir.Value]) -> None:
+    def _step(self, step: PointwiseStep, made: dict[Read, ir.Value]) -> None:
         """Make the step's result where what it reads is made."""
         if step.result not in made and all(r in made for r in step.reads):
             made[step.result] = self.cloner.clone(step.body, [made[r] for r in step.reads])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
-from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, Step
+from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from . import emit as e
 from .chunks import Chunked, executable
 from .rules import RULES
@@ -62,7 +62,7 @@ def stack_fits(rows: RowGroup) -> bool:
     return stack_bytes(rows) <= _STACK
 
 
-class RowsKernel:
+class CpuRowsKernel:
     """The executable of one group."""
 
     def __init__(self, rows: RowGroup, lanes: Lanes) -> None:
@@ -98,7 +98,7 @@ class RowsKernel:
         first = e.multiply(number, self.chunk_rows)
         last = e.minimum(e.add(first, self.chunk_rows), self._total(dynamic))
         with e.loop(first, last) as row:
-            Row(self, memory, stack, row.index).emit()
+            RowEmitter(self, memory, stack, row.index).emit()
 
     def _scratch(self, value: ir.Value) -> e.Buffer:
         element, width = value.type.element_type, self.rows.space.width
@@ -111,12 +111,12 @@ def dynamic_axes(value: ir.Value) -> list[int]:
     return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
-class Row:
+class RowEmitter:
     """Emits one row. The methods run in the order of the file."""
 
     def __init__(
         self,
-        kernel: RowsKernel,
+        kernel: CpuRowsKernel,
         memory: Mapping[ir.Value, tuple[e.Buffer, str]],
         stack: Mapping[ir.Value, e.Buffer],
         row: ir.Value,
@@ -143,7 +143,7 @@ class Row:
 
     # ---- a pass
 
-    def _pass(self, steps: Sequence[Step]) -> None:
+    def _pass(self, steps: Sequence[RowStep]) -> None:
         """All of `steps` over the row: blocks of several vectors, what is left of them, and of a vector."""
         if not steps:
             return
@@ -177,7 +177,7 @@ class Row:
             self.of_row[value] = self._total(reduction, running[i * count : (i + 1) * count])
 
     def _vector(
-        self, steps: Sequence[Step], at: e.Index, running: list[ir.Value], mask: ir.Value | None
+        self, steps: Sequence[RowStep], at: e.Index, running: list[ir.Value], mask: ir.Value | None
     ) -> list[ir.Value]:
         """The steps on one vector; returns the running values."""
         here: dict[ir.Value, ir.Value] = {}
@@ -202,7 +202,7 @@ class Row:
                 number += 1
         return after
 
-    def _yielded(self, step: Step, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+    def _yielded(self, step: RowStep, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
         end = list(step.body.operations)[-1].operation
         return [self.cloner.value(v, known) for v in end.operands]
 

@@ -12,14 +12,14 @@ from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
 from ..threads.program import team_of
-from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
+from .rows import CpuRowsKernel, Lanes, dynamic_axes, stack_fits
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
-class RowsPlan:
+class CpuRowsPlan:
     """The kernel in the place of the group, where its last op is."""
 
     rows: RowGroup
@@ -31,7 +31,7 @@ class RowsPlan:
         function = function_of(op)
         with op.location, ir.InsertionPoint(function):
             name = unused_name(function, "rows")
-            entry = RowsKernel(rows, self.lanes).emit(name)
+            entry = CpuRowsKernel(rows, self.lanes).emit(name)
         entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
             known: dict[int, ir.Value] = {}
@@ -61,7 +61,7 @@ class RowsPlan:
 
 
 @dataclass(frozen=True)
-class RowsStrategy:
+class CpuRowsStrategy:
     """Rows with the vectors of one kind of CPU."""
 
     target: Target
@@ -79,4 +79,4 @@ class RowsStrategy:
             return Decline(f"rows of {rows.space.width}", f"rows of {self.lanes.lanes} elements")
         if not stack_fits(rows):
             return Decline("what waits between passes does not fit a thread's stack", "shorter rows")
-        return Accept(RowsPlan(rows, self.lanes), Estimate(None))
+        return Accept(CpuRowsPlan(rows, self.lanes), Estimate(None))

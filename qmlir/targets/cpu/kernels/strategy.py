@@ -26,7 +26,7 @@ from ..description import lacks
 from ..threads.program import team_of
 from .depthwise import CHANNELS, Depthwise, packed as packed_channels
 from .forecast import nanoseconds_of
-from .gemm import Gemm, Sizes, fits_stack
+from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
 from .micro import AVX512_VNNI, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
@@ -40,7 +40,7 @@ _ROWS_FOR_PACKING = 16
 _LONGEST_ROW = 6 << 10
 _MOST_VECTORS = 96
 _LARGEST_FILTER = 49
-# Fields of `gemm.Sizes`; the first value is its default.
+# Fields of `gemm.ChunkSizes`; the first value is its default.
 _KNOBS = (
     Knob("chunk_rows", (96, 24, 48, 192)),
     Knob("chunk_panels", (8, 2, 4, 16)),
@@ -56,12 +56,12 @@ class CpuKernelPlan:
     micro: Micro
     weights: Weights
     codes: Codes
-    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
 
     def _gemm(self) -> Gemm:
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
-        return Gemm(self.kernel, self.micro, self.weights, chunk, Sizes(**self.chosen))
+        return Gemm(self.kernel, self.micro, self.weights, chunk, ChunkSizes(**self.chosen))
 
     def estimate(self) -> Estimate:
         """For choosing between sizes of chunks."""
@@ -104,7 +104,7 @@ class ConvolutionPlan:
 
 
 @dataclass(frozen=True)
-class ConvolutionStrategy:
+class CpuConvolutionStrategy:
     """Convolutions of integers over all channels, as products of their patches."""
 
     matmul: KernelStrategy
@@ -121,9 +121,9 @@ class ConvolutionStrategy:
         """See `strategy.Tunable`."""
         return ()
 
-    def choosing(self, choice: Choice) -> ConvolutionStrategy:
+    def choosing(self, choice: Choice) -> CpuConvolutionStrategy:
         """See `strategy.Tunable`."""
-        return ConvolutionStrategy(self.matmul.choosing(choice))
+        return CpuConvolutionStrategy(self.matmul.choosing(choice))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
@@ -173,16 +173,16 @@ class ConvolutionStrategy:
         return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
 
 
-_Product = TypeVar("_Product", bound="ProductStrategy")
+_Product = TypeVar("_Product", bound="CpuProductStrategy")
 
 
 @dataclass(frozen=True)
-class ProductStrategy(ABC):
+class CpuProductStrategy(ABC):
     """Products by one micro-kernel: what integer products and products of floats by codes have in common."""
 
     target: Target
     micro: Micro
-    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
 
     @property
     def name(self) -> str:
@@ -269,7 +269,7 @@ class ProductStrategy(ABC):
 
 
 @dataclass(frozen=True)
-class KernelStrategy(ProductStrategy):
+class KernelStrategy(CpuProductStrategy):
     """Integer products by one micro-kernel."""
 
     def unlike(self, contraction: Contraction) -> Decline | None:
@@ -302,7 +302,7 @@ class KernelStrategy(ProductStrategy):
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(ProductStrategy):
+class CpuWeightOnlyStrategy(CpuProductStrategy):
     """Floats by a constant weight of codes, decoded in registers."""
 
     def unlike(self, contraction: Contraction) -> Decline | None:
@@ -329,7 +329,7 @@ class WeightOnlyStrategy(ProductStrategy):
 
 
 @dataclass(frozen=True)
-class Bf16Strategy(WeightOnlyStrategy):
+class Bf16Strategy(CpuWeightOnlyStrategy):
     """bfloat16 by a constant weight of short codes, multiplied as bfloat16: exact products, scaled behind the sum."""
 
     def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:

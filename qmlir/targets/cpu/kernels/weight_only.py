@@ -16,7 +16,7 @@ from ....kernels.description import Literal, Operand, Previous, Stage
 from ....kernels.scaled import scaled
 from . import emit as e
 from .float_micro import FloatMicro, FloatTile
-from .gemm import Chunk, Columns
+from .gemm import Chunk, PanelColumns
 from .micro import QUAD
 
 
@@ -87,7 +87,7 @@ class ScaledChunk(FloatChunk):
         total: ir.Value,
         fresh: bool,
     ) -> None:
-        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
         if self.kernel.group is None:
             self._group(None, columns, self.lhs, rhs, depth, total, fresh)
             return
@@ -100,7 +100,7 @@ class ScaledChunk(FloatChunk):
             self._group(number, columns, lhs, e.at(rhs, self._panel_at(start)), self.group_codes, total, False)
 
     def _group(
-        self, number: e.Index | None, columns: list[Columns], lhs: ir.Value, rhs: ir.Value, codes: e.Index,
+        self, number: e.Index | None, columns: list[PanelColumns], lhs: ir.Value, rhs: ir.Value, codes: e.Index,
         total: ir.Value, fresh: bool,
     ) -> None:  # fmt: skip
         """One group's sums, scaled, onto `total`; with `fresh` in its place."""
@@ -151,7 +151,7 @@ class DecodingChunk(FloatChunk):
         total: ir.Value,
         fresh: bool,
     ) -> None:
-        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
         if self.kernel.group is None:
             held = self._held(self._decode.operands, columns, None)
             self._run(self.lhs, rhs, depth, total, not fresh, held)

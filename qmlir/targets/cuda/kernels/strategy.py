@@ -110,12 +110,12 @@ class CudaKernelPlan:
 
 
 @dataclass(frozen=True)
-class RoutedPlan:
+class CudaRoutedPlan:
     """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
     are."""
 
     inner: Plan
-    strategy: ProductStrategy
+    strategy: CudaProductStrategy
     contraction: Contraction
 
     def apply(self, op: OpLike) -> None:
@@ -192,7 +192,7 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class ProductStrategy(Tiled):
+class CudaProductStrategy(Tiled):
     """What the strategies of products have in common."""
 
     @property
@@ -209,7 +209,7 @@ class ProductStrategy(Tiled):
         routing = routing_of(self.described(c))
         if routing is None or not routable(routing):
             return answer
-        return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+        return replace(answer, plan=CudaRoutedPlan(answer.plan, self, c))
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
@@ -270,7 +270,7 @@ def _unfit(kernel: Kernel) -> Decline | None:
 
 
 @dataclass(frozen=True)
-class MmaSyncStrategy(ProductStrategy):
+class MmaSyncStrategy(CudaProductStrategy):
     """Products of int8 by codes of 8 bits or less on `mma.sync`, exact in i32."""
 
     name: str = "mma-sync-int8"
@@ -327,10 +327,10 @@ def _wgmma_name(gemm: MmaGemm) -> str:
 
 
 @dataclass(frozen=True)
-class ConvolutionStrategy:
+class CudaConvolutionStrategy:
     """Convolutions as products whose activation is read from the image: implicit GEMM."""
 
-    matmul: MmaSyncStrategy | WeightOnlyStrategy
+    matmul: MmaSyncStrategy | CudaWeightOnlyStrategy
 
     @property
     def name(self) -> str:
@@ -342,12 +342,12 @@ class ConvolutionStrategy:
     def program_flags(self, choice: Choice) -> tuple[str, ...]:
         return ()
 
-    def choosing(self, choice: Choice) -> ConvolutionStrategy:
-        return ConvolutionStrategy(self.matmul.choosing(choice))
+    def choosing(self, choice: Choice) -> CudaConvolutionStrategy:
+        return CudaConvolutionStrategy(self.matmul.choosing(choice))
 
-    def each(self) -> Sequence[ConvolutionStrategy]:
+    def each(self) -> Sequence[CudaConvolutionStrategy]:
         """See `by_rows.SizedStrategy`."""
-        return [ConvolutionStrategy(matmul) for matmul in self.matmul.each()]
+        return [CudaConvolutionStrategy(matmul) for matmul in self.matmul.each()]
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         kernel = self.kernel_of(contraction)
@@ -377,7 +377,7 @@ class ConvolutionStrategy:
 
 
 @dataclass(frozen=True)
-class GemvStrategy(ProductStrategy):
+class GemvStrategy(CudaProductStrategy):
     """Products of a few rows, whose time is that of reading the weight."""
 
     name: str = "gemv-int8"
@@ -400,7 +400,7 @@ class GemvStrategy(ProductStrategy):
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(ProductStrategy):
+class CudaWeightOnlyStrategy(CudaProductStrategy):
     """16-bit floats by a constant weight of codes, decoded in registers."""
 
     name: str = "mma-sync-weight-only"
@@ -444,7 +444,7 @@ _FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
 
 
 @dataclass(frozen=True)
-class Fp8Strategy(ProductStrategy):
+class Fp8Strategy(CudaProductStrategy):
     """Products of one-byte floats by one-byte floats: see `fp8.py`."""
 
     name: str = "mma-sync-fp8"
