@@ -95,7 +95,7 @@ class Program:
         arguments = {n: str(self.spec(n)) for n in self.arguments()}
         digests = {n: [str(self.spec(n)), hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest()]
                    for n, a in self.constants.items()}  # fmt: skip
-        key = key_of(["program", steps, arguments, digests, outputs, resolved.spelling, resolved.capabilities()])
+        key = key_of(["program", steps, arguments, digests, outputs, resolved.spelling, resolved.row()])
         return compile_built(lambda ctx: self._module(outputs), resolved, Options(), key)
 
     def _module(self, outputs: Sequence[str]) -> Any:

@@ -232,7 +232,7 @@ class Operation:
         digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).hexdigest()
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
         key = key_of([self.name, {n: str(s) for n, s in specs.items()}, digests, attributes, resolved.spelling,
-                      resolved.capabilities(), options])  # fmt: skip
+                      resolved.row(), options])  # fmt: skip
         made = Options(**options, strict=strict)
         return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, made, key)
 

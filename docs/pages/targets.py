@@ -20,20 +20,21 @@ STATUS = {
 
 
 def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], cell: Callable[..., str]) -> str:
+    has = target.capabilities
     facts = [("device", target.summary), ("driver", f"`{target.driver}`"),
              ("level of proof", target.status if target.status == RUNS else STATUS[target.backend]),
-             ("element types", ", ".join(f"`{d}`" for d in target.dtypes)),
-             ("int8 dot products", "yes" if target.int8_dot else "no")]  # fmt: skip
-    if target.mma:
-        facts.append(("matrix instructions", ", ".join(f"`{m}`" for m in target.mma)))
-    if target.subgroup_sizes:
-        facts.append(("subgroups", ", ".join(map(str, target.subgroup_sizes))))
-        facts.append(("shared memory", f"{target.shared_memory:,} bytes"))
-    if target.cpu_features:
-        facts.append(("features of the CPU", " ".join(target.cpu_features)))
-    if target.peak is not None:
-        rates = ", ".join(f"{name} {rate / 1e12:g} T/s" for name, rate in target.peak.rates)
-        facts.append((f"published limits ({target.peak.product})", f"{rates}; {target.peak.bandwidth / 1e9:g} GB/s"))
+             ("element types", ", ".join(f"`{d}`" for d in has.dtypes)),
+             ("int8 dot products", "yes" if has.int8_dot else "no")]  # fmt: skip
+    if has.mma:
+        facts.append(("matrix instructions", ", ".join(f"`{m}`" for m in has.mma)))
+    if has.subgroup_sizes:
+        facts.append(("subgroups", ", ".join(map(str, has.subgroup_sizes))))
+        facts.append(("shared memory", f"{has.shared_memory:,} bytes"))
+    if has.cpu_features:
+        facts.append(("features of the CPU", " ".join(has.cpu_features)))
+    if has.peak is not None:
+        rates = ", ".join(f"{name} {rate / 1e12:g} T/s" for name, rate in has.peak.rates)
+        facts.append((f"published limits ({has.peak.product})", f"{rates}; {has.peak.bandwidth / 1e9:g} GB/s"))
     table = "\n".join(f"| {a} | {b} |" for a, b in facts)
     strategies = "\n".join(f"* `{s.name}`" for s in backend_of(target).strategies(target))
     parts = [f"# {target.spelling}\n\n{MADE}\n\n| | |\n|---|---|\n{table}\n",

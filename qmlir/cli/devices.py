@@ -39,7 +39,7 @@ def listed() -> list[DeviceRow]:
     host = resolve("cpu")
     here = [t.spelling for t in (host, *backend_description("cpu").TARGETS) if present_device(t)]
     rows = [_row("cpu", host.driver, present_device(host), "", here)]
-    drivers = {t.driver: b for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
+    drivers = {t.driver: b for b in BACKENDS if not BACKENDS[b].on_host for t in backend_description(b).TARGETS}
     for driver, backend in sorted(drivers.items()):
         names_for = backend_description(backend).names_for
         for d in devices(driver):

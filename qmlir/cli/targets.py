@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     listed = [resolve("cpu"), *all_targets()]
     emulated = {name for name, backend in BACKENDS.items() if backend.complete}
     rows: list[_Row] = [
-        {**t.capabilities(), "device": present_device(t), "emulated": t.backend in emulated}
+        {**t.row(), "device": present_device(t), "emulated": t.backend in emulated}
         for t in listed
         if args.backend in (None, t.backend)
     ]

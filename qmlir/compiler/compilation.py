@@ -104,7 +104,7 @@ def compile(
     key = None
     if cache and options.dump_stages is None:
         files = {scope: file_digest(path) for scope, path in options.parameters.items()}
-        key = key_of([program.key(), program.name, resolved.spelling, resolved.capabilities(), options.pipeline,
+        key = key_of([program.key(), program.name, resolved.spelling, resolved.row(), options.pipeline,
                       options.start, files, options.keep_parameters, options.flags, dict(options.choice)])  # fmt: skip
     return compile_built(program, resolved, options, key)
 

@@ -39,5 +39,5 @@ def _helper_text(compile_for: Compile, cached: bool) -> str:
     def made() -> bytes:
         return compile_for(lambda ctx: module(), target)
 
-    key = key_of(["helper of a team", target.capabilities()])
+    key = key_of(["helper of a team", target.row()])
     return base64.b64encode(zlib.compress(Cache().get_or_build(key, made) if cached else made(), 9)).decode()

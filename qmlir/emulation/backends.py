@@ -69,7 +69,7 @@ def _cuda(target: Target) -> dict[int, int]:
     return {
         1: _THREADS, 2: _SIZES[0], 3: _SIZES[1], 4: _SIZES[2], 5: _COUNTS[0], 6: _COUNTS[1], 7: _COUNTS[2],
         8: 48 * 1024, 10: 32, 12: 65536, 16: 1, 19: 1, 41: 1, 75: number // 10, 76: number % 10, 83: 1, 89: 1,
-        97: target.shared_memory, 113: 1, 115: 1,
+        97: target.capabilities.shared_memory, 113: 1, 115: 1,
     }  # fmt: skip
 
 
@@ -77,13 +77,19 @@ def _hip(target: Target) -> dict[int, int]:
     """By `hipDeviceAttribute_t`."""
     return {
         9: 1, 24: 1, 26: _SIZES[0], 27: _SIZES[1], 28: 1024, 29: _COUNTS[0], 30: _COUNTS[1], 31: _COUNTS[2],
-        56: _THREADS, 63: 1, 74: target.shared_memory, 87: target.subgroup_sizes[0], 88: 1,
+        56: _THREADS, 63: 1, 74: target.capabilities.shared_memory, 87: target.capabilities.subgroup_sizes[0], 88: 1,
     }  # fmt: skip
 
 
 BACKENDS = {
     "cuda": Backend("cuda", "cuda.c", "libcuda.so", "qmlir.emulation.cuda", (), _cuda),
     "rocm": Backend("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
+}
+
+# Why programs of the others need none.
+INSTEAD = {
+    "cpu": "which needs no emulated device",
+    "vulkan": "which is not emulated: Mesa's lavapipe is a Vulkan device on any CPU (docs/targets/vulkan-lavapipe.md)",
 }
 
 

@@ -13,7 +13,7 @@ from ..core.hal import emulated_device
 from ..errors import TargetError
 from ..targets import resolve
 from ..targets.base import Target
-from .backends import BACKENDS
+from .backends import BACKENDS, INSTEAD
 from .driver import Driver, driver_of
 from .launch import Counts, Progress, Settings
 
@@ -108,13 +108,8 @@ def emulated(spelling: str, options: Emulation) -> Emulated:
         UsageError: a part is missing that `qmlir[emulate]` installs.
     """
     kind = spelling.partition(":")[0]
-    if kind == "cpu":
-        raise TargetError(f"the program is for {spelling}, which needs no emulated device: load it without emulate")
-    if kind == "vulkan":
-        raise TargetError(
-            f"the program is for {spelling}, which is not emulated: Mesa's lavapipe is a Vulkan device on any CPU "
-            "(docs/targets/vulkan-lavapipe.md); load it without emulate"
-        )
+    if kind in INSTEAD:
+        raise TargetError(f"the program is for {spelling}, {INSTEAD[kind]}; load it without emulate")
     backend = BACKENDS.get(kind)
     if backend is None or not backend.complete:
         known = ", ".join(name for name, b in BACKENDS.items() if b.complete)

@@ -15,12 +15,11 @@ from ..core.rows import Facts
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
 from ..signing import check_digest
-from ..targets import resolve
+from ..targets import backend_spelled, resolve
 from ..targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
 from ..targets.cpu.threads.board import HELPER, SETTER
 from ..targets.cpu.threads.cost import TASKS_WORK
 from ..targets.devices import devices, failure, runtime_uri
-from ..targets.vulkan.description import unfit
 from .artifact import Artifact
 from .function import EmulatedFunction, Function
 from .packed import SCOPE, packed
@@ -171,7 +170,7 @@ class Program:
     def _check_host(self) -> None:
         """Refuse code that this CPU cannot run, instead of dying of an illegal instruction."""
         needed = self.manifest.cpu_features
-        if not needed or not self.manifest.target.startswith("cpu"):
+        if not needed:
             return
         missing = missing_features(needed)
         if missing:
@@ -186,21 +185,22 @@ class Program:
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
-        """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes, or whose
-        cooperative matrices the device has not."""
+        """Where devices of a driver differ: refuse a program whose subgroups are not the device's, which would add up
+        wrong lanes, or whose cooperative matrices the device has not."""
         sizes = self.manifest.capabilities.get("subgroup_sizes")
-        if driver != "vulkan" or not sizes:
+        backend = backend_spelled(self.manifest.target)
+        if backend is None or not backend.devices_differ or not sizes:
             return
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
         matrices = set(self._plan_facts("mma"))
         if not found and (said := failure(driver)):  # it may be there at the next call, unseen
             raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")
-        reason = unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
+        reason = backend.unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
         if reason:
             raise TargetError(
                 f"the program of {self.manifest.target} is not for this device: {reason}; compile it with "
-                "--target vulkan, which asks the device"
+                f"--target {backend.name}, which asks the device"
             )
 
     def _plan_facts(self, key: str) -> Iterator[str]:
@@ -231,7 +231,8 @@ class Program:
             work = self.manifest.task_work
             if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
                 return "local-sync", ""
-        if driver == "vulkan":
+        backend = backend_spelled(self.manifest.target)
+        if backend is not None and backend.devices_differ:
             return driver, runtime_uri(resolve(self.manifest.target))
         return driver, ""
 

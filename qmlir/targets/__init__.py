@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from ..core.spelling import did_you_mean
 from ..errors import TargetError
-from .backends import BACKENDS, Backend, backend_description, backend_of
-from .base import COMPILED, EMULATED, RUNS, Peak, Target
+from .backends import BACKENDS, Backend, backend_description, backend_of, backend_spelled
+from .base import COMPILED, EMULATED, PRESENT, RUNS, Target
+from .capabilities import Capabilities, Peak
 
 __all__ = [
     "BACKENDS",
@@ -21,11 +22,13 @@ __all__ = [
     "EMULATED",
     "RUNS",
     "Backend",
+    "Capabilities",
     "Peak",
     "Target",
     "all_targets",
     "backend_description",
     "backend_of",
+    "backend_spelled",
     "resolve",
 ]
 
@@ -51,12 +54,12 @@ def resolve(spelling: str) -> Target:
     table = {target.name: target for target in backend_description(backend).TARGETS}
     if name in table:
         return table[name]
-    if spelling.strip() == "vulkan:present":  # what bare `vulkan` may have stood for
+    if name == PRESENT and BACKENDS[backend].devices_differ:  # what the bare backend may have stood for
         return _present(backend, table)
     if name or spelling.strip().endswith(":"):
         near = did_you_mean(f"{backend}:{name}", [t.spelling for t in table.values()])
         raise TargetError(f"unknown target {spelling!r}{near}")
-    if backend == "cpu":
+    if BACKENDS[backend].on_host:
         from .cpu.host import host_target
 
         return host_target()
@@ -72,13 +75,8 @@ def _present(backend: str, table: dict[str, Target]) -> Target:
     found = devices(driver)
     description = backend_description(backend)
     for device in found:
-        if backend == "vulkan":
-            from .vulkan.description import target_for
-
-            if (target := target_for(device)) is not None:
-                return target
-        for name in description.names_for(device):
-            return table[name]
+        if (target := description.target_for(device)) is not None:
+            return target
     if found:
         seen = ", ".join(repr(f"{d.name} {d.arch}".strip()) for d in found)
         raise TargetError(f"no target describes the present {backend} device {seen}; name one of: {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _Group = TypeVar("_Group")
 
-BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
-
 
 class Description(Protocol):
     """What a backend's `description.py` offers."""
@@ -31,6 +29,9 @@ class Description(Protocol):
 
     def names_for(self, device: Device) -> tuple[str, ...]:
         """The names of the targets whose programs run on a present device, best first."""
+
+    def target_for(self, device: Device) -> Target | None:
+        """The target that a present device is compiled for, None where none describes it."""
 
 
 def backend_description(backend: str) -> Description:
@@ -41,9 +42,19 @@ def backend_description(backend: str) -> Description:
 @dataclass(frozen=True)
 class Backend:
     """What compiles for the targets of one backend: the functions of its `strategies.py`, which is imported when one of
-    them is asked for. A target itself is data."""
+    them is asked for. A target itself is data.
+
+    Attributes:
+        on_host: its device is this host's CPU, which no driver is asked for.
+        devices_differ: in what the programs of one target may assume, so that a device is chosen and compared when a
+            program is loaded.
+        no_layouts: why it has no matrix instruction whose layout is known.
+    """
 
     name: str
+    on_host: bool = False
+    devices_differ: bool = False
+    no_layouts: str = ""
 
     def strategies(self, target: Target) -> tuple[Strategy, ...]:
         """How contractions can be compiled for a target, best first."""
@@ -73,6 +84,13 @@ class Backend:
         named: Callable[[Target], Mapping[str, tuple[str, Fragments]]] | None = self._optional("matrix_instructions")
         return {} if named is None else named(target)
 
+    def unfit(self, device: Device, subgroup_sizes: tuple[int, ...], matrices: Iterable[str] = ()) -> str:
+        """Why programs for these subgroup sizes that use these matrix instructions would be wrong on a present device,
+        or would not run; "" where neither."""
+        judge: Callable[[Device, tuple[int, ...], Iterable[str]], str] | None
+        judge = getattr(backend_description(self.name), "unfit", None)
+        return "" if judge is None else judge(device, subgroup_sizes, matrices)
+
     @property
     def _module(self) -> ModuleType:
         return importlib.import_module(f".{self.name}.strategies", __package__)
@@ -84,4 +102,20 @@ class Backend:
 
 def backend_of(target: Target) -> Backend:
     """The backend of a target."""
-    return Backend(target.backend)
+    return BACKENDS[target.backend]
+
+
+def backend_spelled(target: str) -> Backend | None:
+    """The backend of a target as a user writes it, None where there is no such backend."""
+    return BACKENDS.get(target.partition(":")[0])
+
+
+BACKENDS: Mapping[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend("cpu", on_host=True),
+        Backend("cuda"),
+        Backend("rocm"),
+        Backend("vulkan", devices_differ=True, no_layouts="of cooperative matrices only the driver knows it"),
+    )
+}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.mlir import ir
 from ..core.rows import CapabilitiesRow
 from ..ir.barriers import Reason
+from .capabilities import Capabilities
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -19,6 +21,7 @@ INDEX_SUMS = "qmlir-index-sums"  # for every GPU
 START_AT_ZERO = "qmlir-start-at-zero"  # CUDA and ROCm
 ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions
 
+PRESENT = "present"  # the name of a target that is described by the device that is present
 EMULATED = "executed in an emulator"  # each instruction of it, in the tests (docs/emulation.md)
 COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
 
@@ -26,24 +29,6 @@ COMPILED = "compiled"  # and the instructions looked at in the tests; no such de
 def decode_pass(*kept: str) -> str:
     """The text of the pass that converts one-byte floats, but for the formats that the target itself converts."""
     return f"qmlir-decode-small-floats{{keep={'|'.join(kept)}}}" if kept else "qmlir-decode-small-floats"
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Published peak figures of one product of the architecture, for the roofline estimate.
-
-    `rates` are dense multiply-accumulate rates in operations per second (two per multiply-accumulate) by
-    operand type; `bandwidth` is bytes per second; `units` are its compute units (AMD) or multiprocessors (NVIDIA).
-    """
-
-    product: str
-    rates: tuple[tuple[str, float], ...]
-    bandwidth: float
-    units: int = 1
-
-    def rate(self, dtype: str) -> float | None:
-        """The peak for operands of `dtype`, None when there is no published figure."""
-        return dict(self.rates).get(dtype)
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Target:
-    """One device architecture that programs can be compiled for: data. How it is compiled for is its `Backend`.
+    """One device architecture that programs can be compiled for: data. How it is compiled for is its `Backend`, what
+    its devices have are its `capabilities`.
 
     `device_attribute` is the text of the `#hal.device.target` that goes into `hal.device.targets`: built by
     us for every GPU, because IREE's flag leaves some architectures without a description and gives Vulkan a
@@ -74,24 +60,15 @@ class Target:
     driver: str  # of iree.runtime
     summary: str
     status: str
+    capabilities: Capabilities
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
     barriers: tuple[Reason, ...] = ()  # of `ir.barriers.PER_TARGET`, those that it needs
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
     source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
-    features: tuple[str, ...] = ()  # that not every architecture of the backend has: "wgmma", "mfma"
-    loop_limit: int | None = None  # iterations after which its driver leaves a loop
     unsigned_mma: bool = True  # whether IREE multiplies unsigned codes by matrix instructions as unsigned ones
-    mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
-    scaled_mma: tuple[str, ...] = ()  # those whose operands have a scale for each block of codes
-    int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
-    dtypes: tuple[str, ...] = ()  # operand types of contractions that compile, MLIR spelling
-    subgroup_sizes: tuple[int, ...] = ()
-    shared_memory: int = 0  # bytes that one workgroup may use
-    cpu_features: tuple[str, ...] = ()  # that the program needs of its host, LLVM spelling without "+"
     host: str = ""  # model name of the CPU, only for the bare target `cpu`
-    peak: Peak | None = None
 
     @property
     def spelling(self) -> str:
@@ -99,9 +76,9 @@ class Target:
         return self.backend if self.name == "host" else f"{self.backend}:{self.name}"
 
     @property
-    def units(self) -> int:
-        """Compute units or multiprocessors of the product that `peak` is of."""
-        return 1 if self.peak is None else self.peak.units
+    def of_present(self) -> bool:
+        """Whether the device that is present describes it, and runs its programs."""
+        return self.name == PRESENT
 
     def attach(self, module: ir.Module) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
@@ -109,22 +86,29 @@ class Target:
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
 
-    def capabilities(self) -> CapabilitiesRow:
+    def row(self) -> CapabilitiesRow:
         """JSON-able facts for `qmlir targets` and the manifest."""
+        has = self.capabilities
         facts: CapabilitiesRow = {
             "target": self.spelling,
             "driver": self.driver,
             "summary": self.summary,
             "status": self.status,
-            "mma": list(self.mma),
-            "int8_dot": self.int8_dot,
-            "dtypes": list(self.dtypes),
+            "mma": list(has.mma),
+            "int8_dot": has.int8_dot,
+            "dtypes": list(has.dtypes),
         }
-        if self.subgroup_sizes:
-            facts["subgroup_sizes"] = list(self.subgroup_sizes)
-            facts["shared_memory"] = self.shared_memory
-        if self.backend == "cpu":
-            facts["cpu_features"] = list(self.cpu_features)
+        if has.subgroup_sizes:
+            facts["subgroup_sizes"] = list(has.subgroup_sizes)
+            facts["shared_memory"] = has.shared_memory
+        else:
+            facts["cpu_features"] = list(has.cpu_features)
         if self.host:
             facts["host"] = self.host
         return facts
+
+
+def first_named(targets: Iterable[Target], names: Iterable[str]) -> Target | None:
+    """The target of the first name, None of no name."""
+    table = {target.name: target for target in targets}
+    return next((table[name] for name in names), None)

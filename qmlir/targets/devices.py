@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
-from .backends import backend_description
+from .backends import backend_description, backend_of
 from .base import Device, Target
 from .cpu.host import host_features, host_name
 
@@ -69,11 +69,11 @@ def _device(driver: str, index: int, info: dict[str, int | str], loaded: Any) ->
 
 def present_device(target: Target) -> str:
     """The name of a present device that `target`'s programs run on, "" when there is none."""
-    if target.backend == "cpu":
+    if backend_of(target).on_host:
         if target.name == "host":
             return target.host or host_name()
-        missing = set(target.cpu_features) - host_features()
-        return host_name() if target.cpu_features and not missing else ""
+        missing = set(target.capabilities.cpu_features) - host_features()
+        return host_name() if target.capabilities.cpu_features and not missing else ""
     for device in devices(target.driver):
         if _runs(target, device):
             return device.name
@@ -81,8 +81,8 @@ def present_device(target: Target) -> str:
 
 
 def _runs(target: Target, device: Device) -> bool:
-    if target.spelling == "vulkan:present":
-        return True  # it was built of the first device
+    if target.of_present:
+        return True
     return target.name in backend_description(target.backend).names_for(device)
 
 

@@ -22,7 +22,8 @@ def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_byte
     `rate_dtype` names the type whose arithmetic rate counts when it is not the operands' own (an int8
     product computed in f16); `extra_bytes` is traffic that the plan adds.
     """
-    if target.peak is None:
+    peak = target.capabilities.peak
+    if peak is None:
         return Estimate(None, "no published peak figures for this target")
     sizes = [*c.batch, c.m, c.n, c.k]
     if any(size is None for size in sizes):
@@ -30,13 +31,13 @@ def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_byte
     m, n, k, batch = (float(x or 0) for x in (c.m, c.n, c.k, prod(b or 0 for b in c.batch)))
     traffic = batch * (m * k * element_bytes(c.lhs) + k * n * element_bytes(c.rhs)) + extra_bytes
     traffic += batch * m * n * element_bytes(c.acc)
-    memory = traffic / target.peak.bandwidth
-    rate = target.peak.rate(rate_dtype or c.lhs)
+    memory = traffic / peak.bandwidth
+    rate = peak.rate(rate_dtype or c.lhs)
     if rate is None:
-        return Estimate(memory, f"memory traffic alone, {target.peak.product}")
+        return Estimate(memory, f"memory traffic alone, {peak.product}")
     compute = 2 * batch * m * n * k / rate
     side = "compute" if compute > memory else "memory"
-    return Estimate(max(compute, memory), f"{side} bound at the peak of {target.peak.product}")
+    return Estimate(max(compute, memory), f"{side} bound at the peak of {peak.product}")
 
 
 def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bool = False) -> Estimate:
@@ -44,7 +45,8 @@ def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bo
 
     `dot`: without a matrix instruction, whose peak then says nothing; of memory traffic alone.
     """
-    if target.peak is None:
+    peak = target.capabilities.peak
+    if peak is None:
         return Estimate(None, "no published peak figures for this target")
     products = 1 if kernel.batch is None else kernel.batch.size
     if kernel.m is None or products is None:
@@ -54,8 +56,8 @@ def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bo
     lhs = str(kernel.lhs.value.type.element_type)
     traffic = m * k * element_bytes(lhs) + matrices * n * k * weight_bits / 8
     traffic += m * n * element_bytes(str(kernel.result_type))
-    memory = traffic / target.peak.bandwidth
-    rate = None if dot else target.peak.rate(lhs)
+    memory = traffic / peak.bandwidth
+    rate = None if dot else peak.rate(lhs)
     if rate is None or 2 * m * n * k / rate < memory:
-        return Estimate(memory, f"memory bound at the peak of {target.peak.product}")
-    return Estimate(2 * m * n * k / rate, f"compute bound at the peak of {target.peak.product}")
+        return Estimate(memory, f"memory bound at the peak of {peak.product}")
+    return Estimate(2 * m * n * k / rate, f"compute bound at the peak of {peak.product}")

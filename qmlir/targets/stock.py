@@ -36,24 +36,24 @@ def no_facts(target: Target, contraction: Contraction) -> dict[str, str]:
 def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
     """A Decline when the target cannot take one of the operand types, with the types that it can."""
     for side, dtype in (("lhs", c.lhs), ("rhs", c.rhs)):
-        if dtype.startswith("ui") and not target.unsigned_mma and f"i{dtype[2:]}" in target.dtypes:
+        if dtype.startswith("ui") and not target.unsigned_mma and f"i{dtype[2:]}" in target.capabilities.dtypes:
             # Seen on gfx942 and gfx1100 with IREE 3.13: v_mfma_i32_*_i8 for `arith.extui` operands.
             return Decline(
                 f"IREE computes {dtype} ({side}) as if it were signed on AMD's matrix instructions",
                 "bias the codes to signed ones (xor with 128) and correct for it",
             )
-        if dtype.removeprefix("u") not in target.dtypes:
-            kin = [d for d in target.dtypes if d[:2] == dtype[:2]]
+        if dtype.removeprefix("u") not in target.capabilities.dtypes:
+            kin = [d for d in target.capabilities.dtypes if d[:2] == dtype[:2]]
             return Decline(
                 f"{target.spelling} has no {dtype} arithmetic ({side})",
-                f"use one of {', '.join(kin or target.dtypes)}, or another target",
+                f"use one of {', '.join(kin or target.capabilities.dtypes)}, or another target",
             )
     return None
 
 
 def no_f32_matrix(target: Target, c: Contraction) -> str:
     """Why a float product without a matrix instruction is slow, where the target has one for shorter floats."""
-    short = [k for k in map(parse_mma, target.mma) if k.lhs in ("f16", "bf16")]
+    short = [k for k in map(parse_mma, target.capabilities.mma) if k.lhs in ("f16", "bf16")]
     if 1 in (c.m, c.n) or not short or "f32" not in (c.lhs, c.rhs):
         return ""
     return f"no matrix instruction takes {c.lhs} x {c.rhs}; activations in f16, or compute_dtype 'f16', would have one"

@@ -269,7 +269,7 @@ class MmaStrategy:
 
     def kinds(self, c: Contraction) -> list[MatrixInstruction]:
         """The target's MMA kinds for the operands' types, preferred first."""
-        every = [parse_mma(name) for name in self.target.mma]
+        every = [parse_mma(name) for name in self.target.capabilities.mma]
         fitting = [k for k in every if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) and self.usable(k)]
         # 16 x 16 first: as fast as 32 x 32, and it wastes less of a ragged edge.
         return sorted(fitting, key=lambda k: (k.m, -k.k))
@@ -282,7 +282,7 @@ class MmaStrategy:
         if not kinds:
             return Decline(
                 f"{self.target.spelling} has no matrix instruction for {c.lhs} x {c.rhs} -> {c.acc}",
-                f"it has {', '.join(self.target.mma) or 'none at all'}",
+                f"it has {', '.join(self.target.capabilities.mma) or 'none at all'}",
             )
         where = place(c)
         if where is None or c.m == 1 or c.n == 1:

@@ -24,8 +24,8 @@ def fragments(target: Target, name: str) -> tuple[str, Fragments]:
     """
     known = backend_of(target).matrix_instructions(target)
     if not known:
-        why = ": of cooperative matrices only the driver knows it" if target.backend == "vulkan" else ""
-        raise UsageError(f"{target.spelling} has no matrix instruction whose layout is known{why}")
+        why = backend_of(target).no_layouts
+        raise UsageError(f"{target.spelling} has no matrix instruction whose layout is known{why and f': {why}'}")
     for own, (alias, found) in known.items():
         if name.casefold() in (own.casefold(), alias.casefold()):
             return own, found

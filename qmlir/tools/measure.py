@@ -29,7 +29,7 @@ from ..runtime import inputs
 from ..runtime.artifact import Artifact
 from ..runtime.function import Function
 from ..runtime.program import load
-from ..targets import resolve
+from ..targets import backend_of, resolve
 from ..targets.strategy import seconds_text
 
 Step = Callable[[str], None]
@@ -132,16 +132,15 @@ def limits_of(artifact: Artifact) -> Limits:
     reads of memory, measured here, times what its int8 instruction does more."""
     target = resolve(artifact.target)
     types = {row["lhs"] for row in artifact.manifest.strategies}
-    if target.peak is not None:
-        rates = [r for t in types if (r := target.peak.rate(t)) is not None]
-        return Limits(min(rates, default=None), target.peak.bandwidth, f"published, {target.peak.product}")
-    if target.backend != "cpu":
+    has = target.capabilities
+    if has.peak is not None:
+        rates = [r for t in types if (r := has.peak.rate(t)) is not None]
+        return Limits(min(rates, default=None), has.peak.bandwidth, f"published, {has.peak.product}")
+    if not backend_of(target).on_host:
         return Limits(None, None, f"no published figures for {target.spelling}")
     f32, bandwidth = measured_cpu()
     integer = bool(types) and all(t.lstrip("u") in ("i8", "i4") for t in types)
-    name, ratio = (
-        next(((n, r) for n, r in _INT8_RATIO if n in target.cpu_features), ("", 1.0)) if integer else ("", 1.0)
-    )
+    name, ratio = next(((n, r) for n, r in _INT8_RATIO if n in has.cpu_features), ("", 1.0)) if integer else ("", 1.0)
     more = f", int8 by {name} {ratio:g} times that" if name else ""
     return Limits(f32 * ratio, bandwidth, f"measured here: f32 products of numpy, reads of memory{more}")
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from qmlir.emulation.amd import AmdExecutor
-from qmlir.emulation.amd.decode import Instruction, decode, family
+from qmlir.emulation.amd.decode import Instruction, decode
 from qmlir.emulation.amd.executor import operation
 from qmlir.emulation.amd.gang import Gang
+from qmlir.emulation.amd.generation import GENERATIONS
 from qmlir.emulation.amd.operands import Operation
 from qmlir.emulation.launch import Counts, Launch, Settings
 from qmlir.emulation.memory import Memory
@@ -23,7 +24,7 @@ _ENTRY, _DESCRIPTOR = 0x200, 0x100
 
 def instructions(machine: str) -> Any:
     """tinygrad's module of a GPU's instructions, as functions that assemble them."""
-    return importlib.import_module(f"tinygrad.runtime.autogen.amd.{family(machine)}.ins")
+    return importlib.import_module(f"tinygrad.runtime.autogen.amd.{GENERATIONS[machine].tables}.ins")
 
 
 def code_object(machine: str, code: Sequence[Any], *, lds: int = 0, lanes: int = 64, scratch: int = 0) -> bytes:
@@ -89,11 +90,11 @@ class Device:
 
 def decoded(machine: str, instruction: Any) -> Instruction:
     data = instruction if isinstance(instruction, bytes) else instruction.to_bytes()
-    return decode(data.ljust(24, b"\0"), 0, machine)
+    return decode(data.ljust(24, b"\0"), 0, GENERATIONS[machine])
 
 
 def operation_of(machine: str, instruction: Any, lanes: int) -> Operation:
-    found = operation(decoded(machine, instruction), machine, lanes)
+    found = operation(decoded(machine, instruction), GENERATIONS[machine], lanes)
     assert found is not None, instruction
     return found
 

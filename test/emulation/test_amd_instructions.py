@@ -20,6 +20,7 @@ from emulation.pcode import Lane, Unknown
 from qmlir.emulation.amd import floats
 from qmlir.emulation.amd.arithmetic import LANES
 from qmlir.emulation.amd.decode import canonical, decode
+from qmlir.emulation.amd.generation import GENERATIONS
 from qmlir.emulation.amd.lanes import dpp_lanes
 from qmlir.emulation.amd.lds_instructions import swizzle_lanes, transpose_sources
 from qmlir.emulation.amd.operands import TYPES, WIDTH
@@ -482,7 +483,7 @@ def test_fused_products_of_f64() -> None:
 def test_what_comes_before_a_matrix_instruction_is_no_part_of_it() -> None:
     """`s_or_b64 exec, exec, s[0:1]`, `s_waitcnt lgkmcnt(2)`, `v_mfma_f32_32x32x64_f8f6f4`."""
     code = bytes.fromhex("7e00fe877fc28cbf0000aed324590202") + bytes(8)
-    names = [decode(code[at : at + 24], at, "gfx950").name for at in (0, 4, 8)]
+    names = [decode(code[at : at + 24], at, GENERATIONS["gfx950"]).name for at in (0, 4, 8)]
     assert names == ["s_or_b64", "s_waitcnt", "v_mfma_f32_32x32x64_f8f6f4"]
 
 

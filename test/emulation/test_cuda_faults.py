@@ -272,7 +272,7 @@ def test_too_much_static_shared_memory() -> None:
     )
     with pytest.raises(qmlir.EmulationError, match="refuses 50000 bytes of static shared memory"):
         Device().launch(text)
-    assert resolve("cuda:sm_90a").shared_memory > 50000
+    assert resolve("cuda:sm_90a").capabilities.shared_memory > 50000
 
 
 def test_counts() -> None:

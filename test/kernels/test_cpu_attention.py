@@ -38,7 +38,7 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:
-    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+    if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):
         pytest.skip(f"this host does not run {target}")
     artifact, run = _compiled(FORMS[name], target)
     assert "_attention_0" in artifact.source("configured")

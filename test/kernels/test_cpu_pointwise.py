@@ -46,7 +46,7 @@ def _with_kinds(names: Any) -> list[tuple[str, str]]:
 
 
 def _needs(target: str) -> None:
-    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+    if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):
         pytest.skip(f"this host does not run {target}")
 
 

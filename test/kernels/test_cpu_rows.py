@@ -62,7 +62,7 @@ def test_no_numbers() -> None:
 
 
 def _needs(target: str) -> None:
-    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+    if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):
         pytest.skip(f"this host does not run {target}")
 
 

@@ -469,7 +469,7 @@ class _Host:
         # What IREE counts is that of all functions of the executable (see qmlir-shared-memory).
         figures = [n for n in (SHARED_BYTES, "workgroup_local_memory") if n in export.attributes]
         shared = export.attributes[figures[0]].value if figures else 0
-        limit = resolve(f"cuda:{self.ptx.target}").shared_memory
+        limit = resolve(f"cuda:{self.ptx.target}").capabilities.shared_memory
         if shared > limit:
             raise PtxError(f"{name} asks for {shared} bytes of shared memory, and {self.ptx.target} has {limit}")
         if 0 not in grid:

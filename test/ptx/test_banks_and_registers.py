@@ -58,7 +58,7 @@ def test_every_configuration_fits_its_registers(one: Configuration) -> None:
         return
     assert row["spills"] == row["stack"] == 0
     assert row["registers"] <= MOST[one.strategy]
-    assert row["shared"] <= resolve(one.target).shared_memory
+    assert row["shared"] <= resolve(one.target).capabilities.shared_memory
 
 
 def test_some_configurations_are_there() -> None:

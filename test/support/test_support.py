@@ -48,7 +48,7 @@ INTEGER_CODES = r": f16 x (?:[su]\d|nf4|codebook)|computed in f16|moe: f16"
 def best_instruction(form: Form, target: str) -> str:
     """A pattern of the instructions that the form has to be on; "" where the target has none for it."""
     described = resolve(target)
-    kinds = {k.lhs for k in map(parse_mma, described.mma)}
+    kinds = {k.lhs for k in map(parse_mma, described.capabilities.mma)}
     if form.product == "int8":
         if described.backend == "vulkan":
             # What no constant packs for a cooperative matrix is read as it lies, by dot products, in one dispatch.

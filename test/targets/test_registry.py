@@ -27,11 +27,11 @@ def test_every_target_is_complete(spelling: str) -> None:
     target = resolve(spelling)
     assert target.spelling == spelling
     assert target.status in (targets.RUNS, targets.EMULATED, targets.COMPILED)
-    json.dumps(target.capabilities())
+    json.dumps(target.row())
     names = [strategy.name for strategy in backend_of(target).strategies(target)]
     assert names[-1] == "stock"
     assert len(set(names)) == len(names)
-    for name in target.mma:
+    for name in target.capabilities.mma:
         parse_mma(name)
     with context():
         module = ir.Module.create()
@@ -45,7 +45,7 @@ def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) ->
     target = resolve(spelling)
     assert "dot = dp4xi8toi32" in target.device_attribute
     own = {"lavapipe": (8,), "valhall4": (16,), "rdna3": (32, 64), "rdna4": (32, 64)}
-    assert target.subgroup_sizes == own.get(target.name, (32,))
+    assert target.capabilities.subgroup_sizes == own.get(target.name, (32,))
 
 
 def test_importing_loads_neither_compiler_nor_runtime() -> None:

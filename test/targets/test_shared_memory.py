@@ -46,7 +46,7 @@ def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
     artifact = _artifact(f"cuda:{target}", 4096)
     artifact.save(tmp_path / "x.vmfb")
     asked = list(cuda_shared_bytes((tmp_path / "x.vmfb").read_bytes()).values())
-    assert resolve(f"cuda:{target}").shared_memory == CUDA[target]
+    assert resolve(f"cuda:{target}").capabilities.shared_memory == CUDA[target]
     assert max(asked) <= CUDA[target]
     assert len(asked) > 2
     assert asked == [kernel["shared_bytes"] for kernel in _plans(artifact)]
@@ -70,7 +70,7 @@ def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path)
 def test_each_amd_kernel_has_its_own(target: str) -> None:
     artifact = _artifact(f"rocm:{target}", 512)
     has = [kernel.shared_bytes for kernel in resources(artifact.source("isa"))]
-    assert resolve(f"rocm:{target}").shared_memory == LDS.get(target, 65536)
+    assert resolve(f"rocm:{target}").capabilities.shared_memory == LDS.get(target, 65536)
     assert max(has) <= LDS.get(target, 65536)
     assert has == [kernel.get("shared_bytes", 0) for kernel in _plans(artifact)]
 
@@ -80,5 +80,5 @@ def test_each_vulkan_kernel_has_its_own(target: str) -> None:
     artifact = _artifact(f"vulkan:{target}", 512)
     for module in spirv_modules(artifact.vmfb):
         has = list(spirv_shared_bytes(module).values())
-        assert max(has) <= resolve(f"vulkan:{target}").shared_memory
+        assert max(has) <= resolve(f"vulkan:{target}").capabilities.shared_memory
         assert has == [kernel.get("shared_bytes", 0) for kernel in _plans(artifact)]

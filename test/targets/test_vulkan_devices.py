@@ -28,8 +28,8 @@ def test_the_device_is_read(lavapipe: str) -> None:
     (found,) = properties()
     named = resolve(lavapipe)
     assert found.name.startswith("llvmpipe")
-    assert (found.subgroup,) == named.subgroup_sizes
-    assert found.shared_memory == named.shared_memory
+    assert (found.subgroup,) == named.capabilities.subgroup_sizes
+    assert found.shared_memory == named.capabilities.shared_memory
     assert found.features >= {"int8", "8-bit storage", "int8 dot product"}
     assert resolve("vulkan") == named
 
@@ -39,7 +39,7 @@ def test_an_unknown_device_gets_a_description(monkeypatch: pytest.MonkeyPatch) -
     target = description.target_for(Device("vulkan", 0, "Phone 7 (its driver)", ""))
     assert target is not None
     assert target.spelling == "vulkan:present"
-    assert target.subgroup_sizes == (16,)
+    assert target.capabilities.subgroup_sizes == (16,)
     for text in ("subgroup_size_choices = [16]", "compute = fp32|fp16|int32|int16|int8", "[512, 512, 64]"):
         assert text in target.device_attribute
 
@@ -50,7 +50,7 @@ def test_a_device_with_other_subgroups_than_its_name_says(monkeypatch: pytest.Mo
     wider = replace(found, subgroup=16, subgroups=(16, 16))
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (wider,))
     target = resolve("vulkan")
-    assert (target.spelling, target.subgroup_sizes) == ("vulkan:present", (16,))
+    assert (target.spelling, target.capabilities.subgroup_sizes) == ("vulkan:present", (16,))
     assert "qmlir-cut-loops" in target.passes
 
 

@@ -51,7 +51,7 @@ def test_a_description_has_the_matrices_of_its_device(monkeypatch: pytest.Monkey
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (_ARC,))
     target = description.target_for(Device("vulkan", 0, "Arc 7", ""))
     assert target is not None
-    assert (target.spelling, target.mma) == ("vulkan:present", _ARC.matrices)
+    assert (target.spelling, target.capabilities.mma) == ("vulkan:present", _ARC.matrices)
     assert "KHR" not in target.device_attribute  # IREE knows no such names
 
 
@@ -60,7 +60,7 @@ def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (old,))
     target = description.target_for(Device("vulkan", 0, old.name, ""))
     assert target is not None
-    assert (target.spelling, target.mma) == ("vulkan:present", ())
+    assert (target.spelling, target.capabilities.mma) == ("vulkan:present", ())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_dumped_code_is_signed(tmp_path: Path) -> None:
     assert {words[5:] for words in dumped} == {(0b1111,)}
 
 
-WITH_MATRICES = [target.spelling for target in all_targets() if target.backend == "vulkan" and target.mma]
+WITH_MATRICES = [target.spelling for target in all_targets() if target.backend == "vulkan" and target.capabilities.mma]
 
 
 def test_saved_programs_open(tmp_path: Path) -> None:
@@ -158,5 +158,5 @@ def test_tiles_that_do_not_fit_shared_memory_are_not_taken(monkeypatch: pytest.M
 
 
 def test_stock_tiles_are_for_kinds_that_iree_knows() -> None:
-    assert description.known_to_iree(resolve("vulkan:ada").mma) == ()
-    assert description.known_to_iree(resolve("vulkan:rdna3").mma) == ("WMMAR3_I32_16x16x16_I8",)
+    assert description.known_to_iree(resolve("vulkan:ada").capabilities.mma) == ()
+    assert description.known_to_iree(resolve("vulkan:rdna3").capabilities.mma) == ("WMMAR3_I32_16x16x16_I8",)

@@ -12,10 +12,11 @@ import numpy as np
 
 from ...dialect.dtypes import Array
 from ..launch import EmulationError
+from .generation import GENERATIONS, Generation
 
 _EM_AMDGPU = 224
 # e_flags & 0xff of an ELF file for AMD GPUs (LLVM's BinaryFormat/ELF.h).
-_MACHINES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4A: "gfx1151", 0x4E: "gfx1201"}
+_NAMES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4A: "gfx1151", 0x4E: "gfx1201"}
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class CodeObject:
     """A loaded code object.
 
     Attributes:
-        machine: as `gfx942`.
+        generation: of the GPU that it is for.
         image: its segments at their addresses. Constants lie in it.
         code: first and last address of instructions in the image.
         kernels: by name.
         decoded: what executes the instructions that were met, by the lanes of a wave and the address.
     """
 
-    machine: str
+    generation: Generation
     image: np.ndarray[Any, np.dtype[np.uint8]]
     code: tuple[int, int]
     kernels: dict[str, KernelDescriptor]
@@ -86,9 +87,9 @@ def load(code: bytes) -> CodeObject:
     """
     if code[:4] != b"\x7fELF" or len(code) < 64 or struct.unpack_from("<H", code, 18)[0] != _EM_AMDGPU:
         raise EmulationError("the driver was given something that is not a code object for AMD GPUs")
-    machine = _MACHINES.get(struct.unpack_from("<I", code, 48)[0] & 0xFF)
-    if machine is None:
-        known = ", ".join(sorted(_MACHINES.values()))
+    name = _NAMES.get(struct.unpack_from("<I", code, 48)[0] & 0xFF)
+    if name is None:
+        known = ", ".join(sorted(_NAMES.values()))
         raise EmulationError(f"the code object is for a GPU that is not emulated; emulated are {known}")
     sections = _sections(code)
     segments = [struct.unpack_from("<IIQQQQQQ", code, at) for at in _headers(code)]
@@ -98,7 +99,7 @@ def load(code: bytes) -> CodeObject:
         image[address : address + in_file] = np.frombuffer(code, np.uint8, in_file, offset)
     text = sections[".text"]
     kernels = {name[:-3]: _kernel(name[:-3], at, image) for name, at in _symbols(code, sections) if name[-3:] == ".kd"}
-    return CodeObject(machine, image, (text[3], text[3] + text[5]), kernels)
+    return CodeObject(GENERATIONS[name], image, (text[3], text[3] + text[5]), kernels)
 
 
 def _headers(code: bytes) -> list[int]:

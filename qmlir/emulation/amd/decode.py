@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..launch import EmulationError
+from .generation import Generation
 
 # Registers have one numbering: 0-127 scalar and special, 128-255 constants, 256-511 VGPRs, 512-767 accumulation VGPRs.
 VCC, NULL_RDNA, M0_RDNA, M0_CDNA, EXEC, LITERAL, VGPR, ACC = 106, 124, 125, 124, 126, 255, 256, 512
@@ -85,28 +86,25 @@ def canonical(name: str) -> str:
     return name
 
 
-def family(machine: str) -> str:
-    """The instruction set that tinygrad has tables of."""
-    return "rdna3" if machine.startswith("gfx11") else "rdna4" if machine.startswith("gfx12") else "cdna"
-
-
-def decode(data: bytes, address: int, machine: str) -> Instruction:
+def decode(data: bytes, address: int, generation: Generation) -> Instruction:
     """The instruction at the start of `data`.
 
     Raises:
         EmulationError: there is none.
     """
-    own = _own(data, address, machine)
+    own = _own(data, address, generation)
     if own is not None:
         return own
     from tinygrad.renderer.amd import decode_inst
 
-    if family(machine) == "cdna" and data[2:4] != _LD_SCALE:
+    if generation.cdna and data[2:4] != _LD_SCALE:
         data = data[:8]  # tinygrad knows an instruction of 16 bytes by its second half only
     try:
-        found: Any = decode_inst(data, family(machine))
+        found: Any = decode_inst(data, generation.tables)
     except (ValueError, AssertionError) as e:
-        raise EmulationError(f"{data[:4][::-1].hex()} at {address:#x} is not a known instruction of {machine}") from e
+        raise EmulationError(
+            f"{data[:4][::-1].hex()} at {address:#x} is not a known instruction of {generation.name}"
+        ) from e
     kind = type(found).__name__
     fields = {}
     for name, _ in found._fields:
@@ -114,8 +112,7 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
         fields[name] = value.offset if hasattr(value, "offset") and hasattr(value, "sz") else value
     op = fields.pop("op", None)
     name = canonical(op.name) if op is not None else ""
-    if machine == "gfx90a":
-        name = _GFX90A.get(name, name)
+    name = dict(generation.renamed).get(name, name)
     if name.startswith("v_mad_mix"):  # of gfx900; the chips here fuse (LLVM's `FeatureFmaMixInsts`)
         name = name.replace("v_mad", "v_fma")
     for part in ("opx", "opy"):  # two operations in one instruction
@@ -126,7 +123,7 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
     size = found.size()
     if kind.startswith("VOP3P") and kind.endswith("X2"):
         fields |= {"neg": fields["blgp"]}
-    if family(machine) != "cdna" and kind.startswith("VOP") and fields.get("src0") in _EIGHT_LANES:
+    if not generation.cdna and kind.startswith("VOP") and fields.get("src0") in _EIGHT_LANES:
         word = int.from_bytes(data[size : size + 4], "little")  # tinygrad stops in front of it
         fields |= {"vsrc0": VGPR + (word & 255), "lanes": word >> 8, "fi": int(fields["src0"] == _EIGHT_LANES[1])}
         kind, size = f"{kind}_DPP8", size + 4
@@ -135,21 +132,11 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
 
 _EIGHT_LANES = (0xE9, 0xEA)  # in the place of an operand: a word with the lanes follows; the second reads inactive ones
 _LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
-# Numbers that later chips of the family, whose tables these are, gave to other instructions (MI200 ISA guide, VOP2).
-_GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32", "v_fmamk_f32": "v_madmk_f32", "v_fmaak_f32": "v_madak_f32"}
-
-# MFMA of gfx90a and gfx942 without a row in the tables.
-_MFMA = {
-    "gfx90a": {0x63: "v_mfma_f32_32x32x4_2b_bf16_1k", 0x64: "v_mfma_f32_16x16x4_4b_bf16_1k",
-               0x66: "v_mfma_f32_32x32x8_bf16", 0x67: "v_mfma_f32_16x16x16_bf16",
-               0x6C: "v_mfma_f32_32x32x4_bf16", 0x6D: "v_mfma_f32_16x16x8_bf16",
-               0x54: "v_mfma_i32_32x32x8_i8", 0x55: "v_mfma_i32_16x16x16_i8"},
-}  # fmt: skip
 
 
-def _own(data: bytes, address: int, machine: str) -> Instruction | None:
+def _own(data: bytes, address: int, generation: Generation) -> Instruction | None:
     word = int.from_bytes(data[:8], "little")
-    if machine.startswith("gfx11") and word >> 26 & 63 == 0b111000:
+    if generation.tables == "rdna3" and word >> 26 & 63 == 0b111000:
         name = _buffer("rdna3", word >> 18 & 255)
         fields = {
             "offset": word & 0xFFF, "offen": word >> 54 & 1, "idxen": word >> 55 & 1,
@@ -158,7 +145,7 @@ def _own(data: bytes, address: int, machine: str) -> Instruction | None:
             "return": word >> 14 & 1,
         }  # fmt: skip
         size = 8
-    elif machine.startswith("gfx12") and word >> 26 & 63 == 0b110001:
+    elif generation.tables == "rdna4" and word >> 26 & 63 == 0b110001:
         word = int.from_bytes(data[:12], "little")
         name = _buffer("rdna4", word >> 14 & 255)
         fields = {
@@ -167,7 +154,7 @@ def _own(data: bytes, address: int, machine: str) -> Instruction | None:
             "soffset": word & 127, "return": word >> 52 & 1,
         }  # fmt: skip
         size = 12
-    elif machine == "gfx90a" and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # dropped later (VOP3)
+    elif generation.mad and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # dropped later (VOP3)
         fields = {
             "vdst": VGPR + (word & 255), "abs": word >> 8 & 7, "opsel": word >> 11 & 15, "clmp": word >> 15 & 1,
             "src0": word >> 32 & 511, "src1": word >> 41 & 511, "src2": word >> 50 & 511, "omod": word >> 59 & 3,
@@ -175,7 +162,7 @@ def _own(data: bytes, address: int, machine: str) -> Instruction | None:
         }  # fmt: skip
         return Instruction("v_mad_f32", "VOP3", address, 8, fields)
     else:
-        names = _MFMA.get(machine, {})
+        names = dict(generation.matrix)
         opcode = word >> 16 & 127
         if word >> 23 & 511 != 0b110100111 or opcode not in names:
             return None

@@ -10,6 +10,7 @@ import numpy as np
 
 from .decode import VGPR, Instruction
 from .gang import Gang
+from .generation import Generation
 from .operands import Builder, Operation
 from .shadow import LOAD, SCALAR, STORE, Fault
 from .waves import Array, register_bits
@@ -37,11 +38,11 @@ _INVALIDATE = ("buffer_gl1_inv", "global_inv", "global_wbinv", "buffer_inv", "bu
 _CACHES = (*_INVALIDATE, "buffer_gl0_inv", "global_wb", "buffer_wbl2")
 
 
-def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
+def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
     """The operation of an instruction of global memory, None where this is another kind."""
     if ins.name in _CACHES:
         return _caches(ins)
-    b = Builder(ins, machine, lanes)
+    b = Builder(ins, generation, lanes)
     if ins.form == "SMEM":
         return _scalar(b)
     match = re.fullmatch(r"(global|flat|scratch|buffer)_(load|store|atomic)_(\w+)", ins.name)
@@ -84,9 +85,7 @@ Address = Callable[[Gang], Array]
 
 def _flat_address(b: Builder, scratch: bool) -> tuple[Address, None]:
     f = b.instruction.fields
-    bits = 24 if b.machine.startswith("gfx12") else 13
-    if b.instruction.form == "FLAT" and b.cdna:
-        bits = 13 if b.machine != "gfx90a" else 12
+    bits = b.generation.offset_bits
     raw = f.get("offset", f.get("ioffset", 0))
     offset = raw - (1 << bits) if raw >> (bits - 1) else raw
     if b.instruction.form == "FLAT":
@@ -139,7 +138,7 @@ def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang], Array]]:
     index = b.read(f["vaddr"], "u32") if f["idxen"] else None
     v = b.read(f["vaddr"] + f["idxen"], "u32") if f["offen"] else None
     offset = f["offset"]
-    if offset >> 23 & 1 and b.machine.startswith("gfx12"):
+    if offset >> 23 & 1:  # of RDNA 4; others have 12 bits without a sign
         offset -= 1 << 24
 
     def within(g: Gang) -> tuple[Array, Array]:
@@ -344,7 +343,7 @@ def _scalar(b: Builder) -> Operation | None:
             Operation(b.instruction, lambda g: None, kind="wait", flow="cross") if "inv" in b.instruction.name else None
         )
     size = int(match[2][1:]) // 8
-    bits = 24 if b.machine.startswith("gfx12") else 21
+    bits = b.generation.scalar_offset_bits
     raw = f.get("offset", f.get("ioffset", 0))
     offset = raw - (1 << bits) if raw >> (bits - 1) else raw
     base = b.read_scalar(f["sbase"], 64)

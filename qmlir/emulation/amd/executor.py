@@ -9,6 +9,7 @@ from ..memory import Allocation, Memory
 from . import code_object, device_memory, lanes, lds_instructions, matrix, packed, scalar, vector
 from .decode import ACC, EXEC, Instruction, decode
 from .gang import Gang
+from .generation import Generation
 from .lds import Lds
 from .operands import Builder, Operation
 from .ordering import Order
@@ -21,8 +22,6 @@ RUNNING, WAITING, ENDED = range(3)
 _WAVES = 32  # that are executed together, as far as a launch has so many
 _FAIR = 20000  # instructions that some waves may execute while others of their gang are ready
 _REPORT = 4096
-_MAX_SHARED = 65536  # bytes of LDS of a workgroup
-_SHARED = {"gfx950": 163840}
 
 Program = dict[int, Operation]
 
@@ -47,8 +46,9 @@ class _Run:
         self.launch, self.settings = launch, settings
         self.object = code_object.load(launch.code)
         wanted = settings.target.rpartition(":")[2]
-        if wanted != self.object.machine:
-            raise EmulationError(f"the code object is for {self.object.machine}, the emulated device is a {wanted}")
+        self.generation = self.object.generation
+        if wanted != self.generation.name:
+            raise EmulationError(f"the code object is for {self.generation.name}, the emulated device is a {wanted}")
         if launch.function not in self.object.kernels:
             known = ", ".join(sorted(self.object.kernels))
             raise EmulationError(f"the code object has no kernel {launch.function}; it has {known}")
@@ -62,7 +62,7 @@ class _Run:
         self.arguments = np.frombuffer(launch.arguments.ljust(size, b"\0"), np.uint8).copy()
         own = [_held(self.arguments), _held(self.object.image)]
         self.waves = -(-int(np.prod(launch.block)) // self.kernel.lanes)  # of a workgroup
-        order = Order(int(np.prod(launch.grid)), self.waves, self.object.machine)
+        order = Order(int(np.prod(launch.grid)), self.waves, self.generation.writes_back)
         self.reach = Reach(memory, own, _pointers(self.arguments, memory), launch.function, order)
         self.counts: dict[str, int] = {}
         self.executed = self.reported = self.shared_accessed = self.conflicts = 0
@@ -70,14 +70,14 @@ class _Run:
     def _check_limits(self) -> None:
         launch, kernel = self.launch, self.kernel
         threads = int(np.prod(launch.block))
-        limit = _SHARED.get(self.object.machine, _MAX_SHARED)
+        limit = self.generation.shared_bytes
         if threads > 1024 or threads == 0:
             raise EmulationError(
                 f"{launch.function} has workgroups of {threads} work items; the device's limit is 1024"
             )
         if self.shared > limit:
             raise EmulationError(
-                f"{launch.function} needs {self.shared} bytes of LDS; {self.object.machine} has {limit}"
+                f"{launch.function} needs {self.shared} bytes of LDS; {self.generation.name} has {limit}"
             )
         if kernel.float_mode != 0xF0:
             raise EmulationError(f"{launch.function} sets a float mode ({kernel.float_mode:#x}) that is not emulated")
@@ -97,14 +97,14 @@ class _Run:
     # ---- starting waves
 
     def _gang(self, groups: Array, waves: int) -> None:
-        vectors = ACC if self.object.machine.startswith("gfx9") else ACC - 256
+        vectors = ACC if self.generation.cdna else ACC - 256
         g = Gang(len(groups) * waves, self.kernel.lanes, vectors)
         g.group, g.wave = np.repeat(groups, waves), np.tile(np.arange(waves), len(groups))
         g.lds = Lds(len(groups), self.shared, g.waves, _BY_IREE in self.launch.function)
         g.lds_base = np.repeat(np.arange(len(groups)), waves) * g.lds.pitch
         g.reach, g.base = self.reach, self.object.base
-        g.shadow = Shadow(g, self.object.machine)
-        g.banks = 64 if self.object.machine == "gfx950" else 32
+        g.shadow = Shadow(g, self.generation)
+        g.banks = self.generation.banks
         g.scratch_bytes = self.kernel.scratch_bytes
         if g.scratch_bytes:
             private = np.zeros(g.waves * g.lanes * g.scratch_bytes, np.uint8)
@@ -146,7 +146,7 @@ class _Run:
         at = kernel.user_registers
         x, y, _ = launch.grid
         ids = (g.group % x, g.group // x % y, g.group // (x * y))
-        if self.object.machine.startswith("gfx12"):
+        if self.generation.ids_in_traps:
             g.s_u32[108 + 9], g.s_u32[108 + 7] = ids[0], ids[1] | ids[2] << 16
             known |= register_bits(108 + 9, 1) | register_bits(108 + 7, 1)
         else:
@@ -155,7 +155,7 @@ class _Run:
                     g.s_u32[at] = value
                     known |= register_bits(at, 1)
                     at += 1
-        if kernel.wave_offset and self.object.machine == "gfx90a":
+        if kernel.wave_offset and self.generation.scratch_offset:
             g.s_u32[at] = np.arange(g.waves) * g.lanes * g.scratch_bytes
             known |= register_bits(at, 1)
         bx, by, bz = launch.block
@@ -283,9 +283,9 @@ class _Run:
         low, high = self.object.code
         if not low <= pc < high:
             raise EmulationError(f"{self.launch.function} leaves its code: the next instruction would be at {pc:#x}")
-        ins = decode(self.object.image[pc : pc + 24].tobytes(), pc, self.object.machine)
+        ins = decode(self.object.image[pc : pc + 24].tobytes(), pc, self.generation)
         try:
-            op = operation(ins, self.object.machine, self.kernel.lanes)
+            op = operation(ins, self.generation, self.kernel.lanes)
         except EmulationError as e:
             raise EmulationError(f"{self.launch.function} at {pc:#x}: {e}") from e
         if op is None:
@@ -310,21 +310,21 @@ class _Run:
         return EmulationError(f"{where}: {fault}")
 
 
-def operation(ins: Instruction, machine: str, wave_lanes: int) -> Operation | None:
+def operation(ins: Instruction, generation: Generation, wave_lanes: int) -> Operation | None:
     """What executes an instruction, None where it is not emulated."""
-    if (wait := _wait(ins, machine)) is not None:
+    if (wait := _wait(ins, generation)) is not None:
         return wait
-    found = scalar.build(ins, machine, wave_lanes) or device_memory.build(ins, machine, wave_lanes)
+    found = scalar.build(ins, generation, wave_lanes) or device_memory.build(ins, generation, wave_lanes)
     for build in (lds_instructions.build, matrix.build, packed.build, lanes.build):
-        found = found or build(Builder(ins, machine, wave_lanes))
-    return found or vector.build(ins, machine, wave_lanes)
+        found = found or build(Builder(ins, generation, wave_lanes))
+    return found or vector.build(ins, generation, wave_lanes)
 
 
-def _wait(ins: Instruction, machine: str) -> Operation | None:
+def _wait(ins: Instruction, generation: Generation) -> Operation | None:
     """Instructions that wait for counters."""
     value = ins.get("simm16")
     if ins.name == "s_waitcnt":
-        if machine.startswith("gfx9"):
+        if generation.cdna:
             waits = [(LOAD, value & 15 | value >> 10 & 48, 63), (LDS, value >> 8 & 15, 15)]
         else:
             waits = [(LOAD, value >> 10 & 63, 63), (LDS, value >> 4 & 63, 63)]
@@ -340,7 +340,7 @@ def _wait(ins: Instruction, machine: str) -> Operation | None:
     else:
         return None
 
-    stores = (LOAD if machine.startswith("gfx9") else STORE, 0) in found
+    stores = (STORE if generation.store_counter else LOAD, 0) in found
 
     def run(g: Gang) -> None:
         for counter, most in found:

@@ -79,13 +79,13 @@ FP6 = np.arange(64, dtype=np.uint8).view(ml_dtypes.float6_e2m3fn).astype(np.floa
 BF6 = np.arange(64, dtype=np.uint8).view(ml_dtypes.float6_e3m2fn).astype(np.float32)
 
 
-def fp8_table(name: str, machine: str) -> Array:
-    """f32 of the 256 codes of "fp8" (e4m3) or "bf8" (e5m2) on a GPU."""
-    return {"fp8": FP8, "bf8": BF8}[name]["fnuz" if machine == "gfx942" else "ocp"]
+def fp8_table(name: str, fnuz: bool) -> Array:
+    """f32 of the 256 codes of "fp8" (e4m3) or "bf8" (e5m2); `fnuz`: the types with an unsigned zero."""
+    return {"fp8": FP8, "bf8": BF8}[name]["fnuz" if fnuz else "ocp"]
 
 
-def to_fp8(x: Array, name: str, machine: str) -> Array:
-    kind = _FP8_TYPES[name, "fnuz" if machine == "gfx942" else "ocp"]
+def to_fp8(x: Array, name: str, fnuz: bool) -> Array:
+    kind = _FP8_TYPES[name, "fnuz" if fnuz else "ocp"]
     return np.ascontiguousarray(x, np.float32).astype(kind).view(np.uint8)
 
 

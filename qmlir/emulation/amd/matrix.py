@@ -101,7 +101,7 @@ def _sixes(words: Array) -> Array:
     return found
 
 
-def elements(kind: str, machine: str, signed: bool = True) -> Element:
+def elements(kind: str, fnuz: bool, signed: bool = True) -> Element:
     """The type of an instruction's operand, as its name spells it."""
     f32, f64 = np.float32, np.float64
     if kind in ("i8", "iu8"):
@@ -118,7 +118,7 @@ def elements(kind: str, machine: str, signed: bool = True) -> Element:
     if kind == "f32":
         return Element(32, lambda w: np.ascontiguousarray(w).view(f32).astype(f64))
     if kind in ("fp8", "bf8"):
-        table = floats.fp8_table(kind, machine).astype(f64)
+        table = floats.fp8_table(kind, fnuz).astype(f64)
         return Element(8, lambda w: table[_codes(w)])
     table = {"fp4": floats.FP4, "fp6": floats.FP6, "bf6": floats.BF6}[kind].astype(f64)
     return Element(4 if kind == "fp4" else 6, lambda w: table[_nibbles(w) if kind == "fp4" else _sixes(w)])
@@ -238,7 +238,7 @@ def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | N
             raise EmulationError(f"{b.instruction.name} that broadcasts or negates its operands is not emulated")
     sides = []
     for i, kind in enumerate(kinds):
-        element = elements(kind, b.machine)
+        element = elements(kind, b.generation.fnuz)
         run = k // (64 // m)
         if what == "f8f6f4" and element.bits != 4:
             run = 16
@@ -271,14 +271,14 @@ def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | N
 
 def _wmma(b: Builder, result: str, k: int, what: str) -> Operation:
     f = b.instruction.fields
-    rdna4 = b.machine.startswith("gfx12")
+    rdna4 = b.generation.tables == "rdna4"
     if b.lanes != 32:
         raise EmulationError(f"{b.instruction.name} of waves of 64 lanes is not emulated")
     names = re.findall(r"fp8|bf8|bf16|f16|iu8|iu4", what)
     fragment = wmma_operand(k, rdna4)
     sides = []
     for i, kind in enumerate((names[0], names[-1])):
-        sides.append((f[f"src{i}"], fragment, elements(kind, b.machine, bool(f["neg"] >> i & 1))))
+        sides.append((f[f"src{i}"], fragment, elements(kind, b.generation.fnuz, bool(f["neg"] >> i & 1))))
     constant, c = None, f["src2"]
     if c < VGPR:
         constant = float(b.constant(c, "f32" if result == "f32" else "i32"))

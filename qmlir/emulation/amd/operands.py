@@ -11,6 +11,7 @@ import numpy as np
 from ..launch import EmulationError
 from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, Instruction
 from .gang import Gang
+from .generation import Generation
 from .waves import Array, Waves, register_bits
 
 # A fetch gives an array of lanes, or a numpy scalar that is the same in all.
@@ -68,12 +69,12 @@ class Builder:
 
     Attributes:
         instruction: the instruction.
-        machine: as `gfx942`.
+        generation: of the GPU.
         lanes: of a wave.
     """
 
     instruction: Instruction
-    machine: str
+    generation: Generation
     lanes: int
     uses: int = 0
     defines: int = 0
@@ -82,7 +83,7 @@ class Builder:
 
     @property
     def cdna(self) -> bool:
-        return self.machine.startswith("gfx9")
+        return self.generation.cdna
 
     @property
     def null(self) -> int:

@@ -21,7 +21,6 @@ from .waves import Array, Waves
 
 _MOST = 0xFFFF
 _EACH = np.uint64(0x0001000100010001)  # the same number for the four bytes of a word
-_WRITES_BACK = ("gfx942", "gfx950")  # dies with an L2 each
 Times = dict[int, int]  # by wave of the launch
 Name = Callable[[int, int], str]  # of memory, by its address and size
 
@@ -53,10 +52,11 @@ class Order:
 
     Attributes:
         waves: of a workgroup.
+        writes_back: the device has dies with an L2 each.
     """
 
-    def __init__(self, groups: int, waves: int, machine: str) -> None:
-        self.waves, self.writes_back = waves, machine in _WRITES_BACK
+    def __init__(self, groups: int, waves: int, writes_back: bool) -> None:
+        self.waves, self.writes_back = waves, writes_back
         self._shadows: dict[int, Array] = {}  # by an allocation's start, of each byte
         self._stamps: list[tuple[int, int]] = [(-1, 0)]  # wave and time
         self._stamp = np.zeros(groups * waves, np.uint16)  # of each wave now, 0: it has stored nothing since

@@ -13,6 +13,7 @@ from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros, revers
 from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
 from .gang import Gang
+from .generation import Generation
 from .operands import TYPES, WIDTH, Builder, Fetch, Operation
 from .waves import Array
 
@@ -181,11 +182,11 @@ _IGNORED = re.compile(
 )
 
 
-def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
+def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
     """The operation of a scalar instruction, None where this is another kind."""
     if not ins.form.startswith("SOP"):
         return None
-    b = Builder(ins, machine, lanes)
+    b = Builder(ins, generation, lanes)
     name = ins.name[2:]
     if _IGNORED.match(ins.name):
         return Operation(ins, lambda g: None, kind="other", flow="cross")

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..launch import EmulationError
 from .decode import ACC, VGPR, Instruction
+from .generation import Generation
 from .waves import Array, Waves, register_name, registers_of
 
 # Counters of outstanding instructions. CDNA counts stores with loads, and all but gfx12 LDS with scalar loads.
@@ -41,8 +42,8 @@ class Effects(Protocol):
 class Shadow:
     """Of the registers of a gang."""
 
-    def __init__(self, g: Waves, machine: str) -> None:
-        self.machine = machine
+    def __init__(self, g: Waves, generation: Generation) -> None:
+        self.generation = generation
         self.origins = ["", "a register that nobody wrote"]
         self.copied: set[int] = set()  # those that are device memory: what is copied stays unwritten there
         self.unset = np.ones(g.u32.shape, np.uint16)
@@ -221,7 +222,7 @@ class Shadow:
 
     def issue(self, g: Waves, counter: int, registers: int, halves: int = 3) -> None:
         """An instruction of a counter was issued; its results go to these registers, or these halves of them."""
-        if counter == STORE and self.machine.startswith("gfx9"):
+        if counter == STORE and not self.generation.store_counter:
             counter = LOAD
         self.issued[counter, g.at] += 1
         if registers:
@@ -236,7 +237,7 @@ class Shadow:
 
     def wait(self, g: Waves, counter: int, most: int) -> None:
         """At most so many instructions of a counter are outstanding from now on."""
-        shared = counter in (LDS, SCALAR) and not self.machine.startswith("gfx12")
+        shared = counter in (LDS, SCALAR) and self.generation.shared_counter
         if shared:
             mixed = (self.issued[SCALAR, g.at] > self.done[SCALAR, g.at]) & (most > 0)
             for kind in (LDS, SCALAR) if most == 0 else (LDS,):

@@ -13,6 +13,7 @@ from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
 from .gang import Gang
+from .generation import Generation
 from .lanes import dpp_flow
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
@@ -20,11 +21,11 @@ from .shadow import Shadow
 from .waves import Array, register_bits
 
 
-def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
+def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
     """The operation of a vector instruction, None where this is another kind."""
     if "::" in ins.name:
-        return _dual(ins, machine, lanes)
-    b = Builder(ins, machine, lanes)
+        return _dual(ins, generation, lanes)
+    b = Builder(ins, generation, lanes)
     name = ins.name
     run: Callable[[Gang], object] | None
     if match := re.fullmatch(r"v_cmp(x?)_(\w+?)_([uif]\d+)", name):
@@ -289,7 +290,7 @@ def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], o
     """Codes of one byte to f32; `packed`: two of them."""
 
     def make(b: Builder) -> Callable[[Gang], object]:
-        table = floats.fp8_table(name, b.machine)
+        table = floats.fp8_table(name, b.generation.fnuz)
         f, form = b.instruction.fields, b.instruction.form
         word = source(b, 0, "u16" if packed else "u32")
         byte = 0
@@ -315,7 +316,9 @@ def _to_fp8(name: str) -> Callable[[Builder], Callable[[Gang], object]]:
         a, c, store = source(b, 0, "f32"), source(b, 1, "f32"), destination(b, "u16")
 
         def run(g: Gang) -> None:
-            low, high = (floats.to_fp8(np.broadcast_to(x(g), (g.count, g.lanes)), name, b.machine) for x in (a, c))
+            low, high = (
+                floats.to_fp8(np.broadcast_to(x(g), (g.count, g.lanes)), name, b.generation.fnuz) for x in (a, c)
+            )
             store(g, low.astype(np.uint16) | high.astype(np.uint16) << np.uint16(8))
 
         return run
@@ -336,13 +339,13 @@ def _swap(b: Builder) -> Callable[[Gang], object]:
     return run
 
 
-def _dual(ins: Instruction, machine: str, lanes: int) -> Operation:
+def _dual(ins: Instruction, generation: Generation, lanes: int) -> Operation:
     """Two operations that read before either writes."""
     parts = []
     for half, name in zip("xy", ins.name.split("::"), strict=True):
         fields = {"src0": ins.fields[f"src{half}0"], "vsrc1": ins.fields[f"vsrc{half}1"],
                   "vdst": ins.fields[f"vdst{half}"]}  # fmt: skip
-        found = build(replace(ins, name=name, form="VOP2", fields=fields), machine, lanes)
+        found = build(replace(ins, name=name, form="VOP2", fields=fields), generation, lanes)
         if found is None:
             raise EmulationError(f"{name} of {ins.name} is not emulated")
         parts.append((found, fields["vdst"] - VGPR))

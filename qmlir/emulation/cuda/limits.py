@@ -61,10 +61,10 @@ def check(module: Module, entry: Entry, launch: Launch, target: Target) -> None:
     )
     if static > _STATIC_SHARED:
         raise EmulationError(f"the driver refuses {static} bytes of static shared memory: at most {_STATIC_SHARED}")
-    if static + launch.shared_bytes > target.shared_memory:
+    if static + launch.shared_bytes > target.capabilities.shared_memory:
         raise EmulationError(
             f"the device refuses {static + launch.shared_bytes} bytes of shared memory in a block: at most "
-            f"{target.shared_memory}"
+            f"{target.capabilities.shared_memory}"
         )
     _check_architecture(module, entry, target)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ...ir.barriers import Reason
 from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
+from ..capabilities import Capabilities
 from ..strategy import Decline
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
@@ -19,7 +20,7 @@ _FLAGS = (
 
 def lacks(target: Target, *alternatives: Collection[str]) -> Decline | None:
     """A refusal of a CPU that has none of the sets of features whole; it names what is missing of the nearest."""
-    missing = min((sorted(set(needed) - set(target.cpu_features)) for needed in alternatives), key=len)
+    missing = min((sorted(set(needed) - set(target.capabilities.cpu_features)) for needed in alternatives), key=len)
     return Decline(f"{target.spelling} lacks {', '.join(missing)}", "name a CPU that has it") if missing else None
 
 
@@ -68,11 +69,9 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         summary=summary,
         status=COMPILED,
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
-        int8_dot=bool(dot & set(feature_set)),
-        dtypes=DTYPES,
+        capabilities=Capabilities(DTYPES, int8_dot=bool(dot & set(feature_set)), cpu_features=feature_set),
         barriers=CPU_BARRIERS,
         passes=passes_for(f"cpu:{name}", feature_set),
-        cpu_features=feature_set,
     )
 
 
@@ -106,3 +105,8 @@ TARGETS: tuple[Target, ...] = (
 def names_for(device: Device) -> tuple[str, ...]:
     """Unused for CPUs: whether a program runs is a matter of features, not of a device's name."""
     return ()
+
+
+def target_for(device: Device) -> Target | None:
+    """Unused for CPUs: see `host.host_target`."""
+    return None

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ..base import RUNS, Target
+from ..capabilities import Capabilities
 from .description import CPU_BARRIERS, DTYPES, flags_for, passes_for
 
 # Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
@@ -100,10 +101,12 @@ def host_target() -> Target:
         summary=f"this host: {host_name()}",
         status=RUNS,
         compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
-        int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
-        dtypes=DTYPES,
+        capabilities=Capabilities(
+            DTYPES,
+            int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
+            cpu_features=tuple(sorted(features)),
+        ),
         barriers=CPU_BARRIERS,
         passes=passes_for("cpu", features),
-        cpu_features=tuple(sorted(features)),
         host=host_name(),
     )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def instruction(target: Target, c: Contraction) -> str:
     """What multiplies int8 on this CPU, as IREE 3.13 compiles it."""
-    features = set(target.cpu_features)
+    features = set(target.capabilities.cpu_features)
     if not c.lhs.endswith("i8") or not c.rhs.endswith("i8"):
         return "vector multiply-add"
     for feature, name in (("avx512vnni", "vpdpwssd"), ("i8mm", "smmla"), ("dotprod", "sdot"), ("avx2", "vpmaddwd")):

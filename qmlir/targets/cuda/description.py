@@ -19,10 +19,11 @@ from ..base import (
     ORDER_CONVOLUTIONS,
     START_AT_ZERO,
     Device,
-    Peak,
     Target,
     decode_pass,
+    first_named,
 )
+from ..capabilities import Capabilities, Peak
 from ..gpu import Gpu
 
 AMPERE = (
@@ -61,7 +62,14 @@ _RTX5090 = Peak(
 
 
 def _cuda(
-    name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ...], peak: Peak, *features: str
+    name: str,
+    summary: str,
+    ptx: int,
+    shared_kib: int,
+    mma: tuple[str, ...],
+    peak: Peak,
+    *features: str,
+    passes: tuple[str, ...] = (),
 ) -> Target:
     gpu = Gpu(
         device="cuda",
@@ -73,8 +81,6 @@ def _cuda(
         mma=mma,
         workgroup_sizes=(1024, 1024, 64),
     )
-    # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in `sm_90a`.
-    keep_nan = () if name.removeprefix("sm_").isdigit() else ("qmlir-keep-nan",)
     return Target(
         backend="cuda",
         name=name,
@@ -82,9 +88,15 @@ def _cuda(
         summary=summary,
         status=EMULATED,
         device_attribute=gpu.attribute(),
-        features=features,
-        mma=mma,
-        int8_dot=True,
+        capabilities=Capabilities(
+            _DTYPES,
+            int8_dot=True,
+            mma=mma,
+            features=features,
+            subgroup_sizes=gpu.subgroup_sizes,
+            shared_memory=gpu.shared_memory,
+            peak=peak,
+        ),
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
         barriers=(Reason.INDEXED_READS,),
         passes=(
@@ -92,16 +104,12 @@ def _cuda(
             INDEX_SUMS,
             EXPAND_FUNCTIONS,
             decode_pass(),
-            *keep_nan,
+            *passes,
             ORDER_CONVOLUTIONS,
             "qmlir-guard-empty",
         ),
         source_passes=("qmlir-bound-unit-sums", ORDER_CONVOLUTIONS, "qmlir-order-results", START_AT_ZERO),
         code_passes=("qmlir-shared-memory",),
-        dtypes=_DTYPES,
-        subgroup_sizes=gpu.subgroup_sizes,
-        shared_memory=gpu.shared_memory,
-        peak=peak,
     )
 
 
@@ -110,7 +118,8 @@ TARGETS: tuple[Target, ...] = (
     _cuda("sm_86", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
     _cuda("sm_89", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
     _cuda("sm_90", "NVIDIA H100, H200", 84, 227, ADA, _H100),
-    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma"),
+    # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in this name.
+    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma", passes=("qmlir-keep-nan",)),
     _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
 )
 
@@ -124,3 +133,8 @@ def names_for(device: Device) -> tuple[str, ...]:
     numbers = {target.name: int(target.name[3:].rstrip("a")) for target in TARGETS}
     fitting = [n for n, v in numbers.items() if (v == own if n.endswith("a") else v <= own)]
     return tuple(sorted(fitting, key=lambda n: (numbers[n], n), reverse=True))
+
+
+def target_for(device: Device) -> Target | None:
+    """See `backends.Description`."""
+    return first_named(TARGETS, names_for(device))

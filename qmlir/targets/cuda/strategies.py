@@ -33,7 +33,7 @@ def _mma_sync(mma: MatrixInstruction) -> bool:
 
 def limits(target: Target) -> TileAndFuseLimits:
     """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
-    return TileAndFuseLimits(32, target.units, 64, 40 * 1024)
+    return TileAndFuseLimits(32, target.capabilities.units, 64, 40 * 1024)
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
@@ -44,7 +44,7 @@ def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
         (16, 16, "f16", "F32", "F16"),
         (16, 16, "bf16", "F32", "BF16"),
     ]
-    if any("_F8" in kind for kind in target.mma):
+    if any("_F8" in kind for kind in target.capabilities.mma):
         kinds += [(32, 8, "e4m3", "F32", "F8E4M3FN"), (32, 8, "e5m2", "F32", "F8E5M2")]
     return {
         f"mma.sync.m16n8k{k}.{operand}": (f"NV_MMA_SYNC_{total}_16x8x{k}_{name}", FRAGMENTS[k, bits])
@@ -68,7 +68,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, limits(target), usable=_mma_sync)
-    units, wgmma = target.units, "wgmma" in target.features
+    units, wgmma = target.capabilities.units, "wgmma" in target.capabilities.features
     int8 = (WgmmaStrategy(target, units),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target, units))
     weight_only = CudaWeightOnlyStrategy(target, units)

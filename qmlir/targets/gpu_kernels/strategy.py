@@ -207,7 +207,7 @@ class DotStrategy:
         if weights.depth * 65535 * shape.workers < kernel.k:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
         slow, floats = "", str(kernel.acc_type) == "f32"
-        if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.mma):
+        if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):
             slow = "IREE makes no f16 cooperative matrix that a device could run"
         plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name, slow)
         return Accept(plan, kernel_estimate(self.target, kernel, weights.bits, dot=True))

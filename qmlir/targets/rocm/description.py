@@ -16,10 +16,11 @@ from ..base import (
     ORDER_CONVOLUTIONS,
     START_AT_ZERO,
     Device,
-    Peak,
     Target,
     decode_pass,
+    first_named,
 )
+from ..capabilities import Capabilities, Peak
 from ..gpu import Gpu, parse_mma
 
 CHECK_SCALED = ("qmlir-check-scaled-products",)
@@ -134,10 +135,17 @@ def _rocm(
         summary=summary,
         status=EMULATED,
         device_attribute=gpu.attribute(),
-        features=("mfma",) if any(kind.startswith("MFMA") for kind in mma) else (),
+        capabilities=Capabilities(
+            ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
+            int8_dot=True,
+            mma=mma,
+            scaled_mma=scaled_mma,
+            features=("mfma",) if any(kind.startswith("MFMA") for kind in mma) else (),
+            subgroup_sizes=subgroups,
+            shared_memory=gpu.shared_memory,
+            peak=peak,
+        ),
         unsigned_mma=False,
-        mma=mma,
-        scaled_mma=scaled_mma,
         source_passes=(
             "qmlir-bound-unit-sums",
             ORDER_CONVOLUTIONS,
@@ -145,8 +153,6 @@ def _rocm(
             *(CHECK_SCALED if scaled_mma else ()),
         ),
         code_passes=CHECK_SCALED if scaled_mma else (),
-        int8_dot=True,
-        dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
         barriers=(Reason.INDEXED_READS,),
         passes=(
             f"qmlir-row-kernels{{target=rocm:{name}}}",
@@ -157,9 +163,6 @@ def _rocm(
             "qmlir-keep-nan",
             ORDER_CONVOLUTIONS,
         ),
-        subgroup_sizes=subgroups,
-        shared_memory=gpu.shared_memory,
-        peak=peak,
     )
 
 
@@ -223,3 +226,8 @@ TARGETS: tuple[Target, ...] = (
 def names_for(device: Device) -> tuple[str, ...]:
     """HSACO runs on exactly its own architecture."""
     return tuple(target.name for target in TARGETS if target.name == device.arch)
+
+
+def target_for(device: Device) -> Target | None:
+    """See `backends.Description`."""
+    return first_named(TARGETS, names_for(device))

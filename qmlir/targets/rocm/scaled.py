@@ -59,7 +59,7 @@ class ScaledStrategy:
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        if not self.target.scaled_mma:
+        if not self.target.capabilities.scaled_mma:
             return Decline(f"{self.target.spelling} has no scaled matrix instruction", "none needed")
         known = (c.lhs in _CODES and c.lhs == c.rhs) or (c.lhs, c.rhs) == ("f16", "f16")
         if c.kind != "matmul" or c.acc != "f32" or not known or c.k != BLOCK or len(c.batch) != 1:

@@ -32,9 +32,10 @@ def limits(target: Target) -> TileAndFuseLimits:
     Registers: on CDNA a lane has 512 and the accumulators live in the second half; on RDNA it has 256 for everything,
     and IREE's own choice of 64 x 128 with twice these accumulators spills in f16.
     """
-    if "mfma" in target.features:
-        return TileAndFuseLimits(64, target.units, 64, target.shared_memory * 3 // 4)
-    return TileAndFuseLimits(32, target.units, 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
+    has = target.capabilities
+    if "mfma" in has.features:
+        return TileAndFuseLimits(64, has.units, 64, has.shared_memory * 3 // 4)
+    return TileAndFuseLimits(32, has.units, 64, has.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
@@ -43,7 +44,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
     if 1 in (c.m, c.n) and c.kind == "matmul":
         return {"codegen": "reduction across lanes"}
-    if not any((k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) for k in map(parse_mma, target.mma)):
+    if not any((k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) for k in map(parse_mma, target.capabilities.mma)):
         reason = no_f32_matrix(target, c) or f"no matrix instruction takes {c.lhs} x {c.rhs}"
         return {"codegen": "scalar multiply-add", "slow": reason}
     if c.kind == "conv2d":
@@ -60,7 +61,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
     few = DotStrategy(target, code, few=True, most_float_rows=2)
-    matrix = MatrixStrategy(target, code, target.units, 128 if code.cdna else 64)
+    matrix = MatrixStrategy(target, code, target.capabilities.units, 128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (
         ByRowsStrategy((replace(matrix, always=True),)),

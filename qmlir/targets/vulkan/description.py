@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from ...errors import TargetError
 from ...ir.barriers import Reason
-from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
+from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, PRESENT, RUNS, Device, Target, decode_pass
+from ..capabilities import Capabilities, Peak
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
@@ -84,13 +85,15 @@ def _vulkan(
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),
-        mma=mma,
-        int8_dot=True,
-        dtypes=_DTYPES,
-        subgroup_sizes=subgroups,
-        shared_memory=gpu.shared_memory,
-        peak=peak,
-        loop_limit=loop_limit,
+        capabilities=Capabilities(
+            _DTYPES,
+            int8_dot=True,
+            mma=mma,
+            subgroup_sizes=subgroups,
+            shared_memory=gpu.shared_memory,
+            loop_limit=loop_limit,
+            peak=peak,
+        ),
     )
 
 
@@ -191,8 +194,6 @@ def names_for(device: Device) -> tuple[str, ...]:
     return tuple(name for name, pattern in _NAMES if re.search(pattern, device.name, re.IGNORECASE))
 
 
-# The description that is built of a present device.
-PRESENT = "present"
 _NEEDED = ("int8", "8-bit storage", "int8 dot product")
 _COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
 
@@ -240,7 +241,7 @@ def target_for(device: Device) -> Target | None:
 
 
 def _alike(target: Target, found: Properties) -> bool:
-    return found.runs(target.subgroup_sizes) and bool(target.mma) == bool(found.matrices)
+    return found.runs(target.capabilities.subgroup_sizes) and bool(target.capabilities.mma) == bool(found.matrices)
 
 
 def unfit(device: Device, subgroup_sizes: tuple[int, ...], matrices: Iterable[str] = ()) -> str:

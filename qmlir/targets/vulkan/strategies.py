@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def too_long(target: Target, c: Contraction) -> bool:
     """Whether the stock reduction over K, one term an iteration, could silently lack its rest."""
-    limit = target.loop_limit
+    limit = target.capabilities.loop_limit
     return limit is not None and c.kind == "matmul" and (c.k is None or c.k > limit)
 
 
@@ -102,9 +102,9 @@ class ShortReductionStrategy:
         c = contraction
         answer = self.stock.consider(c)
         if too_long(self.target, c) and c.k is None and isinstance(answer, Accept):
-            assert self.target.loop_limit is not None
+            assert self.target.capabilities.loop_limit is not None
             loops = tuple(d for d, role in enumerate(c.roles) if role == "k")
-            return Accept(BoundedPlan(answer.plan, self.target.loop_limit, loops), answer.estimate)
+            return Accept(BoundedPlan(answer.plan, self.target.capabilities.loop_limit, loops), answer.estimate)
         tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
         if isinstance(answer, Accept) and tiled and not c.acc.startswith("i"):
             return Accept(SeparatePlan(tuple(self.stock.facts(self.target, c).items())), answer.estimate)
@@ -180,7 +180,7 @@ class CooperativeMatrixStrategy:
         c = contraction
         if declined := unsupported_dtype(self.target, c):
             return declined
-        kinds = [parse_mma(kind) for kind in known_to_iree(self.target.mma)]
+        kinds = [parse_mma(kind) for kind in known_to_iree(self.target.capabilities.mma)]
         fitting = [k for k in kinds if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc)]
         if not fitting:
             return Decline(
@@ -219,7 +219,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
             "codegen": "one workgroup per output element",
             "slow": "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
         }
-    if "f" in c.lhs and 1 not in (c.m, c.n) and any(parse_mma(kind).lhs == "f16" for kind in target.mma):
+    if "f" in c.lhs and 1 not in (c.m, c.n) and any(parse_mma(kind).lhs == "f16" for kind in target.capabilities.mma):
         return {"codegen": "f32 multiply-add", "slow": "IREE makes no f16 cooperative matrix that a device could run"}
     return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
@@ -227,7 +227,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
-    code = Spirv(target.subgroup_sizes[0])
+    code = Spirv(target.capabilities.subgroup_sizes[0])
     few = DotStrategy(target, code, few=True, any_argument=True)
     tiled = DotStrategy(target, code, few=False, any_argument=True)
     matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
@@ -239,4 +239,4 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:
     """Kernels for rows."""
-    return (GpuRowsStrategy(Spirv(target.subgroup_sizes[0]), sums=True),)
+    return (GpuRowsStrategy(Spirv(target.capabilities.subgroup_sizes[0]), sums=True),)

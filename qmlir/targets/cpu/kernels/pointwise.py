@@ -56,7 +56,7 @@ class PointwiseStrategy:
             return Decline("an axis other than the first is dynamic", "sizes that are known")
         if 0 in group.shape:
             return Decline("no elements")
-        table = group.table if "avx512vbmi" in self.target.cpu_features else None
+        table = group.table if "avx512vbmi" in self.target.capabilities.cpu_features else None
         if table is not None and sizes_of(group.leaves[0].value) == group.shape:
             return Accept(TablePlan(group, table), Estimate(None))
         nest = Nest.of(group)

@@ -85,7 +85,7 @@ def seconds(gemm: MmaGemm, target: Target, limits: CudaLimits, reached: float = 
     together = max(1, min(each, limits.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     if gemm.workgroups:
         together = gemm.workgroups // units
-    rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
+    rate = (target.capabilities.peak.rate(gemm.rate) if target.capabilities.peak is not None else None) or 3e14
     bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
     multiply = 2 * tile.m * tile.n / (reached * rate / units)
     read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
@@ -113,12 +113,12 @@ def shared_among(gemm: MmaGemm, limits: CudaLimits) -> MmaGemm:
 
 def least_seconds(gemm: MmaGemm, target: Target) -> float:
     """That the operands and the result take from memory and to it."""
-    if target.peak is None:
+    if target.capabilities.peak is None:
         return 0.0
     kernel = gemm.kernel
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
     moved = m * kernel.k * gemm.unit + kernel.n * kernel.k / gemm.storage.fields + 2 * m * kernel.n
-    return moved / target.peak.bandwidth
+    return moved / target.capabilities.peak.bandwidth
 
 
 def gemv_seconds(gemv: Gemv, limits: CudaLimits) -> float:
@@ -134,17 +134,22 @@ def gemv_seconds(gemv: Gemv, limits: CudaLimits) -> float:
     return each * rounds * max(multiply, load, read, _LATENCY / together) + _LATENCY
 
 
+def _bandwidth(target: Target) -> float:
+    peak = target.capabilities.peak
+    return 1e12 if peak is None else peak.bandwidth
+
+
 def with_memory(generator: MmaGemm | Gemv, target: Target, limits: CudaLimits) -> float:
     """An estimate of the time of a product whose operands are in memory. What is the same for all kernels keeps small
     differences between them small."""
-    kernel, bandwidth = generator.kernel, 1e12 if target.peak is None else target.peak.bandwidth
+    kernel, bandwidth = generator.kernel, _bandwidth(target)
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
     unit = 1 if kernel.rhs.decode is None else 2
     bytes_ = kernel.n * generator.padded_k / generator.storage.fields + m * kernel.k * unit
     bytes_ += m * kernel.columns * bits(kernel.result_type) / 8
     if isinstance(generator, Gemv):
         return hypot(gemv_seconds(generator, limits), bytes_ / bandwidth)
-    reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.features and not generator.asynchronous else 1.0
+    reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not generator.asynchronous else 1.0
     return hypot(seconds(generator, target, limits, reached), bytes_ / bandwidth)
 
 

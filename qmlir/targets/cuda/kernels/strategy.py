@@ -92,7 +92,7 @@ class CudaKernelPlan:
         return replace(self, generator=self.generator.of(kernel))
 
     def cost(self) -> float:
-        return with_memory(self.generator, self.target, CudaLimits(self.units, self.target.shared_memory))
+        return with_memory(self.generator, self.target, CudaLimits(self.units, self.target.capabilities.shared_memory))
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         return self.generator.function(inputs, result)
@@ -186,7 +186,7 @@ class Tiled:
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, limits))
         return Accept(CudaKernelPlan(gemm, codes, facts, self.target, self.units), estimate)
 
@@ -280,7 +280,7 @@ class MmaSyncStrategy(CudaProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
         storages = dict.fromkeys((storage_for(kernel, codes), Storage()))
         found = (choose(kernel, storage, codes is not None, self.target, limits, self.tiles) for storage in storages)
@@ -305,7 +305,7 @@ class WgmmaStrategy(MmaSyncStrategy):
         codes = constant_codes(kernel)
         if storage_for(kernel, codes).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         gemm = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaGemm)
         if gemm is None:
             return self._no_tile(kernel, 0)
@@ -313,7 +313,7 @@ class WgmmaStrategy(MmaSyncStrategy):
 
 
 def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
-    if "wgmma" not in target.features:
+    if "wgmma" not in target.capabilities.features:
         return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
     if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
         return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
@@ -392,7 +392,7 @@ class GemvStrategy(CudaProductStrategy):
         codes = constant_codes(kernel)
         if codes is None and (kernel.rhs.source_axes != ("n", "k") or kernel.k % 16):
             return Decline("the weight is an argument, not [N, K] with K a multiple of 16", "make it a constant")
-        gemv = gemv_for(kernel, storage_for(kernel, codes), self.units, self.target.shared_memory)
+        gemv = gemv_for(kernel, storage_for(kernel, codes), self.units, self.target.capabilities.shared_memory)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
         plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)
@@ -432,7 +432,7 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
             return Decline(
                 "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
             )
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         gemm = choose(kernel, storage_for_halves(codes), True, self.target, limits, self.tiles)
         if gemm is None:
             return self._no_tile(kernel, 32)
@@ -452,7 +452,7 @@ class Fp8Strategy(CudaProductStrategy):
 
     @property
     def _has_fp8(self) -> bool:
-        return any("_F8" in kind for kind in self.target.mma)
+        return any("_F8" in kind for kind in self.target.capabilities.mma)
 
     def unlike(self, c: Contraction) -> Decline | None:
         if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
@@ -465,7 +465,7 @@ class Fp8Strategy(CudaProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, self._gemm)
         if found is None:
             return self._no_tile(kernel, 16)
@@ -504,7 +504,7 @@ class FastFp8Strategy(Fp8Strategy):
         """A refusal where the target has no such instruction."""
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
-        if "wgmma" in self.target.features:
+        if "wgmma" in self.target.capabilities.features:
             # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
             return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
                            "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
@@ -531,7 +531,7 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
             return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
                            "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.shared_memory)
+        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaFp8Gemm, fit)
         if not isinstance(found, WgmmaFp8Gemm):
             return self._no_tile(kernel, 0)
@@ -544,6 +544,6 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 
     def _without(self) -> Decline | None:
-        if "wgmma" not in self.target.features:
+        if "wgmma" not in self.target.capabilities.features:
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
         return None

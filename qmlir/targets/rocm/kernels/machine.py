@@ -104,4 +104,4 @@ class Amd:
 
 def amd(target: Target) -> Amd:
     """The instructions of a target."""
-    return Amd(target.name, "mfma" in target.features)
+    return Amd(target.name, "mfma" in target.capabilities.features)

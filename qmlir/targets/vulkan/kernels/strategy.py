@@ -115,7 +115,7 @@ class CooperativeKernelStrategy:
 
     def _matrices(self, lhs: str, rhs: str, acc: str) -> list[MatrixInstruction]:
         """Those that the kernel is written for, the largest first."""
-        kinds = [k for k in map(parse_mma, self.target.mma) if (k.lhs, k.rhs, k.acc) == (lhs, rhs, acc)]
+        kinds = [k for k in map(parse_mma, self.target.capabilities.mma) if (k.lhs, k.rhs, k.acc) == (lhs, rhs, acc)]
         fitting = [k for k in kinds if k.m in (8, 16, 32) and k.n in (8, 16, 32) and k.k in (8, 16, 32)]
         return sorted(fitting, key=lambda k: (k.m * k.n, k.k), reverse=True)
 
@@ -135,7 +135,7 @@ class CooperativeKernelStrategy:
                 "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
             )
         least = 8 if decodes else 16  # codes whose bytes, or numbers, are one store to shared memory
-        shared, available = 0, self.target.shared_memory
+        shared, available = 0, self.target.capabilities.shared_memory
         for depth in (32, 16) if decodes else (64, 32, 16):
             matrix = next((m for m in matrices if depth % m.k == 0 and _instructions(m, depth) <= _MOST), None)
             if matrix is None or (kernel.group is not None and kernel.group % depth):
