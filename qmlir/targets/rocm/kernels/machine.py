@@ -9,7 +9,6 @@ from ....core.mlir import OpLike, arith, ir, llvm, vector
 from ....ir.walk import made_by, producer
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
-from ...gpu_kernels import emit as e
 
 
 def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
@@ -28,10 +27,11 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     left, right = map(_scalar, operands)
     if left is not None and right is not None:
         return vector.broadcast(product.type, _in_vector_register(arith.mulf(left, right)))
-    return vector.from_elements(product.type, [_in_vector_register(lane) for lane in e.elements(product)])
+    return _in_vector_register(product)
 
 
 def _in_vector_register(number: ir.Value) -> ir.Value:
+    """Of a vector as a whole, because lanes are multiplied in pairs (`v_pk_mul_f32`)."""
     kept: ir.Value = llvm.InlineAsmOp(number.type, [number], "", "=v,0").res
     return kept
 
