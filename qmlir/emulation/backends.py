@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from ..targets import all_targets
 from ..targets.base import Target
-from .launch import Executor, Layout
+from .launch import ArgumentLayout, Executor
 
 # Of Python, for the packages that executors need.
 _OLDEST = (3, 11)
@@ -20,7 +20,7 @@ _THREADS, _SIZES, _COUNTS = 1024, (1024, 1024, 64), (2147483647, 65535, 65535)
 
 
 @dataclass(frozen=True)
-class Backend:
+class EmulatedDriver:
     """One vendor's driver.
 
     Attributes:
@@ -58,8 +58,8 @@ class Backend:
         made: Executor = importlib.import_module(self.package).executor()
         return made
 
-    def layout(self, code: bytes, function: str) -> Layout | None:
-        found: Layout | None = importlib.import_module(self.package).layout(code, function)
+    def layout(self, code: bytes, function: str) -> ArgumentLayout | None:
+        found: ArgumentLayout | None = importlib.import_module(self.package).layout(code, function)
         return found
 
 
@@ -82,8 +82,8 @@ def _hip(target: Target) -> dict[int, int]:
 
 
 BACKENDS = {
-    "cuda": Backend("cuda", "cuda.c", "libcuda.so", "qmlir.emulation.cuda", (), _cuda),
-    "rocm": Backend("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
+    "cuda": EmulatedDriver("cuda", "cuda.c", "libcuda.so", "qmlir.emulation.cuda", (), _cuda),
+    "rocm": EmulatedDriver("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
 }
 
 # Why programs of the others need none.

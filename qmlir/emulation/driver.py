@@ -14,10 +14,10 @@ from typing import Any
 from ..core.emulated import mark_emulated
 from ..errors import TargetError
 from ..targets.base import Target
-from .backends import Backend
+from .backends import EmulatedDriver
 from .kernarg import with_hidden
-from .launch import Counts, EmulationError, Executor, Launch, Settings
-from .memory import Memory, Tensor
+from .launch import Counts, EmulationError, Executor, KernelLaunch, Settings
+from .memory import ArgumentTensor, Memory
 from .shim.build import library
 
 _drivers: dict[str, Driver] = {}  # by IREE's name
@@ -50,7 +50,7 @@ _LayoutCallback = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-def driver_of(backend: Backend) -> Driver:
+def driver_of(backend: EmulatedDriver) -> Driver:
     """The emulated driver, loaded on first use.
 
     Raises:
@@ -84,7 +84,7 @@ def _mapped() -> list[Path]:
 class Driver:
     """One vendor's emulated driver, with a device for each target that was asked for."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: EmulatedDriver) -> None:
         self.backend = backend
         self.memory = Memory()
         self.settings: Settings | None = None  # of the program that runs
@@ -195,7 +195,7 @@ class Driver:
         self._update_memory()
         made = self.memory.newest
         if made is not None and 0 < item * math.prod(shape) <= made.size:
-            made.tensor = Tensor(name, dtype, shape, item)
+            made.tensor = ArgumentTensor(name, dtype, shape, item)
 
     def check_read(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
         """The host has read a result.
@@ -206,7 +206,7 @@ class Driver:
         self._update_memory()
         found, self.memory.read = self.memory.read, []
         if self.error is None and found and found[0].offset < item * math.prod(shape):
-            element = Tensor(name, dtype, shape, item).element(found[0].offset)
+            element = ArgumentTensor(name, dtype, shape, item).element(found[0].offset)
             raise EmulationError(f"{element} is read, and {found[0].cause or 'nobody has written it'}")
 
     def _launched(self, pointer: Any) -> None:
@@ -223,7 +223,7 @@ class Driver:
         except BaseException as e:  # through C and IREE nothing may fly
             self.error = e
 
-    def _launch(self, c: Any) -> Launch:
+    def _launch(self, c: Any) -> KernelLaunch:
         code = ctypes.string_at(c.image, c.image_size)
         function, grid, block = c.name.decode(), tuple(c.grid), tuple(c.block)
         arguments = ctypes.string_at(c.arguments, c.arguments_size)
@@ -232,7 +232,7 @@ class Driver:
             arguments = with_hidden(arguments, layout, grid, block)
         elif layout is not None:
             arguments = arguments.ljust(layout.size, b"\0")
-        return Launch(code, function, grid, block, c.shared_bytes, arguments)
+        return KernelLaunch(code, function, grid, block, c.shared_bytes, arguments)
 
     def _layout(self, image: int, size: int, name: bytes, offsets: Any, sizes: Any) -> int:
         try:

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from .launch import Layout
+from .launch import ArgumentLayout
 
 _NOTE, _METADATA = 7, 32
 
 
-def layout(code: bytes, function: str) -> Layout | None:
+def layout(code: bytes, function: str) -> ArgumentLayout | None:
     """The arguments of a kernel; None where the code object has no such kernel."""
     return _layouts(code).get(function)
 
 
 @lru_cache(maxsize=64)
-def _layouts(code: bytes) -> dict[str, Layout]:
+def _layouts(code: bytes) -> dict[str, ArgumentLayout]:
     found = {}
     for note in _notes(code):
         for kernel in _unpacked(note, 0)[0].get("amdhsa.kernels", []):
@@ -34,7 +34,7 @@ def _layouts(code: bytes) -> dict[str, Layout]:
                     hidden.append((kind, *place))
                 else:
                     explicit.append(place)
-            found[kernel[".name"]] = Layout(tuple(explicit), kernel[".kernarg_segment_size"], tuple(hidden))
+            found[kernel[".name"]] = ArgumentLayout(tuple(explicit), kernel[".kernarg_segment_size"], tuple(hidden))
     return found
 
 
@@ -95,7 +95,7 @@ def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
     return (raw if 0xC4 <= head <= 0xC6 else raw.decode()), at + count
 
 
-def with_hidden(arguments: bytes, layout: Layout, grid: tuple[int, ...], block: tuple[int, ...]) -> bytes:
+def with_hidden(arguments: bytes, layout: ArgumentLayout, grid: tuple[int, ...], block: tuple[int, ...]) -> bytes:
     """The kernarg segment: the explicit arguments, and what the runtime adds of the launch."""
     segment = bytearray(max(layout.size, len(arguments)))
     segment[: len(arguments)] = arguments

@@ -16,7 +16,7 @@ class EmulationError(QmlirError):
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """One launch of a kernel.
 
     Attributes:
@@ -38,7 +38,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArgumentLayout:
     """Where a kernel's arguments lie.
 
     Attributes:
@@ -91,7 +91,7 @@ class Counts:
         self.bank_conflicts += other.bank_conflicts
 
 
-class Progress(Protocol):
+class InstructionProgress(Protocol):
     """Told of executed instructions now and then; raises to stop the launch."""
 
     def __call__(self, instructions: int) -> None: ...
@@ -104,18 +104,18 @@ class Settings:
     Attributes:
         target: of the program, as `rocm:gfx942`; its limits are the device's.
         seed: of the order of workgroups and waves; None: in their own order.
-        progress: see `Progress`.
+        progress: see `InstructionProgress`.
     """
 
     target: str
     seed: int | None = None
-    progress: Progress | None = None
+    progress: InstructionProgress | None = None
 
 
 class Executor(Protocol):
     """Executes launches of one kind of device code."""
 
-    def run(self, launch: Launch, memory: Memory, settings: Settings) -> Counts:
+    def run(self, launch: KernelLaunch, memory: Memory, settings: Settings) -> Counts:
         """Execute a launch to its end.
 
         Raises:

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ArgumentTensor:
     """An argument of a program's function, which fills an allocation in its stored layout.
 
     Attributes:
@@ -55,7 +55,7 @@ class Allocation:
     size: int
     data: np.ndarray[Any, np.dtype[np.uint8]]
     written: np.ndarray[Any, np.dtype[np.bool_]] | None
-    tensor: Tensor | None = None
+    tensor: ArgumentTensor | None = None
     causes: list[tuple[int, int, str]] = field(default_factory=list)
     origins: np.ndarray[Any, np.dtype[np.uint16]] | None = None
 

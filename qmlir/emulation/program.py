@@ -15,7 +15,7 @@ from ..targets import resolve
 from ..targets.base import Target
 from .backends import BACKENDS, INSTEAD
 from .driver import Driver, driver_of
-from .launch import Counts, Progress, Settings
+from .launch import Counts, InstructionProgress, Settings
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Emulation:
     """
 
     order_seed: int | None = None
-    progress: Progress | None = None
+    progress: InstructionProgress | None = None
     seed: InitVar[int | None] = None  # the name that `order_seed` had before
 
     def __post_init__(self, seed: int | None) -> None:

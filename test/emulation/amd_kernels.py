@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from qmlir.emulation.amd import AmdExecutor
-from qmlir.emulation.amd.decode import Instruction, decode
+from qmlir.emulation.amd.decode import AmdInstruction, decode
 from qmlir.emulation.amd.executor import operation
 from qmlir.emulation.amd.gang import Gang
 from qmlir.emulation.amd.generation import GENERATIONS
-from qmlir.emulation.amd.operands import Operation
-from qmlir.emulation.launch import Counts, Launch, Settings
+from qmlir.emulation.amd.operands import DecodedOperation
+from qmlir.emulation.launch import Counts, KernelLaunch, Settings
 from qmlir.emulation.memory import Memory
 
 _FLAGS = {"gfx90a": 0x3F, "gfx942": 0x4C, "gfx950": 0x4F, "gfx1100": 0x41, "gfx1151": 0x4A, "gfx1201": 0x4E}
@@ -84,16 +84,16 @@ class Device:
 
     def launch(self, code: bytes, *arguments: int, threads: int, groups: int = 1, seed: int | None = None) -> Counts:
         packed = b"".join(struct.pack("<Q", a) for a in arguments)
-        launch = Launch(code, "main", (groups, 1, 1), (threads, 1, 1), 0, packed)
+        launch = KernelLaunch(code, "main", (groups, 1, 1), (threads, 1, 1), 0, packed)
         return AmdExecutor().run(launch, self.memory, Settings(f"rocm:{self.machine}", seed))
 
 
-def decoded(machine: str, instruction: Any) -> Instruction:
+def decoded(machine: str, instruction: Any) -> AmdInstruction:
     data = instruction if isinstance(instruction, bytes) else instruction.to_bytes()
     return decode(data.ljust(24, b"\0"), 0, GENERATIONS[machine])
 
 
-def operation_of(machine: str, instruction: Any, lanes: int) -> Operation:
+def operation_of(machine: str, instruction: Any, lanes: int) -> DecodedOperation:
     found = operation(decoded(machine, instruction), GENERATIONS[machine], lanes)
     assert found is not None, instruction
     return found

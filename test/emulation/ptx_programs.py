@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qmlir.emulation.cuda.execute import CudaExecutor
-from qmlir.emulation.launch import Counts, Launch, Settings
+from qmlir.emulation.launch import Counts, KernelLaunch, Settings
 from qmlir.emulation.memory import Memory
 
 Array = np.ndarray[Any, Any]
@@ -39,5 +39,5 @@ class Device:
     def launch(self, text: str, *arguments: int, threads: int = 32, blocks: int = 1, shared: int = 0,
                seed: int | None = None, function: str = "k") -> Counts:  # fmt: skip
         data = b"".join(a.to_bytes(8, "little") for a in arguments)
-        launch = Launch(text.encode(), function, (blocks, 1, 1), (threads, 1, 1), shared, data)
+        launch = KernelLaunch(text.encode(), function, (blocks, 1, 1), (threads, 1, 1), shared, data)
         return CudaExecutor().run(launch, self.memory, Settings(self.target, seed))

@@ -18,7 +18,7 @@ import qmlir
 from qmlir.cli import main
 from qmlir.emulation import kernarg
 from qmlir.emulation.backends import BACKENDS
-from qmlir.emulation.launch import Layout
+from qmlir.emulation.launch import ArgumentLayout
 from qmlir.emulation.memory import Memory
 from qmlir.emulation.shim import build
 from qmlir.errors import UsageError
@@ -291,7 +291,7 @@ def test_memory_knows_who_wrote_what() -> None:
 
 
 def test_hidden_arguments_of_an_amd_kernel() -> None:
-    layout = Layout(((0, 8),), 24, (("hidden_block_count_x", 8, 4), ("hidden_group_size_y", 12, 2)))
+    layout = ArgumentLayout(((0, 8),), 24, (("hidden_block_count_x", 8, 4), ("hidden_group_size_y", 12, 2)))
     segment = kernarg.with_hidden(b"A" * 8, layout, (7, 1, 1), (32, 3, 1))
     assert segment == b"A" * 8 + (7).to_bytes(4, "little") + (3).to_bytes(2, "little") + bytes(10)
 

@@ -11,7 +11,7 @@ from emulation.test_programs import TARGETS
 
 import qmlir
 from qmlir.emulation.driver import Driver
-from qmlir.emulation.memory import Memory, Tensor
+from qmlir.emulation.memory import ArgumentTensor, Memory
 
 RESULT = """
 func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
@@ -61,12 +61,12 @@ def test_a_result_of_what_nobody_wrote(target: str, tmp_path: Path) -> None:
 
 
 def test_elements_are_named_beyond_the_end_too() -> None:
-    tensor = Tensor("lhs", "f16", (4, 3), 2)
+    tensor = ArgumentTensor("lhs", "f16", (4, 3), 2)
     assert tensor.element(0) == "element [0, 0] of lhs, f16[4, 3]"
     assert tensor.element(10) == "element [1, 2] of lhs, f16[4, 3]"
     assert tensor.element(24) == "element [4, 0] of lhs, f16[4, 3]"
     assert tensor.element(-2) == "element [-1, 2] of lhs, f16[4, 3]"
-    assert Tensor("scale", "f32", (), 4).element(4) == "element [1] of scale, f32[]"
+    assert ArgumentTensor("scale", "f32", (), 4).element(4) == "element [1] of scale, f32[]"
 
 
 def test_an_argument_without_elements_has_no_name_to_give() -> None:
@@ -77,7 +77,7 @@ def test_an_argument_without_elements_has_no_name_to_give() -> None:
     driver = SimpleNamespace(memory=memory, _update_memory=lambda: None)
     Driver.name_allocation(driver, "lhs", "f32", (4, 4), 4)  # type: ignore[arg-type]
     Driver.name_allocation(driver, "rows", "f32", (4, 0), 4)  # type: ignore[arg-type]
-    assert lhs.tensor == Tensor("lhs", "f32", (4, 4), 4)
+    assert lhs.tensor == ArgumentTensor("lhs", "f32", (4, 4), 4)
 
 
 def test_accesses_beyond_an_argument_name_its_element() -> None:
@@ -90,7 +90,7 @@ def test_accesses_beyond_an_argument_name_its_element() -> None:
     source, target = cuda.buffer(x), cuda.buffer(x)
     held = cuda.memory.find(source)
     assert held is not None
-    held.tensor = Tensor("lhs", "i32", (4, 16), 4)
+    held.tensor = ArgumentTensor("lhs", "i32", (4, 16), 4)
     with pytest.raises(qmlir.EmulationError, match=r"4 bytes at 256 .*: element \[4, 0\] of lhs, i32\[4, 16\]"):
         cuda.launch(EXCHANGE.replace("[%d4];", "[%d4+4];"), source, target, threads=64, shared=256)
 
@@ -102,7 +102,7 @@ def test_accesses_beyond_an_argument_name_its_element() -> None:
     source, target = amd.buffer(x[:60]), amd.buffer(x)
     held = amd.memory.find(source)
     assert held is not None
-    held.tensor = Tensor("lhs", "i32", (4, 15), 4)
+    held.tensor = ArgumentTensor("lhs", "i32", (4, 15), 4)
     code = amd_kernels.code_object("gfx1100", list(exchange("gfx1100").values()), lds=256, lanes=32)
     with pytest.raises(qmlir.EmulationError, match=r"byte 240 of argument 0 .*: element \[4, 0\] of lhs, i32\[4, 15\]"):
         amd.launch(code, source, target, threads=64)

@@ -21,9 +21,9 @@ import numpy as np
 from qmlir.core.mlir import api, ir, raw_data, session
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
-from qmlir.emulation.cuda.machine import Report
+from qmlir.emulation.cuda.machine import PtxReport
 from qmlir.emulation.cuda.memory import GlobalMemory
-from qmlir.emulation.cuda.text import Module, PtxError, parse
+from qmlir.emulation.cuda.text import PtxError, PtxModule, parse
 from qmlir.targets import resolve
 from qmlir.targets.gpu_kernels.shared_memory import SHARED_BYTES
 
@@ -92,7 +92,7 @@ class Dispatch:
 
     name: str
     grid: tuple[int, int, int]
-    report: Report
+    report: PtxReport
     strays: int
 
 
@@ -101,7 +101,7 @@ class Compiled:
     """A CUDA program at the host's stage, and its device code."""
 
     host: str
-    ptx: Module
+    ptx: PtxModule
     text: str
 
     def run(self, *arguments: Array, function: str = "main", **options: Any) -> tuple[list[Array], list[Dispatch]]:
@@ -121,7 +121,7 @@ def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
     with tempfile.TemporaryDirectory() as folder:
         host = _iree(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
         texts = [f.read_text() for f in sorted(Path(folder).glob("*.ptx"))]
-    module = Module("", "")
+    module = PtxModule("", "")
     for text in texts:
         part = parse(text)
         module.target, module.version = part.target, part.version
@@ -181,7 +181,7 @@ class _Host:
     """Interprets functions of one module; `values` are of the function that runs."""
 
     module: Any
-    ptx: Module
+    ptx: PtxModule
     options: dict[str, Any]
     resources: dict[str, Array]
     globals: dict[str, Any] = field(default_factory=dict)

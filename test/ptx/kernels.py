@@ -8,7 +8,7 @@ import numpy as np
 
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
-from qmlir.emulation.cuda.machine import Report
+from qmlir.emulation.cuda.machine import PtxReport
 from qmlir.emulation.cuda.memory import GlobalMemory
 from qmlir.emulation.cuda.text import parse
 
@@ -26,7 +26,7 @@ def kernel(body: str, parameters: int, threads: int) -> str:
 
 def launch(
     text: str, *arrays: Array, grid: tuple[int, int, int] = (1, 1, 1), shared: int = 0, limit: int = 100_000
-) -> tuple[list[Array], Report]:
+) -> tuple[list[Array], PtxReport]:
     """Run the only entry on copies of the arrays, and return what became of them."""
     module = parse(text)
     (entry,) = module.entries.values()

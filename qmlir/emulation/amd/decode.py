@@ -18,7 +18,7 @@ VCC, NULL_RDNA, M0_RDNA, M0_CDNA, EXEC, LITERAL, VGPR, ACC = 106, 124, 125, 124,
 
 
 @dataclass
-class Instruction:
+class AmdInstruction:
     """One instruction.
 
     Attributes:
@@ -86,7 +86,7 @@ def canonical(name: str) -> str:
     return name
 
 
-def decode(data: bytes, address: int, generation: Generation) -> Instruction:
+def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
     """The instruction at the start of `data`.
 
     Raises:
@@ -127,14 +127,14 @@ def decode(data: bytes, address: int, generation: Generation) -> Instruction:
         word = int.from_bytes(data[size : size + 4], "little")  # tinygrad stops in front of it
         fields |= {"vsrc0": VGPR + (word & 255), "lanes": word >> 8, "fi": int(fields["src0"] == _EIGHT_LANES[1])}
         kind, size = f"{kind}_DPP8", size + 4
-    return Instruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
+    return AmdInstruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
 
 _EIGHT_LANES = (0xE9, 0xEA)  # in the place of an operand: a word with the lanes follows; the second reads inactive ones
 _LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
 
 
-def _own(data: bytes, address: int, generation: Generation) -> Instruction | None:
+def _own(data: bytes, address: int, generation: Generation) -> AmdInstruction | None:
     word = int.from_bytes(data[:8], "little")
     if generation.tables == "rdna3" and word >> 26 & 63 == 0b111000:
         name = _buffer("rdna3", word >> 18 & 255)
@@ -160,7 +160,7 @@ def _own(data: bytes, address: int, generation: Generation) -> Instruction | Non
             "src0": word >> 32 & 511, "src1": word >> 41 & 511, "src2": word >> 50 & 511, "omod": word >> 59 & 3,
             "neg": word >> 61 & 7,
         }  # fmt: skip
-        return Instruction("v_mad_f32", "VOP3", address, 8, fields)
+        return AmdInstruction("v_mad_f32", "VOP3", address, 8, fields)
     else:
         names = dict(generation.matrix)
         opcode = word >> 16 & 127
@@ -171,10 +171,10 @@ def _own(data: bytes, address: int, generation: Generation) -> Instruction | Non
             "cbsz": word >> 8 & 7, "abid": word >> 11 & 15, "acc_cd": word >> 15 & 1, "acc": word >> 59 & 3,
             "blgp": word >> 61 & 7,
         }  # fmt: skip
-        return Instruction(names[opcode], "VOP3P_MFMA", address, 8, fields)
+        return AmdInstruction(names[opcode], "VOP3P_MFMA", address, 8, fields)
     if name is None:
         raise EmulationError(f"a buffer instruction with an unknown opcode at {address:#x}: {data.hex()}")
-    return Instruction(name, "BUFFER", address, size, fields)
+    return AmdInstruction(name, "BUFFER", address, size, fields)
 
 
 def _buffer(instructions: str, opcode: int) -> str | None:

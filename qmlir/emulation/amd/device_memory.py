@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .decode import VGPR, Instruction
+from .decode import VGPR, AmdInstruction
 from .gang import Gang
 from .generation import Generation
-from .operands import Builder, Operation
-from .shadow import LOAD, SCALAR, STORE, Fault
+from .operands import Builder, DecodedOperation
+from .shadow import LOAD, SCALAR, STORE, InstructionFault
 from .waves import Array, register_bits
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
@@ -38,7 +38,7 @@ _INVALIDATE = ("buffer_gl1_inv", "global_inv", "global_wbinv", "buffer_inv", "bu
 _CACHES = (*_INVALIDATE, "buffer_gl0_inv", "global_wb", "buffer_wbl2")
 
 
-def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
+def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
     """The operation of an instruction of global memory, None where this is another kind."""
     if ins.name in _CACHES:
         return _caches(ins)
@@ -62,7 +62,7 @@ def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | N
     return _load(b, what, size, high, address, buffer_size, addresses)
 
 
-def _caches(ins: Instruction) -> Operation:
+def _caches(ins: AmdInstruction) -> DecodedOperation:
     """What makes stores visible to other workgroups, and theirs to the wave: of scopes that hold all of them."""
     wide = True
     if "scope" in ins.fields:
@@ -76,14 +76,14 @@ def _caches(ins: Instruction) -> Operation:
         elif ins.name in _INVALIDATE and wide:
             g.reach.order.invalidated(g)
 
-    return Operation(ins, run, kind="wait", flow="cross")
+    return DecodedOperation(ins, run, kind="wait", flow="cross")
 
 
 _DEVICE = 2  # of gfx12's scopes
-Address = Callable[[Gang], Array]
+LaneAddresses = Callable[[Gang], Array]
 
 
-def _flat_address(b: Builder, scratch: bool) -> tuple[Address, None]:
+def _flat_address(b: Builder, scratch: bool) -> tuple[LaneAddresses, None]:
     f = b.instruction.fields
     bits = b.generation.offset_bits
     raw = f.get("offset", f.get("ioffset", 0))
@@ -106,7 +106,7 @@ def _flat_address(b: Builder, scratch: bool) -> tuple[Address, None]:
     return run, None
 
 
-def _scratch_address(b: Builder, offset: int) -> tuple[Address, None]:
+def _scratch_address(b: Builder, offset: int) -> tuple[LaneAddresses, None]:
     """Private memory: each lane has its own bytes of one array."""
     f = b.instruction.fields
     vector, scalar = f.get("addr", f.get("vaddr", VGPR)), f.get("saddr", 124)
@@ -123,14 +123,14 @@ def _scratch_address(b: Builder, offset: int) -> tuple[Address, None]:
         if wrong.any():
             wave, lane = np.argwhere(wrong)[0]
             text = f"it accesses byte {place[wave, lane]} of {g.scratch_bytes} of private memory"
-            raise Fault(text, int(wave), int(lane))
+            raise InstructionFault(text, int(wave), int(lane))
         lane_base = (g.index[:, None] * g.lanes + np.arange(g.lanes)) * g.scratch_bytes
         return (place + lane_base).astype(U64) + U64(g.scratch_base)
 
     return run, None
 
 
-def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang], Array]]:
+def _buffer_address(b: Builder) -> tuple[LaneAddresses, Callable[[Gang], Array]]:
     """Addresses, and how many bytes of the buffer there are from each on."""
     f = b.instruction.fields
     words = [b.read_scalar(f["srsrc"] + i) for i in range(4)]
@@ -218,7 +218,9 @@ def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Ar
     return values, unknown
 
 
-def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
+def _load(
+    b: Builder, what: str, size: int, high: bool, address: LaneAddresses, fits: Any, addresses: int
+) -> DecodedOperation:
     f = b.instruction.fields
     number = f.get("vdst", f.get("vdata", 0)) + (256 if f.get("acc") else 0)
     d16, signed = "d16" in what, what.rpartition("_")[2][0] == "i"
@@ -242,12 +244,14 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
             g.shadow.set(g, registers, None)
         g.shadow.issue(g, LOAD, registers, 1 << half if d16 else 3)
 
-    return Operation(
+    return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, counter=LOAD, addresses=addresses
     )
 
 
-def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int, private: bool) -> Operation:
+def _store(
+    b: Builder, size: int, high: bool, address: LaneAddresses, fits: Any, addresses: int, private: bool
+) -> DecodedOperation:
     f = b.instruction.fields
     number = f.get("data", f.get("vsrc", f.get("vdata", 0))) + (256 if f.get("acc") else 0)
     before = b.uses
@@ -270,7 +274,7 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
         pieces, split = _pieces(g, fits, size)
         if split is not None:
             wave, lane = np.argwhere(split)[0]
-            raise Fault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
+            raise InstructionFault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
         for at, part, on in pieces:
             some = slice(at // 4, (at + part + 3) // 4)
             known = None if unknown is None else unknown[..., some]
@@ -279,13 +283,13 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
 
     # Private memory takes what nobody wrote: registers are spilled there.
     reaches = None if fits is None else lambda g: g.on & (fits(g) > 0) & (fits(g) <= _MOST)
-    return Operation(
+    return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses,
         stored=0 if private else stored, reaches=reaches,
     )  # fmt: skip
 
 
-def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) -> Operation | None:
+def _atomic(b: Builder, what: str, address: LaneAddresses, fits: Any, addresses: int) -> DecodedOperation | None:
     f = b.instruction.fields
     name = _ATOMIC_NAMES.get(what, what)
     if name not in ATOMICS and "cmpswap" not in name:
@@ -312,13 +316,13 @@ def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) 
             g.shadow.set(g, registers, None)
         g.shadow.issue(g, LOAD if returns else STORE, registers)
 
-    return Operation(
+    return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "memory", "memory", loads=returns, counter=LOAD, addresses=addresses,
         stored=stored,
     )  # fmt: skip
 
 
-def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: int) -> Operation:
+def _load_to_lds(b: Builder, size: int, address: LaneAddresses, fits: Any, addresses: int) -> DecodedOperation:
     """A load whose words go to LDS, one lane after another from the address in M0 on."""
     m0 = b.read_scalar(124 if b.cdna else 125)
     offset = b.instruction.fields.get("offset", 0)
@@ -332,15 +336,17 @@ def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: 
         g.lds.store(g, to, g.on, values, max(4, size), unknown)
         g.shadow.lds_stored(g, through_load=True)
 
-    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses)
+    return DecodedOperation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses)
 
 
-def _scalar(b: Builder) -> Operation | None:
+def _scalar(b: Builder) -> DecodedOperation | None:
     f = b.instruction.fields
     match = re.fullmatch(r"s_(buffer_)?load_(b\d+|u8|i8|u16|i16)", b.instruction.name)
     if match is None:
         return (
-            Operation(b.instruction, lambda g: None, kind="wait", flow="cross") if "inv" in b.instruction.name else None
+            DecodedOperation(b.instruction, lambda g: None, kind="wait", flow="cross")
+            if "inv" in b.instruction.name
+            else None
         )
     size = int(match[2][1:]) // 8
     bits = b.generation.scalar_offset_bits
@@ -384,4 +390,4 @@ def _scalar(b: Builder) -> Operation | None:
             g.shadow.set(g, registers, None)
         g.shadow.issue(g, SCALAR, registers)
 
-    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, addresses=addresses)
+    return DecodedOperation(b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, addresses=addresses)

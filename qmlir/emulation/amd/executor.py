@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..launch import Counts, EmulationError, Launch, Settings
+from ..launch import Counts, EmulationError, KernelLaunch, Settings
 from ..memory import Allocation, Memory
 from . import code_object, device_memory, lanes, lds_instructions, matrix, packed, scalar, vector
-from .decode import ACC, EXEC, Instruction, decode
+from .decode import ACC, EXEC, AmdInstruction, decode
 from .gang import Gang
 from .generation import Generation
 from .lds import Lds
-from .operands import Builder, Operation
-from .ordering import Order
+from .operands import Builder, DecodedOperation
+from .ordering import WaveOrder
 from .reach import Reach
-from .shadow import LDS, LOAD, SCALAR, STORE, Fault, Shadow
+from .shadow import LDS, LOAD, SCALAR, STORE, InstructionFault, RegisterShadow
 from .waves import Array, register_bits
 
 _BY_IREE = "_dispatch_"  # in the names of kernels that IREE generates, not qmlir
@@ -23,13 +23,13 @@ _WAVES = 32  # that are executed together, as far as a launch has so many
 _FAIR = 20000  # instructions that some waves may execute while others of their gang are ready
 _REPORT = 4096
 
-Program = dict[int, Operation]
+DecodedProgram = dict[int, DecodedOperation]
 
 
 class AmdExecutor:
     """Executes code objects for AMD GPUs."""
 
-    def run(self, launch: Launch, memory: Memory, settings: Settings) -> Counts:
+    def run(self, launch: KernelLaunch, memory: Memory, settings: Settings) -> Counts:
         """Execute a launch to its end.
 
         Raises:
@@ -42,7 +42,7 @@ class AmdExecutor:
 class _Run:
     """One launch."""
 
-    def __init__(self, launch: Launch, memory: Memory, settings: Settings) -> None:
+    def __init__(self, launch: KernelLaunch, memory: Memory, settings: Settings) -> None:
         self.launch, self.settings = launch, settings
         self.object = code_object.load(launch.code)
         wanted = settings.target.rpartition(":")[2]
@@ -55,14 +55,14 @@ class _Run:
         self.kernel = self.object.kernels[launch.function]
         self.shared = self.kernel.shared_bytes + launch.shared_bytes
         self._check_limits()
-        self.program: Program = self.object.decoded.setdefault(self.kernel.lanes, {})
+        self.program: DecodedProgram = self.object.decoded.setdefault(self.kernel.lanes, {})
         self.random = None if settings.seed is None else np.random.default_rng(settings.seed)
         # LLVM loads more of the segment than there is, up to its alignment.
         size = (max(self.kernel.kernarg_bytes, len(launch.arguments)) + 127) & ~63
         self.arguments = np.frombuffer(launch.arguments.ljust(size, b"\0"), np.uint8).copy()
         own = [_held(self.arguments), _held(self.object.image)]
         self.waves = -(-int(np.prod(launch.block)) // self.kernel.lanes)  # of a workgroup
-        order = Order(int(np.prod(launch.grid)), self.waves, self.generation.writes_back)
+        order = WaveOrder(int(np.prod(launch.grid)), self.waves, self.generation.writes_back)
         self.reach = Reach(memory, own, _pointers(self.arguments, memory), launch.function, order)
         self.counts: dict[str, int] = {}
         self.executed = self.reported = self.shared_accessed = self.conflicts = 0
@@ -103,7 +103,7 @@ class _Run:
         g.lds = Lds(len(groups), self.shared, g.waves, _BY_IREE in self.launch.function)
         g.lds_base = np.repeat(np.arange(len(groups)), waves) * g.lds.pitch
         g.reach, g.base = self.reach, self.object.base
-        g.shadow = Shadow(g, self.generation)
+        g.shadow = RegisterShadow(g, self.generation)
         g.banks = self.generation.banks
         g.scratch_bytes = self.kernel.scratch_bytes
         if g.scratch_bytes:
@@ -238,7 +238,7 @@ class _Run:
                     shadow.after(g, op)
                 if op.control and isinstance(result, str) and result != "end":
                     shadow.barrier(g)
-            except Fault as fault:
+            except InstructionFault as fault:
                 raise self._explained(g, op, fault) from fault
             counts[op.kind] = counts.get(op.kind, 0) + count
             self.executed += count
@@ -279,7 +279,7 @@ class _Run:
                 f"barrier before {pc[stuck]:#x} that waves {gone} never reach: they have ended"
             )
 
-    def _operation(self, pc: int) -> Operation:
+    def _operation(self, pc: int) -> DecodedOperation:
         low, high = self.object.code
         if not low <= pc < high:
             raise EmulationError(f"{self.launch.function} leaves its code: the next instruction would be at {pc:#x}")
@@ -299,7 +299,7 @@ class _Run:
         group = int(g.group[wave])
         return group % x, group // x % y, group // (x * y)
 
-    def _explained(self, g: Gang, op: Operation, fault: Fault) -> EmulationError:
+    def _explained(self, g: Gang, op: DecodedOperation, fault: InstructionFault) -> EmulationError:
         ins = op.instruction
         where = f"{self.launch.function}, {ins.name} at {ins.address:#x}"
         if fault.wave >= 0:
@@ -310,7 +310,7 @@ class _Run:
         return EmulationError(f"{where}: {fault}")
 
 
-def operation(ins: Instruction, generation: Generation, wave_lanes: int) -> Operation | None:
+def operation(ins: AmdInstruction, generation: Generation, wave_lanes: int) -> DecodedOperation | None:
     """What executes an instruction, None where it is not emulated."""
     if (wait := _wait(ins, generation)) is not None:
         return wait
@@ -320,7 +320,7 @@ def operation(ins: Instruction, generation: Generation, wave_lanes: int) -> Oper
     return found or vector.build(ins, generation, wave_lanes)
 
 
-def _wait(ins: Instruction, generation: Generation) -> Operation | None:
+def _wait(ins: AmdInstruction, generation: Generation) -> DecodedOperation | None:
     """Instructions that wait for counters."""
     value = ins.get("simm16")
     if ins.name == "s_waitcnt":
@@ -348,7 +348,7 @@ def _wait(ins: Instruction, generation: Generation) -> Operation | None:
         if stores:
             g.reach.order.waited(g)
 
-    return Operation(ins, run, kind="wait", flow="cross")
+    return DecodedOperation(ins, run, kind="wait", flow="cross")
 
 
 _GFX12_WAITS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .lds import Lds
 from .reach import Reach
-from .shadow import Shadow
+from .shadow import RegisterShadow
 from .waves import Waves
 
 
@@ -20,7 +20,7 @@ class Gang(Waves):
 
     lds: Lds
     reach: Reach
-    shadow: Shadow
+    shadow: RegisterShadow
     base: int
     banks: int
     scratch_base: int

@@ -10,8 +10,8 @@ import numpy as np
 from ..launch import EmulationError
 from .decode import ACC, EXEC, VGPR
 from .gang import Gang
-from .operands import Builder, Fetch, Operation
-from .shadow import Fault, Shadow
+from .operands import Builder, DecodedOperation, Fetch
+from .shadow import InstructionFault, RegisterShadow
 from .waves import SCALARS, Array, Waves, register_bits, registers_of
 
 
@@ -102,7 +102,7 @@ def only(g: Waves, lanes: Array) -> Iterator[None]:
         g.on, g.full, g.whole = kept
 
 
-def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> Callable[[Gang, Shadow], None]:
+def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> Callable[[Gang, RegisterShadow], None]:
     """How what nobody wrote flows through an instruction with DPP: from the lane that is read, where one is, and into
     those that are written.
 
@@ -115,7 +115,7 @@ def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> C
     valid, index = lanes >= 0, np.maximum(lanes, 0)
     inactive = bool(b.instruction.get("fi"))
 
-    def flow(g: Gang, shadow: Shadow) -> None:
+    def flow(g: Gang, shadow: RegisterShadow) -> None:
         found: Array = np.zeros(g.on.shape, np.uint16)
         for number in registers_of(b.across & shadow.unwritten):
             found = np.maximum(found, shadow.unset[number - VGPR][g.at][:, index])
@@ -266,7 +266,9 @@ def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], object]]:
             numbers = first + np.broadcast_to(m0(g), g.count).astype(np.int64)
             wrong = (numbers < 0) | (numbers >= len(g.u32))
             if wrong.any():
-                raise Fault(f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1)
+                raise InstructionFault(
+                    f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1
+                )
             for number in np.unique(numbers):
                 g.shadow.arrived(g, 1 << int(number))
             if store is not None or fetch is None:
@@ -293,27 +295,27 @@ _ACROSS: dict[str, Callable[[Builder], Callable[[Gang], object]]] = {
 }  # fmt: skip
 
 
-def build(b: Builder) -> Operation | None:
+def build(b: Builder) -> DecodedOperation | None:
     """The operation of an instruction between lanes, None where this is another kind."""
     make = _ACROSS.get(b.instruction.name)
     if make is None:
         return None
-    flow: Callable[[Gang, Shadow], None] | str
+    flow: Callable[[Gang, RegisterShadow], None] | str
     run = make(b)
     flow = "cross"
     if b.instruction.name.startswith(("v_read", "v_permlane")):
         flow = _moved(b, run)
     elif b.instruction.name == "v_writelane_b32":
         flow = _lane_written(b)
-    return Operation(b.instruction, run, b.uses, b.defines, flow=flow)
+    return DecodedOperation(b.instruction, run, b.uses, b.defines, flow=flow)
 
 
-def _lane_written(b: Builder) -> Callable[[Gang, Shadow], None]:
+def _lane_written(b: Builder) -> Callable[[Gang, RegisterShadow], None]:
     """Of `v_writelane`: one lane, active or not, holds what its scalar says."""
     f = b.instruction.fields
     lane, value = b.read_scalar(f["src1"]), f["src0"]
 
-    def flow(g: Gang, shadow: Shadow) -> None:
+    def flow(g: Gang, shadow: RegisterShadow) -> None:
         which = np.broadcast_to(lane(g), g.count) & np.uint32(g.lanes - 1)
         shadow.unset[f["vdst"] - VGPR, g.index, which] = shadow.unset_scalars[value][g.at] if value < SCALARS else 0
         shadow.update(f["vdst"])
@@ -321,13 +323,13 @@ def _lane_written(b: Builder) -> Callable[[Gang, Shadow], None]:
     return flow
 
 
-def _moved(b: Builder, run: Callable[[Gang], object]) -> Callable[[Gang, Shadow], None] | str:
+def _moved(b: Builder, run: Callable[[Gang], object]) -> Callable[[Gang, RegisterShadow], None] | str:
     """What nobody wrote moves as values do: the instruction is executed again on where each lane's value comes from."""
     numbers = registers_of(b.uses | b.defines)
     vectors = [n - VGPR for n in numbers if n >= VGPR]
     scalars = [n for n in registers_of(b.defines) if n < VGPR]
 
-    def flow(g: Gang, shadow: Shadow) -> None:
+    def flow(g: Gang, shadow: RegisterShadow) -> None:
         values, words = g.u32[vectors], g.s_u32[scalars]
         g.u32[vectors] = shadow.unset[vectors]
         run(g)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .shadow import Fault
+from .shadow import InstructionFault
 from .waves import Array, Waves
 
 U32 = np.uint32
@@ -44,7 +44,7 @@ class Lds:
         if wrong.any():
             wave, lane = np.argwhere(wrong)[0]
             at = int(place[wave, lane])
-            raise Fault(
+            raise InstructionFault(
                 f"it accesses {size} bytes at {at} of the workgroup's {self.size} bytes of LDS", int(wave), int(lane)
             )
         found: Array = np.where(on, place, 0) + g.lds_base[g.at][:, None]
@@ -107,7 +107,7 @@ class Lds:
             lane, octet = np.argwhere(lost)[0]
             wave, lane = np.argwhere(on)[lane]
             at = int(place[wave, lane]) + int(octet)
-            raise Fault(f"two lanes write different values to byte {at} of LDS", int(wave), int(lane))
+            raise InstructionFault(f"two lanes write different values to byte {at} of LDS", int(wave), int(lane))
         self.bytes += size * len(what)
 
     def _written(self, g: Waves, place: Array, octets: Array, on: Array) -> None:
@@ -127,7 +127,7 @@ class Lds:
         wave, lane, octet = np.argwhere(race)[0]
         mark = int(stamps[wave, lane, octet]) & 63
         who = "several waves" if mark == _MANY else f"wave {mark} of the workgroup"
-        raise Fault(
+        raise InstructionFault(
             f"it {verb} byte {int(place[wave, lane]) + int(octet)} of LDS, which {who} {other} with no barrier between",
             int(wave), int(lane),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from .decode import VGPR
 from .device_memory import ATOMICS
 from .gang import Gang
 from .lds import NOBODY
-from .operands import Builder, Operation
+from .operands import Builder, DecodedOperation
 from .shadow import LDS as COUNTER
 from .waves import Array, register_bits, registers_of
 
@@ -19,7 +19,7 @@ U32, I64 = np.uint32, np.int64
 _BITS = {"b8": 8, "u8": 8, "i8": 8, "b16": 16, "u16": 16, "i16": 16, "b32": 32, "b64": 64, "b96": 96, "b128": 128}
 
 
-def build(b: Builder) -> Operation | None:
+def build(b: Builder) -> DecodedOperation | None:
     """The operation of an instruction of LDS, None where this is another kind."""
     ins = b.instruction
     if ins.form != "DS":
@@ -50,8 +50,8 @@ def _register(b: Builder, field: str) -> int:
     return number + (256 if b.instruction.get("acc") else 0)
 
 
-def _finish(b: Builder, run: Callable[[Gang], object], loads: bool, addresses: int) -> Operation:
-    return Operation(
+def _finish(b: Builder, run: Callable[[Gang], object], loads: bool, addresses: int) -> DecodedOperation:
+    return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "shared", "memory", loads=loads, counter=COUNTER, addresses=addresses
     )
 
@@ -83,7 +83,7 @@ def _unknown(g: Gang, first: int, count: int) -> Array | None:
     return np.stack([np.zeros(g.on.shape, np.uint16) if w is None else w for w in words], axis=-1)
 
 
-def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
+def _one(b: Builder, load: bool, what: str, half: str) -> DecodedOperation:
     f = b.instruction.fields
     address, addresses = _address(b), b.uses
     offset, size = f["offset0"] | f["offset1"] << 8, _BITS[what] // 8
@@ -123,7 +123,7 @@ def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
     return _finish(b, write, False, addresses)
 
 
-def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
+def _two(b: Builder, load: bool, stride: int, size: int) -> DecodedOperation:
     f = b.instruction.fields
     address, addresses = _address(b), b.uses
     offsets = [f[name] * size * stride for name in ("offset0", "offset1")]
@@ -158,7 +158,7 @@ def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
     return _finish(b, write, False, addresses)
 
 
-def _transposed(b: Builder, bits: int) -> Operation:
+def _transposed(b: Builder, bits: int) -> DecodedOperation:
     """Each lane loads 64 bits; in each block of 16 lanes rows then become columns."""
     f = b.instruction.fields
     address, addresses = _address(b), b.uses
@@ -201,7 +201,7 @@ def transpose_sources(bits: int, lanes: int) -> tuple[Array, Array]:
     return source, np.broadcast_to(inside % n, source.shape)
 
 
-def _permute(b: Builder, name: str) -> Operation:
+def _permute(b: Builder, name: str) -> DecodedOperation:
     f = b.instruction.fields
     offset = f["offset0"] | f["offset1"] << 8
     store = b.write(_register(b, "vdst"), "u32")
@@ -255,7 +255,7 @@ def swizzle_lanes(offset: int, lanes: int) -> Array:
     return (lane & ~31) + (((inside & both) | either) ^ change)
 
 
-def _atomic(b: Builder, what: str, returns: bool) -> Operation | None:
+def _atomic(b: Builder, what: str, returns: bool) -> DecodedOperation | None:
     what = what.replace("wrxchg", "swap").replace("storexchg", "swap")
     if what not in ATOMICS:
         return None

@@ -22,8 +22,8 @@ from ..launch import EmulationError
 from . import floats
 from .decode import VGPR
 from .gang import Gang
-from .operands import Builder, Fetch, Operation
-from .shadow import Fault, Shadow
+from .operands import Builder, DecodedOperation, Fetch
+from .shadow import InstructionFault, RegisterShadow
 from .waves import Array, register_bits
 
 U32 = np.uint32
@@ -77,7 +77,7 @@ def wmma_operand(k: int, rdna4: bool) -> Fragment:
 
 
 @dataclass(frozen=True)
-class Element:
+class MatrixElement:
     """A type of operands: bits, and how words `uint32[..., regs]` become numbers `[..., elements]`."""
 
     bits: int
@@ -101,34 +101,34 @@ def _sixes(words: Array) -> Array:
     return found
 
 
-def elements(kind: str, fnuz: bool, signed: bool = True) -> Element:
+def elements(kind: str, fnuz: bool, signed: bool = True) -> MatrixElement:
     """The type of an instruction's operand, as its name spells it."""
     f32, f64 = np.float32, np.float64
     if kind in ("i8", "iu8"):
         dtype = np.int8 if signed else np.uint8
-        return Element(8, lambda w: _codes(w).view(dtype).astype(f32), f32)  # exact: |sum| < 2 ** 24
+        return MatrixElement(8, lambda w: _codes(w).view(dtype).astype(f32), f32)  # exact: |sum| < 2 ** 24
     if kind == "iu4":
-        return Element(
+        return MatrixElement(
             4, lambda w: (_nibbles(w).astype(f32) - (16 * (_nibbles(w) > 7) if signed else 0)).astype(f32), f32
         )
     if kind == "f16":
-        return Element(16, lambda w: np.ascontiguousarray(w).view(np.float16).astype(f64))
+        return MatrixElement(16, lambda w: np.ascontiguousarray(w).view(np.float16).astype(f64))
     if kind == "bf16":
-        return Element(16, lambda w: floats.from_bf16(np.ascontiguousarray(w).view(np.uint16)).astype(f64))
+        return MatrixElement(16, lambda w: floats.from_bf16(np.ascontiguousarray(w).view(np.uint16)).astype(f64))
     if kind == "f32":
-        return Element(32, lambda w: np.ascontiguousarray(w).view(f32).astype(f64))
+        return MatrixElement(32, lambda w: np.ascontiguousarray(w).view(f32).astype(f64))
     if kind in ("fp8", "bf8"):
         table = floats.fp8_table(kind, fnuz).astype(f64)
-        return Element(8, lambda w: table[_codes(w)])
+        return MatrixElement(8, lambda w: table[_codes(w)])
     table = {"fp4": floats.FP4, "fp6": floats.FP6, "bf6": floats.BF6}[kind].astype(f64)
-    return Element(4 if kind == "fp4" else 6, lambda w: table[_nibbles(w) if kind == "fp4" else _sixes(w)])
+    return MatrixElement(4 if kind == "fp4" else 6, lambda w: table[_nibbles(w) if kind == "fp4" else _sixes(w)])
 
 
 _F8F6F4 = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 
 @dataclass
-class Product:
+class MatrixProduct:
     """`D = A B + C`: fragments, types and registers.
 
     Attributes:
@@ -136,8 +136,8 @@ class Product:
         scales: scale registers of A and B with the byte in each, of the scaled instructions.
     """
 
-    a: tuple[int, Fragment, Element]
-    b: tuple[int, Fragment, Element]
+    a: tuple[int, Fragment, MatrixElement]
+    b: tuple[int, Fragment, MatrixElement]
     c: int
     d: int
     into: Fragment
@@ -147,10 +147,10 @@ class Product:
     scales: Any = None
     clamp: bool = False
 
-    def registers(self, side: tuple[int, Fragment, Element]) -> int:
+    def registers(self, side: tuple[int, Fragment, MatrixElement]) -> int:
         return (int(side[1].place.max()) + 1) * side[2].bits // 32
 
-    def operand(self, g: Gang, side: tuple[int, Fragment, Element]) -> Array:
+    def operand(self, g: Gang, side: tuple[int, Fragment, MatrixElement]) -> Array:
         """`[waves, rows, k]`."""
         first, fragment, kind = side
         words = g.u32[first - VGPR : first - VGPR + self.registers(side), g.at]
@@ -182,7 +182,7 @@ class Product:
         out[into.place, :, into.lane] = np.moveaxis(values, 0, -1)
         g.u32[self.d - VGPR : self.d - VGPR + count, g.at] = out
 
-    def flow(self, g: Gang, shadow: Shadow) -> None:
+    def flow(self, g: Gang, shadow: RegisterShadow) -> None:
         """An element is unknown where its row of A, its column of B or its addend is."""
         sides = []
         for side in (self.a, self.b):
@@ -212,7 +212,7 @@ def _scaled(g: Gang, x: Array, fetch: Fetch, byte: int) -> Array:
     return found
 
 
-def build(b: Builder) -> Operation | None:
+def build(b: Builder) -> DecodedOperation | None:
     """The operation of a matrix instruction, None where this is another kind."""
     name = b.instruction.name
     if match := re.fullmatch(r"v_mfma_(scale_)?(f32|i32)_(\d+)x(\d+)x(\d+)_?(?:(\d)b_)?(\w+?)", name):
@@ -224,7 +224,7 @@ def build(b: Builder) -> Operation | None:
     return None
 
 
-def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | None, what: str) -> Operation:
+def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | None, what: str) -> DecodedOperation:
     f = b.instruction.fields
     if blocks or m == 4:
         raise EmulationError(f"{b.instruction.name} is not emulated")
@@ -254,7 +254,7 @@ def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | N
         constant = float(b.constant(c, "f32" if result == "f32" else "i32"))
     else:
         c += c_is_acc
-    product = Product(
+    product = MatrixProduct(
         sides[0],
         sides[1],
         c,
@@ -269,7 +269,7 @@ def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | N
     return _operation(b, product, product.run)
 
 
-def _wmma(b: Builder, result: str, k: int, what: str) -> Operation:
+def _wmma(b: Builder, result: str, k: int, what: str) -> DecodedOperation:
     f = b.instruction.fields
     rdna4 = b.generation.tables == "rdna4"
     if b.lanes != 32:
@@ -282,7 +282,7 @@ def _wmma(b: Builder, result: str, k: int, what: str) -> Operation:
     constant, c = None, f["src2"]
     if c < VGPR:
         constant = float(b.constant(c, "f32" if result == "f32" else "i32"))
-    product = Product(
+    product = MatrixProduct(
         sides[0], sides[1], c, f["vdst"], wmma_result(rdna4), 32, result, constant, clamp=bool(f.get("clmp", 0))
     )
     if result == "f32" and (f["neg"] or f["neg_hi"]):
@@ -290,29 +290,29 @@ def _wmma(b: Builder, result: str, k: int, what: str) -> Operation:
 
     def run(g: Gang) -> None:
         if not g.full:
-            raise Fault("a WMMA instruction with inactive lanes", int(np.argmin(g.on.all(axis=1))), -1)
+            raise InstructionFault("a WMMA instruction with inactive lanes", int(np.argmin(g.on.all(axis=1))), -1)
         if not rdna4:
             for side in sides:
                 first = side[0] - VGPR
                 words = g.u32[first : first + product.registers(side), g.at]
                 if not np.array_equal(words[..., :16], words[..., 16:]):
-                    raise Fault("lanes 16 to 31 do not hold what lanes 0 to 15 hold of an operand of WMMA")
+                    raise InstructionFault("lanes 16 to 31 do not hold what lanes 0 to 15 hold of an operand of WMMA")
         product.run(g)
 
     return _operation(b, product, run)
 
 
-def _operation(b: Builder, product: Product, run: Callable[[Gang], None]) -> Operation:
+def _operation(b: Builder, product: MatrixProduct, run: Callable[[Gang], None]) -> DecodedOperation:
     count = int(product.into.place.max()) + 1
     uses = b.uses
     for side in (product.a, product.b):
         uses |= register_bits(side[0], product.registers(side))
     if product.constant is None:
         uses |= register_bits(product.c, count)
-    return Operation(b.instruction, run, uses, register_bits(product.d, count), "matrix", product.flow)
+    return DecodedOperation(b.instruction, run, uses, register_bits(product.d, count), "matrix", product.flow)
 
 
-def _accumulator_move(b: Builder, name: str) -> Operation:
+def _accumulator_move(b: Builder, name: str) -> DecodedOperation:
     f = b.instruction.fields
     source, target = f["src0"], f["vdst"]
     if "read" in name or "mov" in name:
@@ -320,4 +320,4 @@ def _accumulator_move(b: Builder, name: str) -> Operation:
     if "write" in name or "mov" in name:
         target += 256
     fetch, store = b.read(source, "u32"), b.write(target, "u32")
-    return Operation(b.instruction, lambda g: store(g, fetch(g)), b.uses, b.defines)
+    return DecodedOperation(b.instruction, lambda g: store(g, fetch(g)), b.uses, b.defines)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..launch import EmulationError
-from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, Instruction
+from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, AmdInstruction
 from .gang import Gang
 from .generation import Generation
 from .waves import Array, Waves, register_bits
@@ -27,7 +27,7 @@ _FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4
 
 
 @dataclass
-class Operation:
+class DecodedOperation:
     """A decoded instruction that can be executed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Operation:
         reaches: the lanes whose store has an effect; None: all that are active.
     """
 
-    instruction: Instruction
+    instruction: AmdInstruction
     run: Callable[[Gang], Any]
     uses: int = 0
     defines: int = 0
@@ -73,7 +73,7 @@ class Builder:
         lanes: of a wave.
     """
 
-    instruction: Instruction
+    instruction: AmdInstruction
     generation: Generation
     lanes: int
     uses: int = 0

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..memory import Allocation
-from .shadow import Fault
+from .shadow import InstructionFault
 from .waves import Array, Waves
 
 _MOST = 0xFFFF
 _EACH = np.uint64(0x0001000100010001)  # the same number for the four bytes of a word
-Times = dict[int, int]  # by wave of the launch
+WaveTimes = dict[int, int]  # by wave of the launch
 Name = Callable[[int, int], str]  # of memory, by its address and size
 
 
@@ -47,7 +47,7 @@ class _Access:
     unit: int
 
 
-class Order:
+class WaveOrder:
     """Of the waves of one launch, which are numbered through its workgroups.
 
     Attributes:
@@ -63,14 +63,14 @@ class Order:
         self._time = np.zeros(groups * waves, np.int64)
         self._stores = np.zeros(groups * waves, np.int64)  # stores of a wave; those that were waited for, or written
         self._done, self._flushed = np.zeros_like(self._stores), np.zeros_like(self._stores)
-        self._known: dict[int, Times] = {}  # to a wave, of others
-        self._released: dict[int, Times] = {}  # by the atomics on a word
-        self._seen: dict[int, Times] = {}  # by a wave's atomics, until it invalidates its caches
+        self._known: dict[int, WaveTimes] = {}  # to a wave, of others
+        self._released: dict[int, WaveTimes] = {}  # by the atomics on a word
+        self._seen: dict[int, WaveTimes] = {}  # by a wave's atomics, until it invalidates its caches
 
     # ---- accesses
 
     def store(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
-        """Raises Fault where another workgroup stored, and nothing orders the two."""
+        """Raises InstructionFault where another workgroup stored, and nothing orders the two."""
         if len(self._stamps) > _MOST or not mine.any():
             return
         wave = self._wave(g)
@@ -88,7 +88,7 @@ class Order:
         self._check(at, text)  # several with this instruction
 
     def load(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
-        """Raises Fault where another workgroup stored what may not be there yet."""
+        """Raises InstructionFault where another workgroup stored what may not be there yet."""
         if held.start in self._shadows and len(self._stamps) <= _MOST:
             at = self._access(name, held, mine, offsets, size, self._wave(g))
             self._check(at, "it reads {}, which workgroup {} stored: no release and acquire make it visible")
@@ -123,7 +123,7 @@ class Order:
             which = int(np.flatnonzero((found == (me, number)).all(axis=1))[0]) // numbers.shape[1]
             wave, lane, _ = (int(i) for i in at[which])
             address = a.held.start + int(a.index[tuple(at[which])]) * a.unit
-            raise Fault(text.format(a.name(address, a.unit), other // self.waves), wave, lane)
+            raise InstructionFault(text.format(a.name(address, a.unit), other // self.waves), wave, lane)
 
     # ---- what makes an order
 
@@ -146,7 +146,7 @@ class Order:
         done = min(self._done[w], self._flushed[w]) if self.writes_back else self._done[w]
         return bool(done == self._stores[w])
 
-    def _advance(self, w: int) -> Times:
+    def _advance(self, w: int) -> WaveTimes:
         """What a wave's release tells: what it knows, and what it stored if that has ended."""
         told = dict(self._known.get(w, {}))
         if self._stores[w] and self._ended(w):
@@ -172,13 +172,13 @@ class Order:
         """These waves of a workgroup have met."""
         if not self._stores[wave].any() and not any(int(w) in self._known for w in wave):
             return
-        together: Times = {}
+        together: WaveTimes = {}
         for w in wave:
             _merge(together, self._advance(int(w)))
         for w in wave:
             self._known[int(w)] = dict(together)
 
 
-def _merge(into: Times, other: Times) -> None:
+def _merge(into: WaveTimes, other: WaveTimes) -> None:
     for wave, time in other.items():
         into[wave] = max(time, into.get(wave, -1))

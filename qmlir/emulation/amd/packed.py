@@ -13,8 +13,8 @@ from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
 from .gang import Gang
-from .operands import Builder, Fetch, Operation
-from .shadow import Shadow
+from .operands import Builder, DecodedOperation, Fetch
+from .shadow import RegisterShadow
 from .waves import Array, Waves, register_bits
 
 _T = TypeVar("_T")
@@ -31,7 +31,7 @@ _U16: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def build(b: Builder) -> Operation | None:
+def build(b: Builder) -> DecodedOperation | None:
     """The operation of a packed instruction, None where this is another kind."""
     name = b.instruction.name
     run: Callable[[Gang], object] | None = None
@@ -49,11 +49,11 @@ def build(b: Builder) -> Operation | None:
         run = _dot(b)
     if run is None:
         return None
-    op = Operation(b.instruction, run, b.uses, b.defines)
+    op = DecodedOperation(b.instruction, run, b.uses, b.defines)
     if isinstance(b.halves, tuple):  # each register of the result has operands of its own
         parts, first = b.halves, b.instruction.fields["vdst"]
 
-        def flow(g: Gang, shadow: Shadow) -> None:
+        def flow(g: Gang, shadow: RegisterShadow) -> None:
             found = [shadow.joined(g, part & shadow.unwritten) for part in parts]
             for i, unset in enumerate(found):
                 shadow.set(g, register_bits(first + i, 1), unset)

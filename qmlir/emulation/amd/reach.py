@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..memory import Allocation, Memory
-from .ordering import Order
-from .shadow import Fault, Shadow
+from .ordering import WaveOrder
+from .shadow import InstructionFault, RegisterShadow
 from .waves import Array, Waves
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
@@ -34,7 +34,7 @@ class Reach:
     own: list[Allocation]
     arguments: list[tuple[int, int]]
     function: str
-    order: Order
+    order: WaveOrder
     complete: dict[int, bool] = field(default_factory=dict)
     read: int = 0
     stored: int = 0
@@ -91,7 +91,7 @@ class Reach:
             held = self.find(low)
             if held is None or low + size > held.end:
                 wave, lane = np.argwhere(left & (addresses == U64(low)))[0]
-                raise Fault(f"it accesses {self.describe(low, size)}", int(wave), int(lane))
+                raise InstructionFault(f"it accesses {self.describe(low, size)}", int(wave), int(lane))
             if int(inside.max()) + size <= held.end:
                 mine = left
             else:
@@ -100,15 +100,17 @@ class Reach:
                 if beyond.any():
                     wave, lane = np.argwhere(beyond)[0]
                     text = self.describe(int(addresses[wave, lane]), size)
-                    raise Fault(f"it accesses {text}", int(wave), int(lane))
+                    raise InstructionFault(f"it accesses {text}", int(wave), int(lane))
             offsets = np.where(mine, addresses, U64(low)) - U64(held.start)
             found.append((held, mine, offsets.astype(I64)))
             left = left & ~mine
         return found
 
-    def load(self, g: Waves, shadow: Shadow, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
+    def load(
+        self, g: Waves, shadow: RegisterShadow, addresses: Array, on: Array, size: int
+    ) -> tuple[Array, Array | None]:
         """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and the numbers of the origins of those
-        that nobody wrote (`Shadow.origins`), of the same shape."""
+        that nobody wrote (`RegisterShadow.origins`), of the same shape."""
         words = max(1, size // 4)
         out = np.zeros((*addresses.shape, words), U32)
         unknown = None
@@ -128,7 +130,7 @@ class Reach:
         return out, unknown
 
     def _origin(
-        self, shadow: Shadow, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int
+        self, shadow: RegisterShadow, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int
     ) -> Array:
         """The number of the origin of each word that nobody wrote."""
         wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
@@ -147,14 +149,14 @@ class Reach:
         return self.complete[held.start]
 
     def store(
-        self, g: Waves, shadow: Shadow, addresses: Array, on: Array, size: int, values: Array,
+        self, g: Waves, shadow: RegisterShadow, addresses: Array, on: Array, size: int, values: Array,
         unknown: Array | None = None,
     ) -> None:  # fmt: skip
         """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`, of the same shape) stays unwritten."""
         for held, mine, offsets in self.parts(addresses, on, size):
             if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
-                raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
+                raise InstructionFault("it stores to the kernel's arguments or code", int(wave), int(lane))
             if not any(held is a for a in self.own):
                 self.order.store(self.name, g, held, mine, offsets, size)
             at, what = offsets[mine], np.ascontiguousarray(values[mine])
@@ -174,7 +176,7 @@ class Reach:
             if lost.any() and unknown is None:
                 wave, lane = np.argwhere(mine)[np.argwhere(lost)[0][0]]
                 text = self.name(int(addresses[wave, lane]), size)
-                raise Fault(f"two lanes store different values to {text}", int(wave), int(lane))
+                raise InstructionFault(f"two lanes store different values to {text}", int(wave), int(lane))
             if held.origins is not None:
                 held.origins[at[:, None] + np.arange(size)] = 0
             if unknown is not None and held.written is not None and (unknown[mine] > 0).any():
@@ -203,7 +205,7 @@ class Reach:
                 if reads and fresh.any():
                     wave, lane = np.argwhere(fresh)[0]
                     text = self.name(int(addresses[wave, lane]), np.dtype(kind).itemsize)
-                    raise Fault(f"it changes {text}, which nobody wrote", int(wave), int(lane))
+                    raise InstructionFault(f"it changes {text}, which nobody wrote", int(wave), int(lane))
                 held.written[octets[mine]] = True
             self.order.atomic(g, addresses, mine)
             for wave, lane in np.argwhere(mine):

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..launch import EmulationError
 from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros, reversed_bits
-from .decode import EXEC, LITERAL, VCC, Instruction
+from .decode import EXEC, LITERAL, VCC, AmdInstruction
 from .floats import fma32
 from .gang import Gang
 from .generation import Generation
-from .operands import TYPES, WIDTH, Builder, Fetch, Operation
+from .operands import TYPES, WIDTH, Builder, DecodedOperation, Fetch
 from .waves import Array
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
@@ -182,19 +182,19 @@ _IGNORED = re.compile(
 )
 
 
-def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
+def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
     """The operation of a scalar instruction, None where this is another kind."""
     if not ins.form.startswith("SOP"):
         return None
     b = Builder(ins, generation, lanes)
     name = ins.name[2:]
     if _IGNORED.match(ins.name):
-        return Operation(ins, lambda g: None, kind="other", flow="cross")
+        return DecodedOperation(ins, lambda g: None, kind="other", flow="cross")
     run, control = _find(b, name)
     if run is None:
         return None
     kind = "branch" if control else "scalar"
-    return Operation(ins, run, b.uses, b.defines, kind, flow="scalar", control=control)
+    return DecodedOperation(ins, run, b.uses, b.defines, kind, flow="scalar", control=control)
 
 
 def _find(b: Builder, name: str) -> tuple[Callable[[Gang], object] | None, bool]:

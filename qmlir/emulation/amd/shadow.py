@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..launch import EmulationError
-from .decode import ACC, VGPR, Instruction
+from .decode import ACC, VGPR, AmdInstruction
 from .generation import Generation
 from .waves import Array, Waves, register_name, registers_of
 
@@ -24,9 +24,9 @@ _VECTOR_BITS = (1 << ACC) - 1
 
 
 class Effects(Protocol):
-    """What an instruction reads and writes; the fields of `operands.Operation` that say it."""
+    """What an instruction reads and writes; the fields of `operands.DecodedOperation` that say it."""
 
-    instruction: Instruction
+    instruction: AmdInstruction
     uses: int
     defines: int
     flow: Any
@@ -39,7 +39,7 @@ class Effects(Protocol):
     choices: tuple[int, ...]
 
 
-class Shadow:
+class RegisterShadow:
     """Of the registers of a gang."""
 
     def __init__(self, g: Waves, generation: Generation) -> None:
@@ -179,7 +179,7 @@ class Shadow:
                     part = np.where(np.isin(part, list(self.copied)), 0, part)
                 if part.any():
                     wave, lane = np.argwhere(part)[0]
-                    raise Fault(
+                    raise InstructionFault(
                         f"{what} comes from {self.origins[part[wave, lane]]} ({register_name(number)})",
                         int(wave),
                         int(lane),
@@ -193,7 +193,9 @@ class Shadow:
             at = number - VGPR
             late = self._late(g, at, 3)
             if late.any():
-                raise Fault(f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1)
+                raise InstructionFault(
+                    f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1
+                )
 
     def _late(self, g: Waves, at: int, halves: int) -> Array:
         """The waves for which these halves of a register have not arrived."""
@@ -214,7 +216,7 @@ class Shadow:
                 wave = int(np.argmax(late))
                 kinds = kinds.max(axis=0)
                 verb = "reads" if op.uses >> at & 1 else "overwrites"
-                raise Fault(
+                raise InstructionFault(
                     f"it {verb} {register_name(number)} before the {COUNTERS[kinds[wave]]} that fills it was waited "
                     "for",
                     wave, -1,
@@ -263,14 +265,14 @@ class Shadow:
         for through_load, counter in enumerate((LDS, LOAD)):
             late = self.last_lds_store[through_load, g.at] > self.done[counter, g.at]
             if late.any():
-                raise Fault(
+                raise InstructionFault(
                     f"a wave comes to a barrier before its last {'load to' if through_load else 'store to'} LDS was "
                     "waited for: others may read what is not there",
                     int(np.argmax(late)), -1,
                 )  # fmt: skip
 
 
-class Fault(EmulationError):
+class InstructionFault(EmulationError):
     """What is wrong with an instruction, of which wave of the selection and lane (-1: of none)."""
 
     def __init__(self, text: str, wave: int = -1, lane: int = -1) -> None:

@@ -11,17 +11,17 @@ import numpy as np
 from ..launch import EmulationError
 from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
-from .decode import LITERAL, VCC, VGPR, Instruction
+from .decode import LITERAL, VCC, VGPR, AmdInstruction
 from .gang import Gang
 from .generation import Generation
 from .lanes import dpp_flow
 from .modifiers import destination, source
-from .operands import WIDTH, Builder, Operation
-from .shadow import Shadow
+from .operands import WIDTH, Builder, DecodedOperation
+from .shadow import RegisterShadow
 from .waves import Array, register_bits
 
 
-def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | None:
+def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
     """The operation of a vector instruction, None where this is another kind."""
     if "::" in ins.name:
         return _dual(ins, generation, lanes)
@@ -35,7 +35,7 @@ def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | N
     elif name in LANES:
         run = _lanes(b, *LANES[name])
     elif (scalar := name.replace("v_s_", "v_", 1)) in LANES:
-        return Operation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
+        return DecodedOperation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
     else:
         return None
     if "DPP" in ins.form:
@@ -44,25 +44,25 @@ def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | N
             number = ins.fields["src2"] if "VOP3" in ins.form else VCC
             mask, chooser = b.read_mask(number), register_bits(number, lanes // 32)
         flow_across = dpp_flow(b, b.uses & ~chooser, mask)
-        return Operation(ins, run, b.uses | b.across, b.defines, flow=flow_across)
+        return DecodedOperation(ins, run, b.uses | b.across, b.defines, flow=flow_across)
     if name == "v_mov_b64" and ins.form == "VOP1":
         places, target = ins.fields["src0"], ins.fields["vdst"]
 
-        def flow(g: Gang, shadow: Shadow) -> None:
+        def flow(g: Gang, shadow: RegisterShadow) -> None:
             found = [shadow.joined(g, register_bits(places + i, 1) & shadow.unwritten) for i in (0, 1)]
             for i, unset in enumerate(found):
                 shadow.set(g, register_bits(target + i, 1), unset)
 
-        return Operation(ins, run, b.uses, b.defines, flow=flow)
+        return DecodedOperation(ins, run, b.uses, b.defines, flow=flow)
     if name in _LOW_OF_LOW:
-        return Operation(ins, run, b.uses, b.defines, flow=_low_of_low(b, _LOW_OF_LOW[name]))
+        return DecodedOperation(ins, run, b.uses, b.defines, flow=_low_of_low(b, _LOW_OF_LOW[name]))
     if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
         f = ins.fields
         mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
         sides = (f["src0"], f["src1"] if "src1" in f else f["vsrc1"])
         if name == "v_cndmask_b32":
-            return Operation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
-    return Operation(ins, run, b.uses, b.defines)
+            return DecodedOperation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
+    return DecodedOperation(ins, run, b.uses, b.defines)
 
 
 # Operations on 64 bits whose low word depends on low words only, with their operands of 64 bits: LLVM lets the high
@@ -70,14 +70,14 @@ def build(ins: Instruction, generation: Generation, lanes: int) -> Operation | N
 _LOW_OF_LOW = {"v_mad_u64_u32": (2,), "v_mad_i64_i32": (2,), "v_lshlrev_b64": (1,), "v_lshl_add_u64": (0, 2)}
 
 
-def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, Shadow], None]:
+def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, RegisterShadow], None]:
     f = b.instruction.fields
     high = 0
     for i in wide:
         high |= register_bits((f[f"src{i}"] if f"src{i}" in f else f[f"vsrc{i}"]) + 1, 1)
     target = register_bits(f["vdst"], 1)
 
-    def flow(g: Gang, shadow: Shadow) -> None:
+    def flow(g: Gang, shadow: RegisterShadow) -> None:
         low = shadow.joined(g, b.uses & ~high & shadow.unwritten)
         rest = shadow.joined(g, b.uses & shadow.unwritten)
         shadow.set(g, target, low)
@@ -339,7 +339,7 @@ def _swap(b: Builder) -> Callable[[Gang], object]:
     return run
 
 
-def _dual(ins: Instruction, generation: Generation, lanes: int) -> Operation:
+def _dual(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation:
     """Two operations that read before either writes."""
     parts = []
     for half, name in zip("xy", ins.name.split("::"), strict=True):
@@ -363,12 +363,12 @@ def _dual(ins: Instruction, generation: Generation, lanes: int) -> Operation:
         y.run(g)
         g.u32[to_x] = new
 
-    def flow(g: Gang, shadow: Shadow) -> None:
+    def flow(g: Gang, shadow: RegisterShadow) -> None:
         found = [shadow.found(g, part) for part in (x, y)]
         for part, unset in zip((x, y), found, strict=True):
             shadow.set(g, part.defines, unset)
 
-    return Operation(ins, run, x.uses | y.uses, x.defines | y.defines, flow=flow)
+    return DecodedOperation(ins, run, x.uses | y.uses, x.defines | y.defines, flow=flow)
 
 
 def _nothing(b: Builder) -> Callable[[Gang], object]:

@@ -19,7 +19,7 @@ approximate instructions return the correctly rounded value. Tensor maps, cluste
 
 from __future__ import annotations
 
-from ..launch import Executor, Layout
+from ..launch import ArgumentLayout, Executor
 from .execute import CudaExecutor, module_of
 from .grid import places
 
@@ -30,11 +30,11 @@ def executor() -> Executor:
     return CudaExecutor()
 
 
-def layout(code: bytes, function: str) -> Layout | None:
+def layout(code: bytes, function: str) -> ArgumentLayout | None:
     """Where a kernel's parameters lie; None where the module has no such entry."""
 
     entry = module_of(code).entries.get(function)
     if entry is None:
         return None
     found = places(entry)
-    return Layout(found, max((at + size for at, size in found), default=0))
+    return ArgumentLayout(found, max((at + size for at, size in found), default=0))

@@ -22,23 +22,23 @@ from .formats import (
     unsigned,
 )
 from .machine import Mask, PtxMachine, instruction
-from .text import Instruction, PtxError, Register, Vector, width_of
+from .text import PtxError, PtxInstruction, Register, Vector, width_of
 
-Function = Callable[..., Array]
+ArrayFunction = Callable[..., Array]
 
 
-def _mode(ins: Instruction) -> str:
+def _mode(ins: PtxInstruction) -> str:
     """The rounding that an instruction names; nearest even where it names none."""
     return next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
 
 
-def _sources(m: PtxMachine, ins: Instruction, kind: str, *which: int) -> list[Array]:
+def _sources(m: PtxMachine, ins: PtxInstruction, kind: str, *which: int) -> list[Array]:
     """Operands as a type says, flushed where the instruction says so."""
     values = [m.read(ins.operands[i], kind) for i in which]
     return [flushed(v) for v in values] if ins.has("ftz") and kind == "f32" else values
 
 
-def _finish(m: PtxMachine, ins: Instruction, value: Array, mask: Mask) -> None:
+def _finish(m: PtxMachine, ins: PtxInstruction, value: Array, mask: Mask) -> None:
     if value.dtype.kind not in "iub":
         if ins.has("ftz") and value.dtype == np.float32:
             value = flushed(value).astype(np.float32)
@@ -64,7 +64,9 @@ def _exact_product(a: Array, b: Array, mode: str) -> Array:
     return a * b if a.dtype == np.float64 else rounded(a.astype(np.float64) * b.astype(np.float64), a.dtype, mode)
 
 
-def _elementwise(m: PtxMachine, ins: Instruction, mask: Mask, integer: Function, real: Function, count: int) -> None:
+def _elementwise(
+    m: PtxMachine, ins: PtxInstruction, mask: Mask, integer: ArrayFunction, real: ArrayFunction, count: int
+) -> None:
     """A function of `count` operands of the instruction's type; packed types element by element."""
     kind = ins.type
     if kind in PACKED:
@@ -85,7 +87,7 @@ def _elementwise(m: PtxMachine, ins: Instruction, mask: Mask, integer: Function,
 
 
 @instruction("add")
-def _add(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _add(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.has("cc"):
         raise PtxError("carries are not interpreted")
     integer = (lambda a, b: saturated(a.astype(np.int64) + b, np.int32)) if ins.has("sat") else np.add
@@ -93,7 +95,7 @@ def _add(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("sub")
-def _sub(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _sub(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     integer = (lambda a, b: saturated(a.astype(np.int64) - b, np.int32)) if ins.has("sat") else np.subtract
     _elementwise(m, ins, mask, integer, lambda a, b: _exact_sum(a, -b, _mode(ins)), 2)
 
@@ -119,19 +121,19 @@ def _multiplied(a: Array, b: Array, part: str) -> Array:
     return made
 
 
-def _part(ins: Instruction) -> str:
+def _part(ins: PtxInstruction) -> str:
     return next((p for p in ("lo", "hi", "wide") if ins.has(p)), "lo")
 
 
 @instruction("mul")
-def _mul(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _mul(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(
         m, ins, mask, lambda a, b: _multiplied(a, b, _part(ins)), lambda a, b: _exact_product(a, b, _mode(ins)), 2
     )
 
 
 @instruction("mad")
-def _mad(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _mad(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.type in FLOATS:
         _fma(m, ins, mask)
         return
@@ -141,7 +143,7 @@ def _mad(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("fma")
-def _fma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _fma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     def real(a: Array, b: Array, c: Array) -> Array:
         return fused(a, b, c, a.dtype, _mode(ins))
 
@@ -149,7 +151,7 @@ def _fma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("div")
-def _div(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _div(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     def integer(a: Array, b: Array) -> Array:
         safe = np.where(b == 0, b.dtype.type(1), b)
         quotient = np.abs(a.astype(object)) // np.abs(safe.astype(object)) if a.dtype.itemsize == 8 else None
@@ -164,11 +166,11 @@ def _div(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("rem")
-def _rem(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _rem(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, lambda a, b: np.fmod(a, np.where(b == 0, b.dtype.type(1), b)), np.fmod, 2)
 
 
-def _chosen(ins: Instruction, pick: Function) -> Function:
+def _chosen(ins: PtxInstruction, pick: ArrayFunction) -> ArrayFunction:
     """min and max of floats: a NaN loses, unless `.NaN` says that it wins; -0 is less than 0."""
 
     def real(a: Array, b: Array) -> Array:
@@ -183,27 +185,27 @@ def _chosen(ins: Instruction, pick: Function) -> Function:
 
 
 @instruction("min")
-def _min(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _min(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, np.minimum, _chosen(ins, np.minimum), 2)
 
 
 @instruction("max")
-def _max(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _max(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, np.maximum, _chosen(ins, np.maximum), 2)
 
 
 @instruction("abs")
-def _abs(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _abs(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, np.abs, np.abs, 1)
 
 
 @instruction("neg")
-def _neg(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _neg(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, lambda a: (0 - a).astype(a.dtype), np.negative, 1)
 
 
 @instruction("copysign")
-def _copysign(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _copysign(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, np.copysign, lambda a, b: np.copysign(b, a), 2)
 
 
@@ -211,25 +213,25 @@ def _copysign(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("and", "or", "xor")
-def _logic(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _logic(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     f = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[ins.opcode]
     a, b = (m.read(o, ins.type) for o in ins.operands[1:3])
     m.write(ins.operands[0], f(a, b), mask)
 
 
 @instruction("not")
-def _not(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _not(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.write(ins.operands[0], ~m.read(ins.operands[1], ins.type), mask)
 
 
 @instruction("cnot")
-def _cnot(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _cnot(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a = m.read(ins.operands[1], ins.type)
     m.write(ins.operands[0], (a == 0).astype(a.dtype), mask)
 
 
 @instruction("shl")
-def _shl(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _shl(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, by = m.read(ins.operands[1], ins.type), m.read(ins.operands[2], "u32")
     bits = 8 * a.dtype.itemsize
     shifted = a << np.minimum(by, bits - 1).astype(a.dtype)
@@ -237,7 +239,7 @@ def _shl(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("shr")
-def _shr(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _shr(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, by = m.read(ins.operands[1], ins.type), m.read(ins.operands[2], "u32")
     bits = 8 * a.dtype.itemsize
     shifted = a >> np.minimum(by, bits - 1).astype(a.dtype)
@@ -246,7 +248,7 @@ def _shr(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("shf")
-def _funnel(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _funnel(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     low, high, by = (m.read(o, "u32").astype(np.uint64) for o in ins.operands[1:4])
     by = np.minimum(by, np.uint64(32)) if ins.has("clamp") else by & np.uint64(31)
     both = high << np.uint64(32) | low
@@ -255,7 +257,7 @@ def _funnel(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("lop3")
-def _lop3(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _lop3(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """Any function of three bits: bit `4a + 2b + c` of the table."""
     a, b, c = (m.read(o, "b32") for o in ins.operands[1:4])
     table = int(m.read(ins.operands[4], "u32")[0])
@@ -267,7 +269,7 @@ def _lop3(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("bfe")
-def _bfe(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _bfe(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a = m.read(ins.operands[1], ins.type)
     start, length = (m.read(o, "u32").astype(np.int64) & 255 for o in ins.operands[2:4])
     bits = 8 * a.dtype.itemsize
@@ -287,7 +289,7 @@ def _bfe(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("bfi")
-def _bfi(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _bfi(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, b = (m.read(o, ins.type).astype(np.uint64) for o in ins.operands[1:3])
     start, length = (np.minimum(m.read(o, "u32") & 255, 63).astype(np.uint64) for o in ins.operands[3:5])
     field = ((np.uint64(1) << length) - np.uint64(1)) << start
@@ -295,7 +297,7 @@ def _bfi(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("clz", "popc", "brev", "bfind")
-def _bit_counts(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _bit_counts(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a = np.ascontiguousarray(m.read(ins.operands[1], f"b{width_of(ins.type)}"))
     bits = np.unpackbits(a.view(np.uint8).reshape(a.size, -1), axis=1, bitorder="little")
     first = np.argmax(bits[:, ::-1], axis=1)
@@ -315,7 +317,7 @@ def _bit_counts(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("prmt")
-def _prmt(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _prmt(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """Four bytes of eight, by the nibbles of a selector; a nibble's top bit spreads the byte's sign instead."""
     if ins.modifiers[-1] != "b32":
         raise PtxError("prmt with a mode is not interpreted")
@@ -329,7 +331,7 @@ def _prmt(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("dp4a")
-def _dp4a(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _dp4a(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     total = m.read(ins.operands[3], "s32").astype(np.int64)
     a, b = (
         np.ascontiguousarray(m.read(o, "b32")).view(np.int8 if k == "s32" else np.uint8).reshape(-1, 4).astype(np.int64)
@@ -339,7 +341,7 @@ def _dp4a(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("sad")
-def _sad(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _sad(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, b, c = (m.read(o, ins.type) for o in ins.operands[1:4])
     m.write(ins.operands[0], (np.maximum(a, b) - np.minimum(a, b) + c).astype(a.dtype), mask)
 
@@ -352,7 +354,7 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def _compared(m: PtxMachine, ins: Instruction, name: str, kind: str, first: int) -> Array:
+def _compared(m: PtxMachine, ins: PtxInstruction, name: str, kind: str, first: int) -> Array:
     a, b = _sources(m, ins, kind, first, first + 1)
     if kind in FLOATS:
         unordered = np.isnan(a) | np.isnan(b)
@@ -368,7 +370,7 @@ def _compared(m: PtxMachine, ins: Instruction, name: str, kind: str, first: int)
 
 
 @instruction("setp")
-def _setp(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _setp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     pair = len(ins.operands) > 2 and isinstance(ins.operands[1], Register) and ins.operands[1].name in _predicates(m)
     first = 2 if pair and len(ins.operands) > 3 else 1
     value = _compared(m, ins, ins.modifiers[0], ins.type, first)
@@ -386,7 +388,7 @@ def _predicates(m: PtxMachine) -> set[str]:
 
 
 @instruction("set")
-def _set(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _set(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     value = _compared(m, ins, ins.modifiers[0], ins.type, 1)
     kind = ins.modifiers[-2]
     result = value.astype(np.float32) if kind == "f32" else np.where(value, -1, 0).astype(np.int32)
@@ -394,13 +396,13 @@ def _set(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("selp")
-def _selp(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _selp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, b = (m.read(o, ins.type) for o in ins.operands[1:3])
     m.write(ins.operands[0], np.where(m.predicate(ins.operands[3]), a, b), mask)
 
 
 @instruction("slct")
-def _slct(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _slct(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, b = (m.read(o, ins.modifiers[-2]) for o in ins.operands[1:3])
     m.write(ins.operands[0], np.where(m.read(ins.operands[3], ins.type) >= 0, a, b), mask)
 
@@ -420,7 +422,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @instruction(*_FUNCTIONS)
-def _function(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _function(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     f = _FUNCTIONS[ins.opcode]
     kind = ins.type
     if kind in PACKED:
@@ -435,7 +437,7 @@ def _function(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("cvt")
-def _cvt(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _cvt(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.modifiers[0] == "pack":
         _cvt_pack(m, ins, mask)
         return
@@ -449,7 +451,7 @@ def _cvt(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     m.write(ins.operands[0], _converted(x, source, to, ins), mask)
 
 
-def _converted(x: Array, source: str, to: str, ins: Instruction) -> Array:
+def _converted(x: Array, source: str, to: str, ins: PtxInstruction) -> Array:
     dtype = DTYPES[to]
     mode = _mode(ins)
     if to in FLOATS:
@@ -474,7 +476,7 @@ def _converted(x: Array, source: str, to: str, ins: Instruction) -> Array:
     return saturated(x, dtype) if ins.has("sat") else x.astype(dtype)
 
 
-def _cvt_packed(m: PtxMachine, ins: Instruction, mask: Mask, to: str, source: str) -> None:
+def _cvt_packed(m: PtxMachine, ins: PtxInstruction, mask: Mask, to: str, source: str) -> None:
     """`cvt.to.source d, high, low`, or from one packed type to another."""
     if source in PACKED:
         x = m.read_packed(ins.operands[1], source)
@@ -485,7 +487,7 @@ def _cvt_packed(m: PtxMachine, ins: Instruction, mask: Mask, to: str, source: st
     m.write(ins.operands[0], _pack(_converted(x, element, PACKED[to][0], ins), to), mask)
 
 
-def _cvt_pack(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _cvt_pack(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`cvt.pack.sat.s8.s32.b32 d, a, b, c`: a and b saturated, above the low half of c."""
     to = ins.modifiers[2]
     dtype = DTYPES[to]
@@ -498,7 +500,7 @@ def _cvt_pack(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("mov")
-def _mov(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _mov(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     target, source = ins.operands
     if isinstance(target, Vector):
         whole = np.ascontiguousarray(m.read(source, ins.type))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .formats import Array
-from .memory import Place
-from .ordering import Times
+from .memory import SharedPlace
+from .ordering import WarpTimes
 from .text import PtxError
 
 
@@ -27,18 +27,18 @@ class Barrier:
 
 
 @dataclass
-class Copies:
+class AsyncCopies:
     """The asynchronous copies of one instruction: who issued them, in which of its groups, and what lands where."""
 
     threads: Array
     groups: Array
-    at: Place
+    at: SharedPlace
     values: Array
 
-    def part(self, which: Array) -> Copies:
+    def part(self, which: Array) -> AsyncCopies:
         """Those of some threads."""
-        at = Place(self.at.block[which], self.at.warp[which], self.at.offset[which])
-        return Copies(self.threads[which], self.groups[which], at, self.values[which])
+        at = SharedPlace(self.at.block[which], self.at.warp[which], self.at.offset[which])
+        return AsyncCopies(self.threads[which], self.groups[which], at, self.values[which])
 
 
 @dataclass
@@ -60,9 +60,9 @@ class MemoryBarrier:
     pending: int
     clock: Array
     phase: int = 0
-    others: Times = field(default_factory=dict)
-    copies: list[Copies] = field(default_factory=list)
-    ended: tuple[Array, Times, list[Copies]] | None = None
+    others: WarpTimes = field(default_factory=dict)
+    copies: list[AsyncCopies] = field(default_factory=list)
+    ended: tuple[Array, WarpTimes, list[AsyncCopies]] | None = None
     asked: set[int] = field(default_factory=set)
     parked: list[Parked] = field(default_factory=list)
 

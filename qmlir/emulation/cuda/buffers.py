@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..memory import Tensor
+from ..memory import ArgumentTensor
 from .formats import Array
 from .text import PtxError
 
 
-class Fault(PtxError):
+class AccessFault(PtxError):
     """An access that no kernel may make; `lane` is its place among the accesses of the instruction."""
 
     def __init__(self, message: str, lane: int) -> None:
@@ -20,7 +20,7 @@ class Fault(PtxError):
 
 
 @dataclass
-class Buffer:
+class GlobalBuffer:
     """A named piece of global memory: `size` bytes from `start` of `data`, which has whole words behind them.
 
     Attributes:
@@ -36,7 +36,7 @@ class Buffer:
     writable: bool
     written: Array | None = None
     marks: tuple[tuple[int, str], ...] = ()
-    tensor: Tensor | None = None
+    tensor: ArgumentTensor | None = None
 
     def at(self, offset: int) -> str:
         """`12 of argument 0`: what is at an offset."""

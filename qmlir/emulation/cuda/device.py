@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..memory import Allocation, Memory
-from .buffers import Buffer, Fault
+from .buffers import AccessFault, GlobalBuffer
 from .formats import Array
 from .memory import GlobalMemory
 
@@ -27,8 +27,8 @@ class DeviceMemory(GlobalMemory):
         super().__init__()
         self._allocations = memory.allocations
         self._starts = np.array([a.start for a in self._allocations], np.int64)
-        self._made: dict[int, Buffer] = {}
-        self._own: list[Buffer] = []  # variables of the module
+        self._made: dict[int, GlobalBuffer] = {}
+        self._own: list[GlobalBuffer] = []  # variables of the module
         self._pointers = [
             (int.from_bytes(arguments[at : at + size], "little"), f"argument {i}")
             for i, (at, size) in enumerate(places)
@@ -43,7 +43,7 @@ class DeviceMemory(GlobalMemory):
         self._own.append(made)
         return made.data.ctypes.data
 
-    def parts(self, addresses: Array) -> Iterator[tuple[Buffer, int, Array | slice]]:
+    def parts(self, addresses: Array) -> Iterator[tuple[GlobalBuffer, int, Array | slice]]:
         left = np.ones(addresses.size, np.bool_)
         for buffer in self._own:
             start = buffer.data.ctypes.data
@@ -60,7 +60,7 @@ class DeviceMemory(GlobalMemory):
             which = slice(None) if whole else rest[numbers == number]
             if number < 0:
                 lane = int(np.arange(addresses.size)[which][0])
-                raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer of the device", lane)
+                raise AccessFault(f"the address {int(addresses[lane]):#x} is in no buffer of the device", lane)
             yield self._buffer(number), self._allocations[number].start, which
 
     def _numbers(self, addresses: Array) -> Array:
@@ -75,16 +75,16 @@ class DeviceMemory(GlobalMemory):
         before = np.where((before > 0) & (before < _NEAR), before, _NEAR)
         return np.where(behind < 0, found, np.where(before < behind, following, np.where(behind < _NEAR, found, -1)))
 
-    def _buffer(self, number: int) -> Buffer:
+    def _buffer(self, number: int) -> GlobalBuffer:
         if number not in self._made:
             self._made[number] = self._named(self._allocations[number])
         return self._made[number]
 
-    def _named(self, a: Allocation) -> Buffer:
+    def _named(self, a: Allocation) -> GlobalBuffer:
         marks = sorted((p - a.start, name) for p, name in self._pointers if a.start <= p < a.end)
         # Views of words may reach behind the end, where nothing is accessed.
         data = np.ctypeslib.as_array((ctypes.c_uint8 * ((a.size + 31) // 32 * 32)).from_address(a.start))
         written = None if a.written is None or a.written.all() else a.written
         if not marks or marks[0][0]:
             marks.insert(0, (0, "memory that no argument points to"))
-        return Buffer(marks[0][1], data, 0, a.size, True, written, tuple(marks), a.tensor)
+        return GlobalBuffer(marks[0][1], data, 0, a.size, True, written, tuple(marks), a.tensor)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...targets import resolve
-from ..launch import Counts, EmulationError, Launch, Settings
+from ..launch import Counts, EmulationError, KernelLaunch, Settings
 from ..memory import Memory
 from .device import DeviceMemory
 from .grid import places, run_grid
 from .limits import check
-from .text import Module, parse
+from .text import PtxModule, parse
 
 # Of one launch, in instructions of its fragments: what runs longer does not end.
 _LIMIT = 2_000_000_000
 
 
 @lru_cache(maxsize=32)
-def module_of(code: bytes) -> Module:
+def module_of(code: bytes) -> PtxModule:
     """PTX as the driver was given it, parsed."""
     return parse(code.decode())
 
@@ -25,7 +25,7 @@ def module_of(code: bytes) -> Module:
 class CudaExecutor:
     """Executes launches of PTX."""
 
-    def run(self, launch: Launch, memory: Memory, settings: Settings) -> Counts:
+    def run(self, launch: KernelLaunch, memory: Memory, settings: Settings) -> Counts:
         """See `Executor.run`."""
         module = module_of(launch.code)
         entry = module.entries[launch.function]

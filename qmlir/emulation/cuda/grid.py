@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 # The others fill `HANDLERS`.
-from ..launch import Counts, Progress
+from ..launch import Counts, InstructionProgress
 from . import arithmetic, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
-from .machine import WARP, PtxMachine, Report, re_uses
+from .machine import WARP, PtxMachine, PtxReport, re_uses
 from .memory import GlobalMemory
-from .ordering import Order
-from .text import Entry, Module, PtxError
+from .ordering import WarpOrder
+from .text import PtxEntry, PtxError, PtxModule
 
 
 def run_grid(
-    module: Module,
-    entry: Entry,
+    module: PtxModule,
+    entry: PtxEntry,
     grid: tuple[int, int, int],
     arguments: Sequence[int] | bytes,
     memory: GlobalMemory,
@@ -27,8 +27,8 @@ def run_grid(
     resident: int = 0,
     limit: int = 20_000_000,
     seed: int | None = None,
-    progress: Progress | None = None,
-) -> Report:
+    progress: InstructionProgress | None = None,
+) -> PtxReport:
     """Launch an entry.
 
     Args:
@@ -55,7 +55,7 @@ def run_grid(
     ids = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
     if seed is not None:
         ids = [ids[i] for i in np.random.default_rng(seed).permutation(len(ids))]
-    order = Order(-(-block[0] * block[1] * block[2] // WARP))
+    order = WarpOrder(-(-block[0] * block[1] * block[2] // WARP))
     at_once = resident or max(1, 8192 // (block[0] * block[1] * block[2]))
     executed: dict[str, int] = {}
     conflicts: dict[str, int] = {}
@@ -77,10 +77,10 @@ def run_grid(
         counts.add(report.counts)
         report_progress(0)
     counts.bytes_read, counts.bytes_written = memory.bytes_read - before[0], memory.bytes_written - before[1]
-    return Report(executed, conflicts, passes, counts)
+    return PtxReport(executed, conflicts, passes, counts)
 
 
-def _parameters(entry: Entry, arguments: Sequence[int] | bytes) -> dict[str, bytes]:
+def _parameters(entry: PtxEntry, arguments: Sequence[int] | bytes) -> dict[str, bytes]:
     """The bytes of each parameter by its name."""
     if isinstance(arguments, bytes):
         return {
@@ -95,7 +95,7 @@ def _parameters(entry: Entry, arguments: Sequence[int] | bytes) -> dict[str, byt
     }
 
 
-def places(entry: Entry) -> tuple[tuple[int, int], ...]:
+def places(entry: PtxEntry) -> tuple[tuple[int, int], ...]:
     """Offset and size of each parameter, as a C structure would have them."""
     found, at = [], 0
     for p in entry.parameters:

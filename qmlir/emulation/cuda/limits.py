@@ -6,8 +6,8 @@ import math
 import re
 
 from ...targets.base import Target
-from ..launch import EmulationError, Launch
-from .text import Entry, Instruction, Module
+from ..launch import EmulationError, KernelLaunch
+from .text import PtxEntry, PtxInstruction, PtxModule
 
 _GRID = (2147483647, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
@@ -37,7 +37,7 @@ _SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
 )
 
 
-def check(module: Module, entry: Entry, launch: Launch, target: Target) -> None:
+def check(module: PtxModule, entry: PtxEntry, launch: KernelLaunch, target: Target) -> None:
     """Raises EmulationError where the device of `target` would not run the launch."""
     threads = math.prod(launch.block)
     if 0 in launch.grid:  # IREE 3.13 leaves such launches out for HIP, and not for CUDA
@@ -77,7 +77,7 @@ def _number(name: str) -> int:
     return int(re.sub(r"\D", "", name))
 
 
-def _check_architecture(module: Module, entry: Entry, target: Target) -> None:
+def _check_architecture(module: PtxModule, entry: PtxEntry, target: Target) -> None:
     mine, its = _number(target.name), _number(module.target)
     if its > mine or (module.target.endswith("a") and its != mine):
         raise EmulationError(f"the driver refuses PTX for {module.target} on a device of {target.name}")
@@ -90,7 +90,7 @@ def _check_architecture(module: Module, entry: Entry, target: Target) -> None:
                 )
 
 
-def _needs(ins: Instruction) -> list[tuple[int, bool]]:
+def _needs(ins: PtxInstruction) -> list[tuple[int, bool]]:
     return [
         (since, specific)
         for opcode, modifiers, since, specific in _SINCE

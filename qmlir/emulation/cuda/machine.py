@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..launch import Counts, Progress
-from .barriers import Barrier, Copies, MemoryBarrier, Parked
-from .buffers import Fault
+from ..launch import Counts, InstructionProgress
+from .barriers import AsyncCopies, Barrier, MemoryBarrier, Parked
+from .buffers import AccessFault
 from .formats import DTYPES, PACKED, Array, unsigned
-from .memory import SHARED_START, GlobalMemory, Place, SharedMemory
-from .ordering import Access, Order
+from .memory import SHARED_START, GlobalMemory, SharedMemory, SharedPlace
+from .ordering import Access, WarpOrder
 from .text import (
-    Address,
-    Entry,
     Immediate,
-    Instruction,
-    Module,
+    PtxAddress,
+    PtxEntry,
     PtxError,
+    PtxInstruction,
+    PtxModule,
     PtxOperand,
     Register,
     Symbol,
@@ -33,7 +33,7 @@ from .text import (
 )
 
 Mask = Array | None  # which threads take part; None: all
-Handler = Callable[["PtxMachine", Instruction, Mask], None]
+Handler = Callable[["PtxMachine", PtxInstruction, Mask], None]
 HANDLERS: dict[str, Handler] = {}
 
 WARP = 32
@@ -59,7 +59,7 @@ def instruction(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass
-class Product:
+class WgmmaProduct:
     """A `wgmma` on its way: accumulators that it owns, shared memory that it reads."""
 
     warpgroup: int
@@ -69,7 +69,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Report:
+class PtxReport:
     """What a run counted.
 
     Attributes:
@@ -97,8 +97,8 @@ class PtxMachine:
 
     def __init__(
         self,
-        module: Module,
-        entry: Entry,
+        module: PtxModule,
+        entry: PtxEntry,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         blocks: Sequence[tuple[int, int, int]],
@@ -107,9 +107,9 @@ class PtxMachine:
         symbols: Mapping[str, int],
         dynamic_shared: int,
         limit: int = 20_000_000,
-        order: Order | None = None,
+        order: WarpOrder | None = None,
         first_block: int = 0,
-        progress: Progress | None = None,
+        progress: InstructionProgress | None = None,
         seed: int | None = None,
     ) -> None:
         self.module, self.entry, self.memory = module, entry, memory
@@ -139,10 +139,10 @@ class PtxMachine:
         self.symbols.update(places)
         size = static + dynamic_shared
         self.shared = SharedMemory(len(blocks), self.warps_per_block, size, self._granule(), memory.lenient)
-        self.order, self.first_block = order or Order(self.warps_per_block), first_block
-        self.copies: list[Copies] = []
+        self.order, self.first_block = order or WarpOrder(self.warps_per_block), first_block
+        self.copies: list[AsyncCopies] = []
         self.committed = np.zeros(self.threads, np.int64)
-        self.products: list[Product] = []
+        self.products: list[WgmmaProduct] = []
         self.products_committed = np.zeros(self.threads, np.int64)
         self.fenced_at = np.full(self.threads // WARP // 4 + 1, -1, np.int64)  # by warpgroup: when wgmma.fence ran
         # When a register of a wgmma was written by something else, by warpgroup.
@@ -266,7 +266,7 @@ class PtxMachine:
 
     def addresses(self, operand: PtxOperand) -> Array:
         """Of `[base + offset]`, as int64."""
-        if isinstance(operand, Address):
+        if isinstance(operand, PtxAddress):
             return self.read(operand.base, "u64").astype(np.int64) + operand.offset
         return self.read(operand, "u64").astype(np.int64)
 
@@ -303,7 +303,7 @@ class PtxMachine:
         self.registers[operand.name] = new
 
     def check_defined(self, names: Iterable[str], mask: Mask) -> None:
-        """Raises Fault where a register is read that nobody has written."""
+        """Raises AccessFault where a register is read that nobody has written."""
         for name in names:
             wrong = self.undefined.get(name)
             if wrong is None:
@@ -312,7 +312,7 @@ class PtxMachine:
                 wrong = wrong & mask
             if wrong.any():
                 lane = int(np.searchsorted(self.active(mask), np.flatnonzero(wrong)[0]))
-                raise Fault(f"{name} is read, and nobody has written it", lane)
+                raise AccessFault(f"{name} is read, and nobody has written it", lane)
 
     def items(self, operand: PtxOperand) -> tuple[PtxOperand, ...]:
         """The parts of a vector operand; one that is none is its only part."""
@@ -322,8 +322,8 @@ class PtxMachine:
         """Numbers of the threads that take part."""
         return self.everyone if mask is None else np.flatnonzero(mask)
 
-    def place(self, threads: Array, offsets: Array) -> Place:
-        return Place(self.block_of[threads], self.warp_of[threads], offsets)
+    def place(self, threads: Array, offsets: Array) -> SharedPlace:
+        return SharedPlace(self.block_of[threads], self.warp_of[threads], offsets)
 
     def access(self, threads: Array) -> Access:
         """Who accesses global memory."""
@@ -331,7 +331,7 @@ class PtxMachine:
         return Access(blocks, self.warp_of[threads], self.shared.clocks, self.first_block)
 
     def whole_warps(self, mask: Mask, what: str) -> Array:
-        """The warps, over all blocks, that take part, each with all its lanes. Raises Fault."""
+        """The warps, over all blocks, that take part, each with all its lanes. Raises AccessFault."""
         if mask is None:
             return np.arange(self.threads // WARP)
         lanes = mask.reshape(-1, WARP)
@@ -339,12 +339,12 @@ class PtxMachine:
         if (some & ~every).any():
             warp = int(np.flatnonzero(some & ~every)[0])
             thread = int(np.flatnonzero(mask)[np.searchsorted(np.flatnonzero(mask), warp * WARP)])
-            raise Fault(f"{what} by a part of a warp", int(np.searchsorted(self.active(mask), thread)))
+            raise AccessFault(f"{what} by a part of a warp", int(np.searchsorted(self.active(mask), thread)))
         return np.flatnonzero(every)
 
     # ---- running
 
-    def run(self) -> Report:
+    def run(self) -> PtxReport:
         """Until every thread has ended. Raises PtxError with the instruction and the thread at fault."""
         with np.errstate(all="ignore"):
             while self.fragments or self.gathering:
@@ -359,7 +359,7 @@ class PtxMachine:
             if memory_barrier.parked:
                 self._deadlock(block, f"the mbarrier at byte {offset}", memory_barrier.parked, 0)
         texts = {i.line: f"{i.line}: {i.text}" for i in self.entry.instructions}
-        return Report(
+        return PtxReport(
             self.executed,
             {texts[line]: n for line, n in self.shared.conflicts.items()},
             {texts[line]: n for line, n in self.shared.passes.items()},
@@ -437,7 +437,7 @@ class PtxMachine:
         self.fragments[self.pc] = threads & ~first
         return first
 
-    def _gathered(self, ins: Instruction, threads: Array) -> Array | None:
+    def _gathered(self, ins: PtxInstruction, threads: Array) -> Array | None:
         """Those of the threads whose warps are complete, with the ones that have waited here; the others wait."""
         waiting = self.gathering.pop(self.pc, None)
         if waiting is not None:
@@ -456,7 +456,7 @@ class PtxMachine:
             threads = threads & ~late.reshape(-1)
         return threads if threads.any() else None
 
-    def _members(self, ins: Instruction, threads: Array) -> Array:
+    def _members(self, ins: PtxInstruction, threads: Array) -> Array:
         """`[warps, lanes]` that the masks of the threads name."""
         masks = np.where(threads, self.read(ins.operands[-1], "b32"), np.uint32(0)).reshape(-1, WARP)
         named = np.bitwise_or.reduce(masks, axis=1)
@@ -483,18 +483,18 @@ class PtxMachine:
         self.pc = pc
         return threads if threads.any() else None
 
-    def _guarded(self, ins: Instruction, threads: Array) -> Array:
+    def _guarded(self, ins: PtxInstruction, threads: Array) -> Array:
         if ins.guard is None:
             return threads
         if ins.guard.register in self.undefined:
             try:
                 self.check_defined((ins.guard.register,), threads)
-            except Fault as e:
+            except AccessFault as e:
                 raise self._named(ins, e, threads) from None
         p = self.registers[ins.guard.register]
         return threads & ~p if ins.guard.negated else threads & p
 
-    def _branch(self, ins: Instruction, threads: Array, taken: Array) -> Array | None:
+    def _branch(self, ins: PtxInstruction, threads: Array, taken: Array) -> Array | None:
         rest = threads & ~taken
         if not rest.any():
             self.pc = ins.target
@@ -511,7 +511,7 @@ class PtxMachine:
         self.pc = behind[0]
         return behind[1]
 
-    def _execute(self, ins: Instruction, mask: Mask, threads: Array) -> Array | None:
+    def _execute(self, ins: PtxInstruction, mask: Mask, threads: Array) -> Array | None:
         """Run one instruction; returns the threads that go on where that are not all of `threads`."""
         handler = HANDLERS.get(ins.opcode)
         try:
@@ -524,7 +524,7 @@ class PtxMachine:
             self.stays: Array | None = None
             self.check_defined(ins.sources, mask)
             handler(self, ins, mask)
-        except Fault as e:
+        except AccessFault as e:
             raise self._named(ins, e, mask) from None
         except (KeyError, ValueError, IndexError, StopIteration, PtxError) as e:
             if isinstance(e, PtxError) and str(e).startswith("line "):
@@ -532,7 +532,7 @@ class PtxMachine:
             raise PtxError(f"line {ins.line}: {ins.text}: {type(e).__name__} {e}") from e
         return None if self.stays is None else threads & ~self.stays
 
-    def _named(self, ins: Instruction, fault: Fault, mask: Mask) -> PtxError:
+    def _named(self, ins: PtxInstruction, fault: AccessFault, mask: Mask) -> PtxError:
         active = self.active(mask)
         thread = int(active[min(fault.lane, active.size - 1)])
         return PtxError(
@@ -540,7 +540,7 @@ class PtxMachine:
             f"{tuple(int(self.special[f'%ctaid.{d}'][thread]) for d in _DIMENSIONS)})"
         )
 
-    def _check_accumulators(self, ins: Instruction, mask: Mask) -> None:
+    def _check_accumulators(self, ins: PtxInstruction, mask: Mask) -> None:
         if ins.opcode == "wgmma":
             return
         groups = set((self.active(mask) // (4 * WARP)).tolist())
@@ -604,7 +604,7 @@ class PtxMachine:
                     self._release(block, number)
 
 
-def _of_products(entry: Entry) -> set[str]:
+def _of_products(entry: PtxEntry) -> set[str]:
     """The registers of the entry's `wgmma.mma_async`, but for descriptors."""
     return {
         r.name
@@ -617,6 +617,6 @@ def _of_products(entry: Entry) -> set[str]:
     }
 
 
-def re_uses(entry: Entry, name: str) -> bool:
+def re_uses(entry: PtxEntry, name: str) -> bool:
     """Whether an entry names a variable of the module: only then is it its own."""
     return name in entry.text

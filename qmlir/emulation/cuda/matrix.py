@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .formats import DTYPES, FLOATS, Array, rounded
-from .machine import WARP, Mask, Product, PtxMachine, instruction
-from .memory import SHARED_START, Place
-from .text import Immediate, Instruction, PtxError, PtxOperand, Register, Vector
+from .machine import WARP, Mask, PtxMachine, WgmmaProduct, instruction
+from .memory import SHARED_START, SharedPlace
+from .text import Immediate, PtxError, PtxInstruction, PtxOperand, Register, Vector
 
 LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4
@@ -87,7 +87,7 @@ def _accumulated(product: Array, old: Array, kind: str, saturate: bool) -> Array
 
 
 @instruction("mma")
-def _mma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _mma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.has("sp") or not ins.has("row") or not ins.has("col"):
         raise PtxError("only dense row.col products are interpreted")
     shape = next((re.fullmatch(r"m(\d+)n(\d+)k(\d+)", x) for x in ins.modifiers if x.startswith("m")), None)
@@ -163,7 +163,7 @@ class Descriptor:
 
 
 @instruction("wgmma")
-def _wgmma(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _wgmma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     warps = m.whole_warps(mask, "wgmma")
     if warps.size % 4 or (warps.reshape(-1, 4)[:, 0] % 4).any() or m.warps_per_block % 4:
         raise PtxError("wgmma by less than a warpgroup")
@@ -199,7 +199,7 @@ def _finish(m: PtxMachine, group: int, pending: int) -> None:
     m.products = kept
 
 
-def _start(m: PtxMachine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
+def _start(m: PtxMachine, ins: PtxInstruction, mask: Mask, groups: list[int]) -> None:
     shape = next(match for x in ins.modifiers if (match := re.fullmatch(r"m64n(\d+)k(\d+)", x)))
     n, k = int(shape.group(1)), int(shape.group(2))
     d_kind, a_kind, b_kind = [x for x in ins.modifiers if x in FLOATS or x in ("s32", "s8", "u8", "tf32")][:3]
@@ -237,7 +237,7 @@ def _start(m: PtxMachine, ins: Instruction, mask: Mask, groups: list[int]) -> No
         old = results[threads].view(DTYPES[d_kind]).astype(np.float64)
         old = np.where(keeps[threads][:, None], old, 0)
         results[threads] = _accumulated(product[rows, columns], old, d_kind, ins.has("satfinite")).view(np.uint32)
-        m.products.append(Product(group, owned | sources, reads, int(m.products_committed[group * 4 * WARP])))
+        m.products.append(WgmmaProduct(group, owned | sources, reads, int(m.products_committed[group * 4 * WARP])))
     for i, target in enumerate(targets):
         m.write(target, results[:, i].copy(), mask)
 
@@ -265,7 +265,7 @@ def _in_shared(
     pieces = addresses[:, ::16].reshape(-1)
     offsets = m.shared.offsets(pieces, 16)
     block, warp = m.block_of[threads[0]], m.warp_of[threads[0]]
-    at = Place(np.full(offsets.size, block), np.full(offsets.size, warp), offsets)
+    at = SharedPlace(np.full(offsets.size, block), np.full(offsets.size, warp), offsets)
     reads.append(m.shared.start_reading(at, 16))
     raw = m.shared.data[block * m.shared.stride + addresses - SHARED_START]
     values = np.ascontiguousarray(raw).view(DTYPES[kind])

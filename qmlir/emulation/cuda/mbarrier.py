@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from .barriers import Copies, MemoryBarrier, Parked
-from .buffers import Fault
+from .barriers import AsyncCopies, MemoryBarrier, Parked
+from .buffers import AccessFault
 from .formats import Array
 from .machine import Mask, PtxMachine, instruction
 from .memory import SHARED_WINDOW
-from .text import Instruction, PtxError, PtxOperand
+from .text import PtxError, PtxInstruction, PtxOperand
 
 _SIZE = 8  # bytes
 _MOST = (1 << 20) - 1  # arrivals
 
 
-def _at(m: PtxMachine, ins: Instruction, operand: PtxOperand, mask: Mask) -> Iterator[tuple[tuple[int, int], Array]]:
+def _at(m: PtxMachine, ins: PtxInstruction, operand: PtxOperand, mask: Mask) -> Iterator[tuple[tuple[int, int], Array]]:
     """The barriers that threads name, by workgroup and offset, with the threads."""
     if any(x in ins.modifiers for x in ("cluster", "shared::cluster", "expect_tx", "complete_tx")):
         raise PtxError(f"{ins.opcode}.{'.'.join(ins.modifiers)} is not interpreted")
@@ -35,12 +35,12 @@ def _at(m: PtxMachine, ins: Instruction, operand: PtxOperand, mask: Mask) -> Ite
 
 
 def _known(m: PtxMachine, at: tuple[int, int], threads: Array, mask: Mask) -> MemoryBarrier:
-    """A barrier that has been initialised, which these threads can know. Raises Fault."""
+    """A barrier that has been initialised, which these threads can know. Raises AccessFault."""
     m.shared.check_read(m.place(threads, np.full(threads.size, at[1])), _SIZE)
     barrier = m.mbarriers.get(at)
     if barrier is None:
         lane = int(np.searchsorted(m.active(mask), threads[0]))
-        raise Fault(f"byte {at[1]} of shared memory is not an mbarrier: nobody has initialised it", lane)
+        raise AccessFault(f"byte {at[1]} of shared memory is not an mbarrier: nobody has initialised it", lane)
     return barrier
 
 
@@ -51,7 +51,7 @@ def _release(m: PtxMachine, barrier: MemoryBarrier, block: int, warp: int) -> No
     m.shared.clocks.tick(block, np.array([warp]))
 
 
-def _init(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _init(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     counts = m.read(ins.operands[1], "u32")
     for (block, offset), threads in _at(m, ins, ins.operands[0], mask):
         count = int(counts[threads[0]])
@@ -61,14 +61,14 @@ def _init(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         m.mbarriers[block, offset] = MemoryBarrier(count, count, np.zeros(m.warps_per_block, np.int32))
 
 
-def _inval(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _inval(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     for at, threads in _at(m, ins, ins.operands[0], mask):
         _known(m, at, threads, mask)
         m.shared.check_write(m.place(threads, np.full(threads.size, at[1])), _SIZE)
         del m.mbarriers[at]
 
 
-def _arrive(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _arrive(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """The state is the number of phases that had ended, and how many arrivals this one lacked."""
     counts = m.read(ins.operands[2], "u32") if len(ins.operands) > 2 else np.ones(m.threads, np.uint32)
     states = np.zeros(m.threads, np.uint64)
@@ -88,7 +88,7 @@ def _arrive(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     m.write(ins.operands[0], states, mask)
 
 
-def _wait(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _wait(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """A device may give up before it answers a `try_wait`: here it says no at first, and does not answer who asks again
     until the phase has ended."""
     given = m.read(ins.operands[2], "u32" if ins.has("parity") else "u64").astype(np.int64)
@@ -128,30 +128,30 @@ def _wait(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         m.write(ins.operands[0], ended, mask)
 
 
-def _pending_count(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _pending_count(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.write(ins.operands[0], m.read(ins.operands[1], "u64").astype(np.uint32), mask)
 
 
-_OPERATIONS: dict[str, Callable[[PtxMachine, Instruction, Mask], None]] = {
+_OPERATIONS: dict[str, Callable[[PtxMachine, PtxInstruction, Mask], None]] = {
     "init": _init, "inval": _inval, "arrive": _arrive, "arrive_drop": _arrive, "test_wait": _wait, "try_wait": _wait,
     "pending_count": _pending_count,
 }  # fmt: skip
 
 
 @instruction("mbarrier")
-def _mbarrier(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _mbarrier(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     operation = _OPERATIONS.get(ins.modifiers[0])
     if operation is None:
         raise PtxError(f"{ins.opcode}.{'.'.join(ins.modifiers)} is not interpreted")
     operation(m, ins, mask)
 
 
-def track_copies(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def track_copies(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`cp.async.mbarrier.arrive{.noinc} [barrier]`: an arrival as soon as the thread's copies have landed. Without
     `.noinc` the phase lacks one more for it."""
     for at, threads in _at(m, ins, ins.operands[0], mask):
         barrier = _known(m, at, threads, mask)
-        kept: list[Copies] = []
+        kept: list[AsyncCopies] = []
         for c in m.copies:
             ours = np.isin(c.threads, threads)
             if ours.any():

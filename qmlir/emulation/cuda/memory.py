@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buffers import Buffer, Clocks, Fault
+from .buffers import AccessFault, Clocks, GlobalBuffer
 from .formats import Array
-from .ordering import Access, Order
+from .ordering import Access, WarpOrder
 
 BUFFER_BITS = 40
 SHARED_WINDOW = 1 << 56  # where shared memory is in generic addresses
@@ -34,7 +34,7 @@ class GlobalMemory:
     """
 
     def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
+        self.buffers: list[GlobalBuffer] = []
         self.lenient = False
         self.strays = 0
         self.bytes_read = self.bytes_written = 0
@@ -48,7 +48,7 @@ class GlobalMemory:
 
     def bind(self, name: str, data: Array, start: int, size: int, writable: bool) -> int:
         """The address of a buffer that is a part of `data`: what is written to it is seen there."""
-        self.buffers.append(Buffer(name, data, start, size, writable))
+        self.buffers.append(GlobalBuffer(name, data, start, size, writable))
         return len(self.buffers) << BUFFER_BITS
 
     def content(self, address: int) -> Array:
@@ -58,11 +58,11 @@ class GlobalMemory:
 
     def find(
         self, addresses: Array, width: int, align: int = 0, unit: int = 1
-    ) -> Iterator[tuple[Buffer, Array | slice, Array]]:
+    ) -> Iterator[tuple[GlobalBuffer, Array | slice, Array]]:
         """The buffers that are accessed: each with the accesses that are in it and their offsets.
 
         Raises:
-            Fault: of an address in no buffer, out of bounds, or not aligned to `align`, by default `width`.
+            AccessFault: of an address in no buffer, out of bounds, or not aligned to `align`, by default `width`.
                 Buffers end at a multiple of `unit` bytes.
         """
         for buffer, start, which in self.parts(addresses):
@@ -70,11 +70,11 @@ class GlobalMemory:
             self._check(buffer, offsets, width, align or width, which, -(-buffer.size // unit) * unit)
             yield buffer, which, offsets
 
-    def parts(self, addresses: Array) -> Iterator[tuple[Buffer, int, Array | slice]]:
+    def parts(self, addresses: Array) -> Iterator[tuple[GlobalBuffer, int, Array | slice]]:
         """The buffers that addresses are in, or behind: each with its own address and which of the accesses are its.
 
         Raises:
-            Fault: of an address in no buffer.
+            AccessFault: of an address in no buffer.
         """
         numbers = addresses >> BUFFER_BITS
         if numbers.size and (numbers == numbers[0]).all():
@@ -84,21 +84,23 @@ class GlobalMemory:
         for number, which in parts:
             if not 1 <= number <= len(self.buffers):
                 lane = int(np.flatnonzero(numbers == number)[0])
-                raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer", lane)
+                raise AccessFault(f"the address {int(addresses[lane]):#x} is in no buffer", lane)
             yield self.buffers[number - 1], number << BUFFER_BITS, which
 
-    def _check(self, buffer: Buffer, offsets: Array, width: int, align: int, which: Array | slice, size: int) -> None:
+    def _check(
+        self, buffer: GlobalBuffer, offsets: Array, width: int, align: int, which: Array | slice, size: int
+    ) -> None:
         outside = (offsets < 0) | (offsets + width > size)
         crooked = offsets % align != 0
         if (outside | crooked).any():
             first = int(np.flatnonzero(outside | crooked)[0])
             lane = first if isinstance(which, slice) else int(which[first])
             what, at = "out of bounds" if outside[first] else "misaligned", int(offsets[first])
-            raise Fault(f"{what}: {width} bytes at {buffer.at(at)}, which has {buffer.size_at(at)}: "
+            raise AccessFault(f"{what}: {width} bytes at {buffer.at(at)}, which has {buffer.size_at(at)}: "
                         f"{buffer.element(at, width)}", lane)  # fmt: skip
 
     def load(
-        self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: Order | None = None,
+        self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: WarpOrder | None = None,
         access: Access | None = None,
     ) -> Array:  # fmt: skip
         """`[accesses, width // itemsize]` elements, checked against the order of writes where there is one."""
@@ -127,8 +129,10 @@ class GlobalMemory:
         self.strays += int(stray.sum())
         return moved, stray
 
-    def check_readable(self, buffer: Buffer, order: Order | None, access: Access, offsets: Array, width: int) -> None:
-        """Raises Fault where what is read may not be there yet, or was never written."""
+    def check_readable(
+        self, buffer: GlobalBuffer, order: WarpOrder | None, access: Access, offsets: Array, width: int
+    ) -> None:
+        """Raises AccessFault where what is read may not be there yet, or was never written."""
         if order is not None and buffer.writable:
             order.load(buffer, access, offsets, width)
         if buffer.written is not None and not self.lenient:
@@ -137,9 +141,11 @@ class GlobalMemory:
                 lane, byte = (int(i[0]) for i in np.nonzero(missing))
                 at = int(offsets[lane]) + byte
                 what = f"byte {buffer.at(at)} ({buffer.element(int(offsets[lane]), width)})"
-                raise Fault(f"{what} is read, and nobody has written it", lane)
+                raise AccessFault(f"{what} is read, and nobody has written it", lane)
 
-    def store(self, addresses: Array, values: Array, order: Order | None = None, access: Access | None = None) -> None:
+    def store(
+        self, addresses: Array, values: Array, order: WarpOrder | None = None, access: Access | None = None
+    ) -> None:
         """Write `[accesses, elements]`."""
         dtype, count = values.dtype, values.shape[1]
         self.bytes_written += values.nbytes
@@ -154,14 +160,14 @@ class GlobalMemory:
             lost = (memory[index] != new).any(axis=1)
             if lost.any():
                 lane = int(np.flatnonzero(lost)[0])
-                raise Fault(f"two threads write different values to byte {buffer.at(int(offsets[lane]))}", lane)
+                raise AccessFault(f"two threads write different values to byte {buffer.at(int(offsets[lane]))}", lane)
 
     @staticmethod
-    def mark_written(buffer: Buffer, offsets: Array, width: int) -> None:
+    def mark_written(buffer: GlobalBuffer, offsets: Array, width: int) -> None:
         if buffer.written is not None:
             buffer.written[offsets[:, None] + np.arange(width)] = True
 
-    def check_updated(self, buffer: Buffer, offsets: Array, width: int, plain: bool) -> None:
+    def check_updated(self, buffer: GlobalBuffer, offsets: Array, width: int, plain: bool) -> None:
         """For an atomic; a plain one does not need what is there."""
         self.bytes_read += offsets.size * width
         self.bytes_written += offsets.size * width
@@ -169,17 +175,17 @@ class GlobalMemory:
             missing = ~buffer.written[offsets[:, None] + np.arange(width)]
             if missing.any() and not plain:
                 lane = int(np.nonzero(missing)[0][0])
-                raise Fault(f"byte {buffer.at(int(offsets[lane]))} is read, and nobody has written it", lane)
+                raise AccessFault(f"byte {buffer.at(int(offsets[lane]))} is read, and nobody has written it", lane)
             self.mark_written(buffer, offsets, width)
 
     @staticmethod
-    def check_writable(buffer: Buffer) -> None:
+    def check_writable(buffer: GlobalBuffer) -> None:
         if not buffer.writable:
-            raise Fault(f"a write to {buffer.name}, which is read only", 0)
+            raise AccessFault(f"a write to {buffer.name}, which is read only", 0)
 
 
 @dataclass
-class Place:
+class SharedPlace:
     """Accesses to shared memory: of which block and warp, at which offset."""
 
     block: Array
@@ -217,46 +223,50 @@ class SharedMemory:
     # ---- addresses
 
     def offsets(self, addresses: Array, width: int, what: str = "bytes") -> Array:
-        """Offsets within a block's memory. Raises Fault."""
+        """Offsets within a block's memory. Raises AccessFault."""
         offsets = addresses.astype(np.int64) - SHARED_START
         outside = (offsets < 0) | (offsets + width > self.size)
         crooked = offsets % min(width, 16) != 0
         if (outside | crooked).any():
             lane = int(np.flatnonzero(outside | crooked)[0])
             kind = "out of bounds" if outside[lane] else "misaligned"
-            raise Fault(f"{kind}: {width} {what} at {int(offsets[lane])} of shared memory, which has {self.size}", lane)
+            raise AccessFault(
+                f"{kind}: {width} {what} at {int(offsets[lane])} of shared memory, which has {self.size}", lane
+            )
         return offsets
 
-    def _granules(self, at: Place, width: int) -> Array:
+    def _granules(self, at: SharedPlace, width: int) -> Array:
         first = (at.block * self.stride + at.offset) // self.granule
         return first[:, None] + np.arange(max(1, width // self.granule))
 
     # ---- accesses
 
-    def load(self, at: Place, width: int, dtype: np.dtype[np.generic]) -> Array:
+    def load(self, at: SharedPlace, width: int, dtype: np.dtype[np.generic]) -> Array:
         """`[accesses, width // itemsize]` elements, checked."""
         self.check_read(at, width)
         return self.peek(at, width, dtype)
 
-    def peek(self, at: Place, width: int, dtype: np.dtype[np.generic]) -> Array:
+    def peek(self, at: SharedPlace, width: int, dtype: np.dtype[np.generic]) -> Array:
         start = (at.block * self.stride + at.offset) // dtype.itemsize
         return self.data.view(dtype)[start[:, None] + np.arange(width // dtype.itemsize)]
 
-    def store(self, at: Place, values: Array) -> None:
+    def store(self, at: SharedPlace, values: Array) -> None:
         """Write `[accesses, elements]`, checked."""
         self.check_write(at, values.shape[1] * values.dtype.itemsize)
         self.poke(at, values)
         lost = (self.peek(at, values.shape[1] * values.dtype.itemsize, values.dtype) != values).any(axis=1)
         if lost.any():
             lane = int(np.flatnonzero(lost)[0])
-            raise Fault(f"two threads write different values to byte {int(at.offset[lane])} of shared memory", lane)
+            raise AccessFault(
+                f"two threads write different values to byte {int(at.offset[lane])} of shared memory", lane
+            )
 
-    def poke(self, at: Place, values: Array) -> None:
+    def poke(self, at: SharedPlace, values: Array) -> None:
         start = (at.block * self.stride + at.offset) // values.dtype.itemsize
         self.data.view(values.dtype)[start[:, None] + np.arange(values.shape[1])] = values
 
-    def check_read(self, at: Place, width: int, asynchronous: bool = False) -> None:
-        """Raises Fault when what is read may not be there yet."""
+    def check_read(self, at: SharedPlace, width: int, asynchronous: bool = False) -> None:
+        """Raises AccessFault when what is read may not be there yet."""
         index = self._granules(at, width)
         self._refuse(self.arriving[index], at, "is read while a copy to it is still on its way")
         self.bytes += at.warp.size * width
@@ -270,8 +280,8 @@ class SharedMemory:
             self._refuse(self.unfenced[index], at, "is read by the tensor core without fence.proxy.async after writing")
         self.read_time[index, at.warp[:, None]] = self.clocks.time[at.block, at.warp, at.warp][:, None]
 
-    def check_write(self, at: Place, width: int) -> None:
-        """Raises Fault when somebody may still need what is overwritten."""
+    def check_write(self, at: SharedPlace, width: int) -> None:
+        """Raises AccessFault when somebody may still need what is overwritten."""
         self.bytes += at.warp.size * width
         index = self._granules(at, width)
         self._refuse(self.arriving[index], at, "is written while a copy to it is still on its way")
@@ -287,7 +297,7 @@ class SharedMemory:
         self._refuse(late, at, "is written by two warps: no barrier orders them")
         self._written(index, at)
 
-    def check_updated(self, at: Place, width: int, plain: bool) -> None:
+    def check_updated(self, at: SharedPlace, width: int, plain: bool) -> None:
         """For an atomic, which orders itself with other atomics; a plain one does not need what is there."""
         self.bytes += 2 * at.warp.size * width
         index = self._granules(at, width)
@@ -296,40 +306,40 @@ class SharedMemory:
         else:
             self._written(index, at)
 
-    def _written(self, index: Array, at: Place) -> None:
+    def _written(self, index: Array, at: SharedPlace) -> None:
         self.write_warp[index] = at.warp[:, None]
         self.write_time[index] = self.clocks.time[at.block, at.warp, at.warp][:, None]
         self.unfenced[index] = True
 
-    def _refuse(self, wrong: Array, at: Place, why: str) -> None:
+    def _refuse(self, wrong: Array, at: SharedPlace, why: str) -> None:
         if wrong.any():
             lane, granule = (int(i[0]) for i in np.nonzero(wrong))
             byte = int(at.offset[lane]) + granule * self.granule
-            raise Fault(f"byte {byte} of shared memory {why}", lane)
+            raise AccessFault(f"byte {byte} of shared memory {why}", lane)
 
     # ---- asynchronous copies and products
 
-    def send(self, at: Place, width: int) -> None:
+    def send(self, at: SharedPlace, width: int) -> None:
         """A copy to these places starts."""
         self.check_write(at, width)
         self.send_on(at, width)
         self.poke(at, np.full((at.block.size, width), 0xEE, np.uint8))  # whoever looks too early gets this
 
-    def send_on(self, at: Place, width: int) -> None:
+    def send_on(self, at: SharedPlace, width: int) -> None:
         """A copy to these places is on its way."""
         self.arriving[self._granules(at, width)] = True
 
-    def land(self, at: Place, width: int) -> None:
+    def land(self, at: SharedPlace, width: int) -> None:
         """It is no longer."""
         self.arriving[self._granules(at, width)] = False
 
-    def arrive(self, at: Place, values: Array) -> None:
+    def arrive(self, at: SharedPlace, values: Array) -> None:
         """A copy has ended: its issuer sees it, others after a barrier."""
         self.land(at, values.shape[1])
         self._written(self._granules(at, values.shape[1]), at)
         self.poke(at, values)
 
-    def start_reading(self, at: Place, width: int) -> Array:
+    def start_reading(self, at: SharedPlace, width: int) -> Array:
         """An asynchronous product reads from now on; returns what `end_reading` wants."""
         self.check_read(at, width, asynchronous=True)
         index = np.unique(self._granules(at, width))

@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from .barriers import Copies
-from .buffers import Fault
+from .barriers import AsyncCopies
+from .buffers import AccessFault
 from .formats import DTYPES, Array, unsigned
 from .machine import WARP, Mask, PtxMachine, instruction
 from .mbarrier import track_copies
 from .memory import LOCAL_WINDOW, SHARED_WINDOW
-from .text import Address, Instruction, PtxError, Symbol, width_of
+from .text import PtxAddress, PtxError, PtxInstruction, Symbol, width_of
 
 _SPACES = ("global", "shared", "local", "param", "const")
 
 
-def _space(ins: Instruction) -> str:
+def _space(ins: PtxInstruction) -> str:
     return next((s for s in _SPACES if ins.has(s)), "generic")
 
 
-def _lanes(ins: Instruction) -> int:
+def _lanes(ins: PtxInstruction) -> int:
     return next((int(v[1:]) for v in ins.modifiers if v in ("v2", "v4", "v8")), 1)
 
 
 @instruction("cvta")
-def _cvta(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _cvta(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """Between the addresses of a space and generic ones."""
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(_space(ins), 0)
     value = m.read(ins.operands[1], "u64").astype(np.int64)
@@ -34,7 +34,7 @@ def _cvta(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("isspacep")
-def _isspacep(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _isspacep(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(_space(ins), 0)
     value = m.read(ins.operands[1], "u64").astype(np.int64)
     m.write(
@@ -43,7 +43,7 @@ def _isspacep(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("ld", "ldu")
-def _ld(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _ld(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     targets = m.items(ins.operands[0])
     dtype = DTYPES[ins.type]
     if _space(ins) == "param":
@@ -59,9 +59,9 @@ def _ld(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         m.write(target, everywhere.view(dtype), mask)
 
 
-def _ld_param(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _ld_param(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     address = ins.operands[1]
-    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+    if not isinstance(address, PtxAddress) or not isinstance(address.base, Symbol):
         raise PtxError("a parameter is read through a register")
     size = width_of(ins.type) // 8
     data = m.parameters[address.base.name]
@@ -73,7 +73,7 @@ def _ld_param(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         m.write(target, np.full(m.threads, value[0]), mask)
 
 
-def _load(m: PtxMachine, ins: Instruction, space: str, threads: Array, addresses: Array, width: int) -> Array:
+def _load(m: PtxMachine, ins: PtxInstruction, space: str, threads: Array, addresses: Array, width: int) -> Array:
     """`[threads, elements]` as unsigned numbers of the instruction's type."""
     dtype = np.dtype(f"u{width_of(ins.type) // 8}")
     if space == "generic":
@@ -104,14 +104,14 @@ def _local(
     wrong = (addresses < 0) | (addresses + width > m.local.shape[1]) | (addresses % width != 0)
     if wrong.any():
         lane = int(np.flatnonzero(wrong)[0])
-        raise Fault(f"{width} bytes at {int(addresses[lane])} of {m.local.shape[1]} of local memory", lane)
+        raise AccessFault(f"{width} bytes at {int(addresses[lane])} of {m.local.shape[1]} of local memory", lane)
     index = addresses[:, None] // dtype.itemsize + np.arange(width // dtype.itemsize)
     memory = m.local.view(dtype)
     return memory[threads[:, None], index], threads[:, None], index
 
 
 @instruction("st")
-def _st(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _st(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     threads = m.active(mask)
     bits = f"b{width_of(ins.type)}"
     values = np.stack([m.read(v, bits)[threads] for v in m.items(ins.operands[1])], axis=1)
@@ -131,7 +131,7 @@ def _st(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         m.memory.store(addresses, values, m.order, m.access(threads))
 
 
-def _count_banks(m: PtxMachine, ins: Instruction, threads: Array, addresses: Array, width: int) -> None:
+def _count_banks(m: PtxMachine, ins: PtxInstruction, threads: Array, addresses: Array, width: int) -> None:
     """Of the first block: the others do the same."""
     first = threads < m.warps_per_block * WARP
     if first.any():
@@ -139,7 +139,7 @@ def _count_banks(m: PtxMachine, ins: Instruction, threads: Array, addresses: Arr
 
 
 @instruction("ldmatrix")
-def _ldmatrix(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _ldmatrix(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """Matrices of 8 rows of 16 bytes; lane i holds the address of row i, all matrices one after the other."""
     if not ins.has("m8n8") or ins.type != "b16":
         raise PtxError("only ldmatrix.m8n8.b16 is interpreted")
@@ -162,7 +162,7 @@ def _ldmatrix(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("stmatrix")
-def _stmatrix(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _stmatrix(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     warps = m.whole_warps(mask, "stmatrix")
     sources = m.items(ins.operands[1])
     count = len(sources)
@@ -182,7 +182,7 @@ def _stmatrix(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("cp")
-def _cp(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _cp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.modifiers[:2] == ("async", "commit_group"):
         m.committed[m.active(mask)] += 1
     elif ins.modifiers[:2] == ("async", "wait_group"):
@@ -197,7 +197,7 @@ def _cp(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
         raise PtxError(f"{ins.opcode}.{'.'.join(ins.modifiers)} is not interpreted")
 
 
-def _copy(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _copy(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`cp.async [shared], [global], bytes{, bytes that are read}`: the rest are zeros."""
     threads = m.active(mask)
     width = int(m.read(ins.operands[2], "u32")[0])
@@ -210,7 +210,7 @@ def _copy(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     if more:
         given = m.read(more[0], "u32")[threads].astype(np.int64)
     if (given > width).any():
-        raise Fault(f"{int(given.max())} bytes of {width} are to be read", int(np.argmax(given)))
+        raise AccessFault(f"{int(given.max())} bytes of {width} are to be read", int(np.argmax(given)))
     values = np.zeros((threads.size, width), np.uint8)
     m.memory.bytes_read += int(given.sum())
     for size in np.unique(given[given > 0]).tolist():
@@ -222,7 +222,7 @@ def _copy(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
     _count_banks(m, ins, threads, to, width)
     at = m.place(threads, offsets)
     m.shared.send(at, width)
-    m.copies.append(Copies(threads, m.committed[threads], at, values))
+    m.copies.append(AsyncCopies(threads, m.committed[threads], at, values))
 
 
 def _wait(m: PtxMachine, mask: Mask, pending: int) -> None:
@@ -243,7 +243,7 @@ def _wait(m: PtxMachine, mask: Mask, pending: int) -> None:
 
 
 @instruction("prefetch", "prefetchu", "discard", "applypriority", "createpolicy")
-def _hint(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _hint(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.opcode == "createpolicy":
         m.write(ins.operands[0], np.zeros(m.threads, np.uint64), mask)
 
@@ -252,7 +252,7 @@ def _hint(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("atom", "red")
-def _atom(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _atom(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """One thread after the other, in their order."""
     kind = ins.type
     dtype = DTYPES.get(kind)

@@ -12,50 +12,50 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .buffers import Buffer, Clocks, Fault
+from .buffers import AccessFault, Clocks, GlobalBuffer
 from .formats import Array
 
 _WORD = 4  # bytes
 _WIDE = ("gpu", "sys")  # scopes that hold all workgroups
-Times = dict[int, Array]  # by workgroup, of each of its warps
+WarpTimes = dict[int, Array]  # by workgroup, of each of its warps
 
 
-def _merged(into: Times, other: Times) -> None:
+def _merged(into: WarpTimes, other: WarpTimes) -> None:
     for block, times in other.items():
         into[block] = np.maximum(into[block], times) if block in into else times.copy()
 
 
 @dataclass
-class Shadow:
+class BufferShadow:
     """Of a buffer: the warp of the grid that wrote each word, 0 where none did, and its time then."""
 
     writer: Array
     time: Array
 
     @staticmethod
-    def of(buffer: Buffer) -> Shadow:
+    def of(buffer: GlobalBuffer) -> BufferShadow:
         words = -(-buffer.size // _WORD) + 1
-        return Shadow(np.zeros(words, np.int64), np.zeros(words, np.int32))
+        return BufferShadow(np.zeros(words, np.int64), np.zeros(words, np.int32))
 
 
 @dataclass
-class Order:
+class WarpOrder:
     """Of the warps of one launch, whose workgroups are numbered as they run."""
 
     warps: int  # of a workgroup
-    shadows: dict[int, Shadow] = field(default_factory=dict)
-    known: dict[tuple[int, int], Times] = field(default_factory=dict)  # to a warp, of other workgroups
-    words: dict[int, Times] = field(default_factory=dict)  # what a word's atomics have released
-    released: dict[tuple[int, int], Times] = field(default_factory=dict)  # at a warp's last fence
-    seen: dict[tuple[int, int], Times] = field(default_factory=dict)  # by relaxed atomics, until the next fence
+    shadows: dict[int, BufferShadow] = field(default_factory=dict)
+    known: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # to a warp, of other workgroups
+    words: dict[int, WarpTimes] = field(default_factory=dict)  # what a word's atomics have released
+    released: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # at a warp's last fence
+    seen: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # by relaxed atomics, until the next fence
 
     # ---- accesses: `blocks`, `warps` of each access, `words` of each the words that it touches
 
-    def _shadow(self, buffer: Buffer) -> Shadow:
-        return self.shadows.setdefault(id(buffer), Shadow.of(buffer))
+    def _shadow(self, buffer: GlobalBuffer) -> BufferShadow:
+        return self.shadows.setdefault(id(buffer), BufferShadow.of(buffer))
 
-    def store(self, buffer: Buffer, at: Access, offsets: Array, width: int) -> None:
-        """Raises Fault where another workgroup's value may be lost, or come later."""
+    def store(self, buffer: GlobalBuffer, at: Access, offsets: Array, width: int) -> None:
+        """Raises AccessFault where another workgroup's value may be lost, or come later."""
         if width < _WORD:
             return
         shadow, words = self._shadow(buffer), offsets[:, None] // _WORD + np.arange(width // _WORD)
@@ -63,8 +63,8 @@ class Order:
         shadow.writer[words] = (at.blocks * self.warps + at.warps + 1)[:, None]
         shadow.time[words] = at.clocks.time[at.blocks - at.first, at.warps, at.warps][:, None]
 
-    def load(self, buffer: Buffer, at: Access, offsets: Array, width: int) -> None:
-        """Raises Fault where what is read may not be there yet."""
+    def load(self, buffer: GlobalBuffer, at: Access, offsets: Array, width: int) -> None:
+        """Raises AccessFault where what is read may not be there yet."""
         shadow = self.shadows.get(id(buffer))
         if shadow is None:
             return
@@ -72,7 +72,9 @@ class Order:
         what = "is read, which another warp wrote: no barrier, or release and acquire, order them"
         self._check(buffer, shadow, at, words, what, own=True)
 
-    def _check(self, buffer: Buffer, shadow: Shadow, at: Access, words: Array, what: str, own: bool = False) -> None:
+    def _check(
+        self, buffer: GlobalBuffer, shadow: BufferShadow, at: Access, words: Array, what: str, own: bool = False
+    ) -> None:
         writer = shadow.writer[words]
         me = (at.blocks * self.warps + at.warps + 1)[:, None]
         foreign = (writer > 0) & (writer != me)
@@ -88,7 +90,7 @@ class Order:
         if late.any():
             first = int(np.flatnonzero(late)[0])
             lane = int(access[first])
-            raise Fault(f"byte {buffer.at(int(words[lane, place[first]]) * _WORD)} {what}", lane)
+            raise AccessFault(f"byte {buffer.at(int(words[lane, place[first]]) * _WORD)} {what}", lane)
 
     def _time(self, at: Access, reader: int, writer: int) -> int:
         """What one warp of the grid knows of another's time."""
@@ -103,22 +105,22 @@ class Order:
 
     def join(self, block: int, warps: Array) -> None:
         """A barrier: each of these warps knows what any of them knew."""
-        together: Times = {}
+        together: WarpTimes = {}
         for warp in warps.tolist():
             self.tell(block, warp, together)
         if together:
             for warp in warps.tolist():
                 self.learn(block, warp, together)
 
-    def tell(self, block: int, warp: int, into: Times) -> None:
+    def tell(self, block: int, warp: int, into: WarpTimes) -> None:
         """What a warp knows of other workgroups, added to what is known."""
         _merged(into, self.known.get((block, warp), {}))
 
-    def learn(self, block: int, warp: int, times: Times) -> None:
+    def learn(self, block: int, warp: int, times: WarpTimes) -> None:
         """A warp knows this of other workgroups too."""
         _merged(self.known.setdefault((block, warp), {}), times)
 
-    def _knowledge(self, at: Access, block: int, warp: int) -> Times:
+    def _knowledge(self, at: Access, block: int, warp: int) -> WarpTimes:
         mine = {block: at.clocks.time[block - at.first, warp].copy()}
         _merged(mine, self.known.get((block, warp), {}))
         return mine

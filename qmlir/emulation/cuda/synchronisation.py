@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from .machine import Mask, PtxMachine, instruction
-from .text import Instruction, PtxError
+from .text import PtxError, PtxInstruction
 
 
 @instruction("bar", "barrier")
-def _bar(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _bar(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`bar.sync a{, threads}`; `bar.warp.sync members` orders lanes, which count as ordered anyway."""
     kinds = [x for x in ins.modifiers if x not in ("cta", "aligned")]
     if kinds[0] == "warp":
@@ -22,12 +22,12 @@ def _bar(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("membar")
-def _membar(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _membar(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.order.fence(m.access(m.active(mask)), ins.modifiers)
 
 
 @instruction("fence")
-def _fence(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _fence(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if not ins.has("proxy"):
         m.order.fence(m.access(m.active(mask)), ins.modifiers)
         return
@@ -37,10 +37,10 @@ def _fence(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("nanosleep", "griddepcontrol", "setmaxnreg", "pmevent", "nop")
-def _nothing(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _nothing(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     pass
 
 
 @instruction("trap", "brkpt")
-def _trap(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _trap(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     raise PtxError("the kernel stops itself")

@@ -41,7 +41,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Address:
+class PtxAddress:
     """`[base + offset]`."""
 
     base: Register | Symbol | Immediate
@@ -55,7 +55,7 @@ class Vector:
     items: tuple[Register | Immediate, ...]
 
 
-PtxOperand = Register | Immediate | Symbol | Address | Vector
+PtxOperand = Register | Immediate | Symbol | PtxAddress | Vector
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Guard:
 
 
 @dataclass(eq=False)
-class Instruction:
+class PtxInstruction:
     """`@guard opcode.modifier.modifier operands;`
 
     Attributes:
@@ -91,7 +91,7 @@ class Instruction:
     def __post_init__(self) -> None:
         self.registers = frozenset(_registers(self.operands))
         without = self.opcode in _WITHOUT_RESULT or (
-            self.opcode == "mbarrier" and isinstance(self.operands[0], Address)
+            self.opcode == "mbarrier" and isinstance(self.operands[0], PtxAddress)
         )
         results = 0 if without else 1 + ("|" in self.text.partition(",")[0])
         if self.opcode == "wgmma" and "mma_async" in self.modifiers:
@@ -135,7 +135,7 @@ class Parameter:
 
 
 @dataclass
-class Entry:
+class PtxEntry:
     """A kernel.
 
     Attributes:
@@ -146,19 +146,19 @@ class Entry:
     name: str
     parameters: list[Parameter]
     block: tuple[int, int, int] | None
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[PtxInstruction] = field(default_factory=list)
     registers: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     text: str = ""
 
 
 @dataclass
-class Module:
+class PtxModule:
     """One PTX file."""
 
     target: str
     version: str
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, PtxEntry] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
@@ -208,7 +208,7 @@ def width_of(kind: str) -> int:
     return int(match.group(1)) * int(match.group(2) or 1)
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> PtxModule:
     """The module of `text`.
 
     Raises:
@@ -219,7 +219,7 @@ def parse(text: str) -> Module:
     release = re.search(r"\.version\s+([\d.]+)", text)
     if target is None or release is None:
         raise PtxError("no .version and .target: this is not a PTX module")
-    module = Module(target.group(1), release.group(1))
+    module = PtxModule(target.group(1), release.group(1))
     outside = text
     for match in reversed(list(_ENTRY.finditer(text))):
         end = _closing(text, match.end())
@@ -250,9 +250,9 @@ def _closing(text: str, start: int) -> int:
     raise PtxError("a body without its closing brace")
 
 
-def _entry(text: str, match: re.Match[str], end: int) -> Entry:
+def _entry(text: str, match: re.Match[str], end: int) -> PtxEntry:
     name, parameters, attributes = match.groups()
-    entry = Entry(name, [_parameter(p) for p in parameters.split(",") if p.strip()], _block(attributes))
+    entry = PtxEntry(name, [_parameter(p) for p in parameters.split(",") if p.strip()], _block(attributes))
     entry.text = text[match.start() : end + 1]
     _Body(entry, text, match.end(), end).read()
     return entry
@@ -305,7 +305,7 @@ class _Scope:
 class _Body:
     """Reads the body of an entry, statement by statement."""
 
-    def __init__(self, entry: Entry, text: str, start: int, end: int) -> None:
+    def __init__(self, entry: PtxEntry, text: str, start: int, end: int) -> None:
         self.entry, self.text, self.at, self.end = entry, text, start, end
         self.scopes = [_Scope(0)]
         self.made = 0
@@ -388,7 +388,7 @@ class _Body:
         guard = Guard(self._renamed(predicate), negated == "!") if predicate else None
         parts = tuple(m for m in re.split(r"\.|(?=::)", modifiers) if m)
         self.entry.instructions.append(
-            Instruction(opcode, parts, tuple(self._operands(operands)), guard, line, " ".join(statement.split()))
+            PtxInstruction(opcode, parts, tuple(self._operands(operands)), guard, line, " ".join(statement.split()))
         )
 
     def _declare(self, kind: str, names: str) -> None:
@@ -422,15 +422,15 @@ class _Body:
             raise PtxError(f"{text} in a vector")
         return item
 
-    def _address(self, text: str) -> Address:
+    def _address(self, text: str) -> PtxAddress:
         match = _ADDRESS.match(text)
         if match is None:
             raise PtxError(f"unknown address [{text}]")
         base = self._plain(match.group(1))
         offset = _number(match.group(2).replace(" ", "").lstrip("+")).value if match.group(2) else 0
-        if isinstance(base, Address | Vector):
+        if isinstance(base, PtxAddress | Vector):
             raise PtxError(f"unknown address [{text}]")
-        return Address(base, offset)
+        return PtxAddress(base, offset)
 
     def _plain(self, text: str) -> Register | Immediate | Symbol:
         if re.match(r"-?\d", text):
@@ -479,5 +479,5 @@ def _registers(operands: tuple[PtxOperand, ...]) -> Iterator[str]:
             yield operand.name
         elif isinstance(operand, Vector):
             yield from _registers(operand.items)
-        elif isinstance(operand, Address):
+        elif isinstance(operand, PtxAddress):
             yield from _registers((operand.base,))

@@ -6,7 +6,7 @@ import numpy as np
 
 from .formats import DTYPES, Array
 from .machine import WARP, Mask, PtxMachine, instruction
-from .text import Instruction, PtxError, Register
+from .text import PtxError, PtxInstruction, Register
 
 
 def _rows(value: Array) -> Array:
@@ -28,7 +28,7 @@ def _taking_part(m: PtxMachine, mask: Mask, members: Array) -> Array:
 
 
 @instruction("shfl")
-def _shfl(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _shfl(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`shfl.sync.mode.b32 d{|p}, a, b, c, members`."""
     pair = len(ins.operands) == 6
     a, b, c, members = (m.read(o, "b32") for o in ins.operands[2 if pair else 1 :])
@@ -52,7 +52,7 @@ def _shfl(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("vote")
-def _vote(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _vote(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     p = m.predicate(ins.operands[1])
     rows = _taking_part(m, mask, m.read(ins.operands[2], "b32"))
     votes = _rows(p) & rows
@@ -66,7 +66,7 @@ def _vote(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("redux")
-def _redux(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _redux(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a = m.read(ins.operands[1], ins.type)
     rows = _taking_part(m, mask, m.read(ins.operands[2], "b32"))
     name = next(x for x in ("add", "min", "max", "and", "or", "xor") if ins.has(x))
@@ -80,7 +80,7 @@ def _redux(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("match")
-def _match(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _match(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if not ins.has("any"):
         raise PtxError("match.all is not interpreted")
     a = m.read(ins.operands[1], ins.type)
@@ -91,7 +91,7 @@ def _match(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("activemask")
-def _activemask(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _activemask(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     active = np.zeros(m.threads, np.uint32)
     active[m.active(mask)] = 1
     bits = (_rows(active) << np.arange(WARP, dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
@@ -99,7 +99,7 @@ def _activemask(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
 
 
 @instruction("elect")
-def _elect(m: PtxMachine, ins: Instruction, mask: Mask) -> None:
+def _elect(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """The lowest lane of the members is chosen: `elect.sync d|p, members`."""
     rows = _taking_part(m, mask, m.read(ins.operands[2], "b32"))
     first = np.argmax(rows, axis=1)
