@@ -143,6 +143,7 @@ GROUPS = "w4a8, group 64, zero points"
 CONTROLS: list[tuple[Change, str, int, str, str]] = [
     (without_a_barrier, GROUPS, 33, "rocm:gfx942", "without a barrier between"),
     (without_a_barrier, "w8a8, ragged", 33, "vulkan:rdna3", "without a barrier between"),
+    (without_a_barrier, "w8a8, ragged", 33, "vulkan:xe2", "without a barrier between"),
     (with_a_barrier_for_some, GROUPS, 33, "rocm:gfx942", "some threads do not reach"),
     (without_bounds, GROUPS, 33, "rocm:gfx942", "a load at"),
     (with_stores_past_the_end, GROUPS, 33, "rocm:gfx942", "a store at"),
@@ -231,8 +232,10 @@ def test_spirv_of_experts_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "target"), [("w8a8, ragged", "rdna3"), ("w8a8, ragged", "ada"), ("w4a16, group 64, zero points", "ada")]
-)
+    ("name", "target"),
+    [("w8a8, ragged", "rdna3"), ("w8a8, ragged", "ada"), ("w4a16, group 64, zero points", "ada"),
+     ("w8a8, ragged", "xe2"), ("w4a8, group 64, zero points", "xe2"), ("w4a16, group 64, zero points", "xe2")],
+)  # fmt: skip
 def test_cooperative_matrices_are_valid(name: str, target: str, tmp_path: Path, newer: Path) -> None:
     """To a newer spirv-val: Debian 12's does not know their capability."""
     (module,) = _modules(tmp_path, name, 33, target)

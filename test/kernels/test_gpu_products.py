@@ -88,6 +88,9 @@ def test_on_amd(name: str, m: int | None, arch: str) -> None:
         ("w8a8, requantised", 16, "rdna3"),
         ("w4a16, group 32", 33, "turing"),
         ("w4a16, group 64, zero points", None, "rdna4"),
+        ("w8a8, ragged", 33, "xe2"),
+        ("w4a8, group 64, zero points", None, "xe2"),
+        ("w4a16, group 32", 33, "xe2"),
     ],
 )
 def test_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
@@ -96,7 +99,7 @@ def test_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
 
 @pytest.mark.sweep(slow=3)
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["rdna3", "ada"])
+@pytest.mark.parametrize("arch", ["rdna3", "ada", "xe2"])
 @pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if n[2:4] == "a8" or n[2:5] == "a16"])
 def test_all_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"vulkan:{arch}")
@@ -155,6 +158,7 @@ def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
         ("2x2, steps of 128 codes", "rocm:gfx942"),
         ("3x3", "vulkan:rdna3"),
         ("stride, dilation", "rocm:gfx942"),
+        ("stride, dilation", "vulkan:xe2"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (("3x3", "rocm:gfx942"), ("stride, dilation", "vulkan:rdna3"))
@@ -233,7 +237,8 @@ def test_layouts_groups_and_floats_on_lavapipe(name: str, batch: int | None, lav
 @pytest.mark.parametrize(
     ("name", "batch", "target"),
     [("NCHW", None, "rocm:gfx942"), ("4 groups, zero point, ragged", 2, "rocm:gfx942"), ("f16", None, "rocm:gfx942"),
-     ("NCHW, zero point, s8 result", 2, "vulkan:rdna3"), ("2 groups", None, "vulkan:rdna3")],
+     ("NCHW, zero point, s8 result", 2, "vulkan:rdna3"), ("2 groups", None, "vulkan:rdna3"),
+     ("f16", None, "vulkan:xe2")],
 )  # fmt: skip
 def test_layouts_groups_and_floats_on_matrices(name: str, batch: int | None, target: str) -> None:
     """An image with its channels in front, groups of channels and floats are one kernel too."""
@@ -245,8 +250,7 @@ def test_layouts_groups_and_floats_on_matrices(name: str, batch: int | None, tar
 @pytest.mark.parametrize(
     ("name", "target"),
     [(name, f"rocm:{arch}") for name in OTHER_CONVOLUTIONS for arch in AMD]
-    # Cooperative matrices are of i8: floats are tiles, which lavapipe runs.
-    + [(n, f"vulkan:{arch}") for n in OTHER_CONVOLUTIONS for arch in ("rdna3", "rdna4") if "f16" not in n],
+    + [(n, f"vulkan:{arch}") for n in OTHER_CONVOLUTIONS for arch in ("rdna3", "rdna4", "xe2")],
 )
 def test_all_layouts_groups_and_floats(name: str, batch: int | None, target: str) -> None:
     _other_convolution(name, batch, target, {"matrix"})

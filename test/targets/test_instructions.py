@@ -33,6 +33,7 @@ MATRIX = {
     "vulkan:ada": "OpSDotAccSat",
     "vulkan:hopper": "OpSDotAccSat",
     "vulkan:valhall4": "OpSDotAccSat",
+    "vulkan:xe2": "OpSDotAccSat",
     "vulkan:lavapipe": "OpSDotAccSat",
     "cpu:cascadelake": "vpdp(busd|wssd)",
     "cpu:icelake-server": "vpdp(busd|wssd)",

@@ -44,7 +44,7 @@ def test_every_target_is_complete(spelling: str) -> None:
 def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) -> None:
     target = resolve(spelling)
     assert "dot = dp4xi8toi32" in target.device_attribute
-    own = {"lavapipe": (8,), "valhall4": (16,), "rdna3": (32, 64), "rdna4": (32, 64)}
+    own = {"lavapipe": (8,), "valhall4": (16,), "rdna3": (32, 64), "rdna4": (32, 64), "xe2": (16,)}
     assert target.capabilities.subgroup_sizes == own.get(target.name, (32,))
 
 
@@ -105,6 +105,8 @@ def test_bare_gpu_without_a_device_lists_the_names(backend: str, monkeypatch: py
         ("vulkan", "vulkan", "AMD Radeon RX 7900 XTX (RADV NAVI31)", "", "vulkan:rdna3"),
         ("vulkan", "vulkan", "AMD Radeon RX 9070 XT (RADV GFX1201)", "", "vulkan:rdna4"),
         ("vulkan", "vulkan", "Mali-G715", "", "vulkan:valhall4"),
+        ("vulkan", "vulkan", "Intel(R) Arc(tm) B580 Graphics (BMG G21)", "", "vulkan:xe2"),
+        ("vulkan", "vulkan", "Intel(R) Arc(TM) 140V GPU (16GB)", "", "vulkan:xe2"),
     ],
 )
 def test_bare_gpu_is_the_present_device(
@@ -121,7 +123,12 @@ def test_bare_gpu_is_the_present_device(
 
 @pytest.mark.parametrize(
     ("backend", "name", "arch"),
-    [("vulkan", "Adreno (TM) 740", ""), ("rocm", "AMD Radeon VII", "gfx906"), ("cuda", "Quadro P400", "sm_61")],
+    [
+        ("vulkan", "Adreno (TM) 740", ""),
+        ("vulkan", "Intel(R) Arc(tm) A770 Graphics (DG2)", ""),
+        ("rocm", "AMD Radeon VII", "gfx906"),
+        ("cuda", "Quadro P400", "sm_61"),
+    ],
 )
 def test_a_device_that_nothing_describes(backend: str, name: str, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "devices", lambda driver: (Device(driver, 0, name, arch),))

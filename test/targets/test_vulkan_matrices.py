@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from support.executables import spirv_modules
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.compiler.device_code import spirv_instructions
+from qmlir.compiler.device_code import spirv_instructions, spirv_multiplies
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, resolve
 from qmlir.targets.base import Device
@@ -70,12 +71,17 @@ def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest
         ("ada", "i8", "KHR_I32_16x16x32_I8"),
         ("turing", "f16", "NV_WMMA_F32_16x16x16_F16"),
         ("rdna4", "f16", "WMMAR4_F32_16x16x16_F16"),
+        ("xe2", "i8", "KHR_I32_8x16x32_I8"),
+        ("xe2", "f16", "KHR_F32_8x16x16_F16"),
     ],
 )
 def test_named_targets_use_theirs(target: str, dtype: str, shape: str) -> None:
+    """The matrices of the SPIR-V have the size and type of the table's row."""
     artifact = _product(f"vulkan:{target}", dtype)
     assert _shapes(artifact) == [shape]
-    assert _multiplies(artifact)
+    found = sum((spirv_multiplies(module) for module in spirv_modules(artifact.vmfb)), Counter())
+    multiplied = [name for name in found if name.startswith("OpCooperativeMatrixMulAddKHR ")]
+    assert multiplied == [f"OpCooperativeMatrixMulAddKHR {shape.split('_')[-2]} {dtype}"]
 
 
 def test_other_matrices_are_refused_at_load(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:

@@ -26,6 +26,9 @@ _NVIDIA_INT8 = "KHR_I32_16x16x32_I8"
 _AMPERE = (*AMPERE, _NVIDIA_INT8)
 _TURING = tuple(kind for kind in _AMPERE if "BF16" not in kind)
 _ADA = (*ADA, _NVIDIA_INT8)
+# Battlemage and Lunar Lake, as Mesa's driver ANV lists them (`CMAT_XE2_CONFIGURATIONS` in
+# src/intel/dev/intel_device_info.c), in subgroups of 16: so many lanes has the instruction behind them (DPAS).
+_XE2 = ("KHR_I32_8x16x32_I8", "KHR_F32_8x16x16_F16", "KHR_F16_8x16x16_F16", "KHR_F32_8x16x16_BF16")
 _AMD_WGP = (
     "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, workgroup_memory_bank_count = 64"
 )
@@ -125,6 +128,7 @@ _RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9)
 _H200 = Peak("H200", (("f16", 989.4e12),), 4800e9)
 _RX7900 = Peak("RX 7900 XTX", (("f16", 122.8e12), ("i8", 122.8e12)), 960e9)
 _RX9070 = Peak("RX 9070 XT", (("f16", 194.6e12), ("i8", 389.1e12)), 640e9)
+_B580 = Peak("Arc B580", (("f16", 116.5e12), ("i8", 233e12)), 456e9)  # Intel's product page; f16 is half of int8
 
 TARGETS: tuple[Target, ...] = (
     _vulkan(
@@ -163,6 +167,17 @@ TARGETS: tuple[Target, ...] = (
         extra=_AMD_WGP,
         peak=_RX9070,
     ),
+    # Newer versions of ANV offer 128 KiB of shared memory and more (`intel_device_info_get_max_slm_size`).
+    _vulkan(
+        "xe2",
+        "Intel Arc B-series, Lunar Lake",
+        "xe2",
+        (16,),
+        64,
+        _XE2,
+        counts=(65535, 65535, 65535),
+        peak=_B580,
+    ),
     _vulkan(
         "valhall4",
         "Arm Mali-G615, G715 and variants",
@@ -185,6 +200,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("hopper", r"NVIDIA.*\b(G?H(20|100|200|800))\b"),
     ("rdna3", r"RX 7[6-9]\d0|NAVI3\d|GFX110\d|PRO W7\d00"),
     ("rdna4", r"RX 90\d0|NAVI4\d|GFX120\d|AI PRO R9\d00"),
+    ("xe2", r"Arc.*\bB\d{2,3}\b|Arc.*\b1[34]0V\b|\((BMG|LNL)\b"),
     ("valhall4", r"Mali-G(615|715)|Immortalis-G715"),
 )
 
