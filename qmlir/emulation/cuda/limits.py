@@ -14,8 +14,8 @@ _BLOCK = (1024, 1024, 64)
 _THREADS = 1024
 _STATIC_SHARED = 48 * 1024
 
-# From which compute capability on an instruction is there (PTX ISA, "Target ISA Notes" of each), and whether only with
-# the features of its architecture (`sm_90a`).
+# From which compute capability on an instruction is there (PTX ISA, "Target ISA Notes" of each), and whether only on
+# that architecture with its features (`sm_90a`).
 _SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
     ("wgmma", (), 90, True),
     ("setmaxnreg", (), 90, True),
@@ -28,6 +28,7 @@ _SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
     ("mbarrier", ("try_wait",), 90, False),
     ("mbarrier", (), 80, False),
     ("redux", (), 80, False),
+    ("mma", ("block_scale",), 120, True),
     ("mma", ("e4m3",), 89, False),
     ("mma", ("e5m2",), 89, False),
     ("mma", ("bf16",), 80, False),
@@ -83,7 +84,7 @@ def _check_architecture(module: PtxModule, entry: PtxEntry, target: Target) -> N
         raise EmulationError(f"the driver refuses PTX for {module.target} on a device of {target.name}")
     for ins in entry.instructions:
         for since, specific in _needs(ins):
-            if mine < since or (specific and not module.target.endswith("a")):
+            if mine < since or (specific and module.target != f"sm_{since}a"):
                 raise EmulationError(
                     f"line {ins.line}: {ins.text}: {ins.opcode} needs sm_{since}{'a' if specific else ''}, the kernel "
                     f"is compiled for {module.target}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .block_scales import BlockScales, scaled
 from .formats import DTYPES, FLOATS, Array, rounded
 from .machine import WARP, Mask, PtxMachine, WgmmaProduct, instruction
 from .memory import SHARED_START, SharedPlace
@@ -21,6 +22,9 @@ LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4
 _BITS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "tf32": 32, "f64": 64}
 
+# What codes of e2m1 stand for (OCP Microscaling Formats specification, section 5.3.3).
+_E2M1 = np.array([s * x for s in (1.0, -1.0) for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
+
 
 def _elements(words: Array, kind: str) -> Array:
     """`[.., registers]` words as `[.., registers, elements of a register]` f64 numbers."""
@@ -29,6 +33,10 @@ def _elements(words: Array, kind: str) -> Array:
         nibbles = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & np.uint32(15)
         signed = nibbles.astype(np.int64)
         return (np.where(signed > 7, signed - 16, signed) if kind == "s4" else signed).astype(np.float64)
+    if kind == "e2m1":
+        nibbles = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & np.uint32(15)
+        numbers: Array = _E2M1[nibbles]
+        return numbers
     if kind == "tf32":
         return (words & np.uint32(0xFFFFE000)).view(np.float32)[..., None].astype(np.float64)
     parts = words.view(np.uint8).reshape(*words.shape, words.dtype.itemsize)
@@ -94,13 +102,18 @@ def _mma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if shape is None or shape.group(2) != "8":
         raise PtxError("an unknown shape")
     rows, k = int(shape.group(1)), int(shape.group(3))
-    d_kind, a_kind, b_kind, c_kind = ins.modifiers[-4:]
+    has_scales = ins.has("block_scale")
+    d_kind, a_kind, b_kind, c_kind = ins.modifiers[-5:-1] if has_scales else ins.modifiers[-4:]
     warps = m.whole_warps(mask, "mma")
-    d, a, b, c = ins.operands
+    d, a, b, c, *more = ins.operands
     if a_kind == "f64":
         raise PtxError("products of f64 are not interpreted")
+    scales = BlockScales.of(ins, k, (a_kind, b_kind)) if has_scales else None
     left = _a_matrix(_registers(m, a, warps), a_kind, rows, k)
     right = _b_matrix(_registers(m, b, warps), b_kind, k)
+    if scales is not None:
+        left = scaled(left, scales.rows(m, more[0], more[1], warps))
+        right = scaled(right, scales.columns(m, more[2], more[3], warps))
     product = left @ right.swapaxes(1, 2)
     old = np.zeros_like(product)
     packed = c_kind == "f16"
