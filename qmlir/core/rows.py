@@ -21,7 +21,10 @@ class AnswerRow(_Answer, total=False):
     plan: dict[str, Fact]
     seconds: float | None
     note: str
-    cost: float  # where the strategy has a model of its own
+    cost: float  # seconds, of plans that the cost model knows
+    bound: str  # what takes most of them
+    assumed: list[str]  # figures that were not known, with what was taken in their place
+    runner_up: tuple[str, float]  # what the strategy would have chosen next, and its seconds
     reason: str
     remedy: str
 

@@ -7,20 +7,60 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peak:
-    """Published peak figures of one product of the architecture.
+    """Figures of one product of the architecture, for estimates (`cost.py`). None: not known; an estimate takes a
+    typical value in its place and says so.
 
-    `rates` are dense multiply-accumulate rates in operations per second (two per multiply-accumulate) by
-    operand type; `bandwidth` is bytes per second; `units` are its compute units (AMD) or multiprocessors (NVIDIA).
+    Attributes:
+        rates: dense multiply-accumulate rates in operations per second (two per multiply-accumulate) by operand type.
+        bandwidth: of its memory, bytes per second.
+        units: compute units (AMD) or multiprocessors (NVIDIA).
+        clock: that a unit keeps up while it multiplies, in Hz.
+        lanes: 32-bit operations of a unit in a clock, beside its matrix instructions.
+        dots: dot products of four codes, of a unit in a clock.
+        shared_bytes: that a unit reads from its shared memory in a clock.
+        cache_bytes: that reach a unit from the cache that all units share, in a clock.
+        latency: seconds from one load of memory to the next that depends on it.
     """
 
     product: str
     rates: tuple[tuple[str, float], ...]
     bandwidth: float
-    units: int = 1
+    units: int | None = None
+    clock: float | None = None
+    lanes: float | None = None
+    dots: float | None = None
+    shared_bytes: float | None = None
+    cache_bytes: float | None = None
+    latency: float | None = None
 
     def rate(self, dtype: str) -> float | None:
         """The peak for operands of `dtype`, None when there is no published figure."""
         return dict(self.rates).get(dtype)
+
+
+@dataclass(frozen=True)
+class Core:
+    """Figures of one core of a CPU, each a second.
+
+    Attributes:
+        operations: of `vpdpbusd` on 512 bits, two a multiply-add.
+        floats: of the functions of attention on vectors of f32, which need several instructions each.
+        elements: results of one elementwise op of a chain.
+        looked_up: codes, in a table of 256.
+        pooled: codes under a window.
+        copied: bytes brought into another layout.
+        shared: bytes read from the cache that cores share.
+        own: bytes read from its own.
+    """
+
+    operations: float
+    floats: float
+    elements: float
+    looked_up: float
+    pooled: float
+    copied: float
+    shared: float
+    own: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +78,7 @@ class Capabilities:
         shared_memory: bytes that one workgroup may use.
         loop_limit: iterations after which the driver leaves a loop.
         peak: figures of one product, for estimates.
+        core: of a CPU, the same.
     """
 
     dtypes: tuple[str, ...]
@@ -50,8 +91,4 @@ class Capabilities:
     shared_memory: int = 0
     loop_limit: int | None = None
     peak: Peak | None = None
-
-    @property
-    def units(self) -> int:
-        """Compute units or multiprocessors of the product that `peak` is of."""
-        return 1 if self.peak is None else self.peak.units
+    core: Core | None = None

@@ -10,13 +10,14 @@ Targets know this module and the dialect, never the passes; passes know targets 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ..core.rows import AnswerRow, DecisionRow, Fact as Fact, Facts as Facts
 from ..core.spelling import did_you_mean
 from ..errors import Diagnostic, PassError, UsageError
+from .cost import Cost
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -62,12 +63,27 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A cost from shapes: a lower bound in seconds where the target has figures, else None."""
+    """What is known of a plan's time.
+
+    Attributes:
+        seconds: a lower bound from shapes where the target has figures, else None.
+        note: what the bound is of.
+        cost: by the cost model (`cost.py`), of plans whose kernels it knows.
+        runner_up: what the strategy would have chosen next.
+    """
 
     seconds: float | None
     note: str = ""
-    # What the strategy's own model says of the plan, in a unit of its own: it orders choices, and promises no time.
-    cost: float | None = None
+    cost: Cost | None = None
+    runner_up: RunnerUp | None = None
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """What a strategy would have chosen next, and its time."""
+
+    name: str
+    cost: Cost
 
 
 class Plan(Protocol):
@@ -246,7 +262,10 @@ class Decision:
                     "note": estimate.note,
                 }
                 if estimate.cost is not None:
-                    row["cost"] = estimate.cost
+                    row["cost"], row["bound"] = estimate.cost.seconds, estimate.cost.bound
+                    row["assumed"] = list(estimate.cost.assumed)
+                if estimate.runner_up is not None:
+                    row["runner_up"] = (estimate.runner_up.name, estimate.runner_up.cost.seconds)
                 rows.append(row)
             else:
                 rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
@@ -304,8 +323,22 @@ def answer_text(row: AnswerRow) -> str:
     if not row["accepted"]:
         remedy = f" ({row['remedy']})" if row["remedy"] and row["remedy"] != "none needed" else ""
         return f"{row['strategy']}: {row['reason']}{remedy}"
-    estimate = "" if row["seconds"] is None else f"at least {seconds_text(row['seconds'])}, "
-    return f"{row['strategy']}: {facts_text(row['plan'])}; {estimate}{row['note']}".rstrip("; ,")
+    parts = [f"{row['strategy']}: {facts_text(row['plan'])}", *_times(row)]
+    least = "" if row["seconds"] is None else f"at least {seconds_text(row['seconds'])}, "
+    return "; ".join([*parts, f"{least}{row['note']}"]).rstrip("; ,")
+
+
+def _times(row: AnswerRow) -> Iterator[str]:
+    """What the cost model says of a plan, in words."""
+    if "cost" not in row:
+        return
+    most = f", most of it {row['bound']}" if row.get("bound") else ""
+    yield f"estimated {seconds_text(row['cost'])}{most}"
+    if "runner_up" in row:
+        name, seconds = row["runner_up"]
+        yield f"next {name}, {seconds_text(seconds)}"
+    if row.get("assumed"):
+        yield f"not known: {', '.join(row['assumed'])}"
 
 
 def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[Decision, Plan | None]:

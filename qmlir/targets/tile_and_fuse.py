@@ -13,7 +13,8 @@ Facts of IREE 3.13 that the text here answers to, each seen on gfx942:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..core.faults import Fault
@@ -21,11 +22,12 @@ from ..core.mlir import ir
 from ..ir.barriers import Reason, fusion_barrier
 from ..ir.walk import made_by
 from .base import Target
+from .cost import Cost, Figures, Work
 from .detach import detached
 from .gpu import MatrixInstruction, parse_mma
 from .roofline import element_bytes, roofline
 from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
-from .strategy import Accept, Contraction, Decline, Facts
+from .strategy import Accept, Contraction, Decline, Facts, RunnerUp
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -144,7 +146,6 @@ class TileAndFuseLimits:
     """What the choice of a config needs to know of an architecture."""
 
     subgroup_size: int
-    units: int  # compute units (multiprocessors) of the product in the table
     accumulators: int  # registers per lane that the result's tile may take: more of them spill
     shared_memory: int
     k_bytes: int = 128  # of one row per step of the main loop
@@ -185,29 +186,32 @@ def candidates(mma: MatrixInstruction, limits: TileAndFuseLimits, c: Contraction
 _TYPICAL = 512
 
 
-def cost(config: Config, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> float:
-    """Relative time: rounds of workgroups over the machine, times one workgroup's work per element of K."""
-    workgroups = 1.0
+def cost(config: Config, target: Target, c: Contraction, where: Placement) -> Cost:
+    """Rounds of workgroups over the device, times one workgroup's work for each element of K."""
+    workgroups, f = 1.0, Figures(target.capabilities)
     for dim, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True)):
         tile = config.m if dim == where.m else config.n if dim == where.n else 1
         if role != "k":
-            workgroups *= -(-(size if size is not None else _TYPICAL) // tile)
-    rounds = -(-workgroups // limits.units)
+            workgroups *= -(-f.rows(size, _TYPICAL) // tile)
+    k = prod(f.rows(size, _TYPICAL) for role, size in zip(c.roles, c.sizes, strict=True) if role == "k")
     waves = config.waves[0] * config.waves[1]
-    # Fewer than four subgroups leave SIMDs of a unit idle.
-    work = config.m * config.n * 4 / min(4, waves) + _LOAD_COST * (config.m + config.n)
-    return float(rounds * work)
+    alone = {
+        # Fewer than four subgroups leave SIMDs of a unit idle.
+        "multiply": f.multiply(2 * config.m * config.n * 4 / min(4, waves), config.mma.lhs),
+        "loads": f.multiply(2 * _LOAD_COST * (config.m + config.n), config.mma.lhs),
+    }
+    return f.cost(Work(-(-workgroups // f.units), k, alone=alone))
 
 
 def choose(
-    kinds: Sequence[MatrixInstruction], limits: TileAndFuseLimits, c: Contraction, where: Placement
-) -> Config | None:
-    """The cheapest config; among equals the first, and kinds come preferred first. None is longer along K than the
-    problem is, if there is a shorter one: what is padded in shared memory may end in scratch."""
+    kinds: Sequence[MatrixInstruction], limits: TileAndFuseLimits, target: Target, c: Contraction, where: Placement
+) -> list[tuple[Cost, Config]]:
+    """Configs, the fastest first; among equals kinds that are preferred. None is longer along K than the problem is, if
+    there is a shorter one: what is padded in shared memory may end in scratch."""
     k = c.sizes[where.k]
     short = [mma for mma in kinds if k is None or mma.k <= k]
     every = [config for mma in short or kinds for config in candidates(mma, limits, c, where)]
-    return min(every, key=lambda config: cost(config, limits, c, where), default=None)
+    return sorted(((cost(config, target, c, where), config) for config in every), key=lambda pair: pair[0].rank)
 
 
 @dataclass(frozen=True)
@@ -295,7 +299,11 @@ class MmaStrategy:
             return Decline("K is dynamic: IREE's padding of it fails in some programs", "a static K")
         if c.k == 1:
             return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")
-        config = choose(kinds, self.limits, c, where)
-        if config is None:
+        found = choose(kinds, self.limits, self.target, c, where)
+        if not found:
             return Decline("no tile fits the registers and the shared memory", "smaller sizes")
-        return Accept(MmaPlan(config, c, where), roofline(self.target, c))
+        bound = replace(roofline(self.target, c), cost=found[0][0])
+        if len(found) > 1:
+            seconds, other = found[1]
+            bound = replace(bound, runner_up=RunnerUp(f"workgroup {other.m}x{other.n}x{other.k}", seconds))
+        return Accept(MmaPlan(found[0][1], c, where), bound)

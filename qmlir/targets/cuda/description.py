@@ -36,28 +36,32 @@ AMPERE = (
 ADA = (*AMPERE[:3], "NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", "NV_MMA_SYNC_F32_16x8x32_F8E5M2", *AMPERE[3:])
 _DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
+
+def _peak(
+    product: str, units: int, rates: tuple[tuple[str, float], ...], bandwidth: float, lanes: int | None = 128
+) -> Peak:
+    """Rates in Tera-operations per second, bandwidth in GB/s; what multiprocessors have in common is from the CUDA
+    programming guide (arithmetic instructions, shared memory), and of L2 what A100 and H100 measure: 40 to 64 bytes in
+    a clock. No clock: the model takes one that a product keeps up while it multiplies, below what it is sold with."""
+    named = tuple((dtype, rate * 1e12) for dtype, rate in rates)
+    return Peak(product, named, bandwidth * 1e9, units, lanes=lanes, dots=64, shared_bytes=128, cache_bytes=48)
+
+
 # Dense rates with f32 (int32) accumulation; multiprocessors from NVIDIA's whitepapers. A100: NVIDIA A100 datasheet.
 # RTX 3090: GA102 whitepaper, table 9. RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity.
 # RTX 5090: RTX Blackwell whitepaper, appendix A.
-_A100 = Peak("A100 40GB", (("f16", 312e12), ("bf16", 312e12), ("i8", 624e12)), 1555e9, 108)
-_RTX3090 = Peak("RTX 3090", (("f16", 71e12), ("bf16", 71e12), ("i8", 284e12)), 936e9, 82)
-_RTX4090 = Peak(
+# An A100 has 64 lanes of f32 and 64 of i32, which may start in one clock or not: not stated here.
+_A100 = _peak("A100 40GB", 108, (("f16", 312), ("bf16", 312), ("i8", 624)), 1555, lanes=None)
+_RTX3090 = _peak("RTX 3090", 82, (("f16", 71), ("bf16", 71), ("i8", 284)), 936)
+_RTX4090 = _peak(
     "RTX 4090",
-    (("f16", 165.2e12), ("bf16", 165.2e12), ("i8", 660.6e12), ("f8E4M3FN", 330.3e12), ("f8E5M2", 330.3e12)),
-    1008e9,
     128,
+    (("f16", 165.2), ("bf16", 165.2), ("i8", 660.6), ("f8E4M3FN", 330.3), ("f8E5M2", 330.3)),
+    1008,
 )
-_H100 = Peak(
-    "H100 SXM",
-    (("f16", 989e12), ("bf16", 989e12), ("i8", 1979e12), ("f8E4M3FN", 1979e12), ("f8E5M2", 1979e12)),
-    3350e9,
-    132,
-)
-_RTX5090 = Peak(
-    "RTX 5090",
-    (("f16", 209.5e12), ("bf16", 209.5e12), ("i8", 838e12), ("f8E4M3FN", 419e12), ("f8E5M2", 419e12)),
-    1792e9,
-    170,
+_H100 = _peak("H100 SXM", 132, (("f16", 989), ("bf16", 989), ("i8", 1979), ("f8E4M3FN", 1979), ("f8E5M2", 1979)), 3350)
+_RTX5090 = _peak(
+    "RTX 5090", 170, (("f16", 209.5), ("bf16", 209.5), ("i8", 838), ("f8E4M3FN", 419), ("f8E5M2", 419)), 1792
 )
 
 

@@ -33,7 +33,7 @@ def _mma_sync(mma: MatrixInstruction) -> bool:
 
 def limits(target: Target) -> TileAndFuseLimits:
     """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
-    return TileAndFuseLimits(32, target.capabilities.units, 64, 40 * 1024)
+    return TileAndFuseLimits(32, 64, 40 * 1024)
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
@@ -68,16 +68,16 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, limits(target), usable=_mma_sync)
-    units, wgmma = target.capabilities.units, "wgmma" in target.capabilities.features
-    int8 = (WgmmaStrategy(target, units),) if wgmma else ()
-    int8 = (*int8, MmaSyncStrategy(target, units))
-    weight_only = CudaWeightOnlyStrategy(target, units)
+    wgmma = "wgmma" in target.capabilities.features
+    int8 = (WgmmaStrategy(target),) if wgmma else ()
+    int8 = (*int8, MmaSyncStrategy(target))
+    weight_only = CudaWeightOnlyStrategy(target)
     convolutions = tuple(CudaConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
-    fp8: tuple[Strategy, ...] = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
+    fp8: tuple[Strategy, ...] = (Fp8Strategy(target), FastFp8Strategy(target))
     if wgmma:
-        fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))
-    kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
-    sized = (GemvStrategy(target, units), *int8, *convolutions, Fp8Strategy(target, units), weight_only)
+        fp8 = (*fp8, WgmmaFastFp8Strategy(target))
+    kernels = (GemvStrategy(target), *int8, *convolutions, *fp8, weight_only)
+    sized = (GemvStrategy(target), *int8, *convolutions, Fp8Strategy(target), weight_only)
     by_rows = ByRowsStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)

@@ -18,6 +18,7 @@ from ...core.mlir import OpLike, ir
 from ...kernels.description import Kernel
 from ...kernels.outline import Emit
 from ...kernels.weights import codes_read_once
+from ..cost import Cost
 from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob, Plan, Strategy, Tunable
 from .executable import KernelFunction, executable
 
@@ -57,8 +58,8 @@ class SizedPlan(Plan, Protocol):
     def of(self, kernel: Kernel) -> Self:
         """The same for another number of rows, which may be dynamic, but not above `most_rows`."""
 
-    def cost(self) -> float:
-        """About how long it takes, in a unit that all plans of a target have in common."""
+    def cost(self) -> Cost:
+        """About how long it takes."""
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
@@ -192,8 +193,10 @@ class _Choice:
         bounds = [*(self.samples[end - 1] for end, _ in chosen[:-1]), None]
         variants = [replace(v, plan=v.plan.of(kernels[v.strategy])) for v in (candidates[i] for _, i in chosen)]
         typical = sum(rows < _TYPICAL for rows in self.samples[:-1])
-        cost = costs[next(i for end, i in chosen if typical < end)][typical]
-        return Accept(ByRows(tuple(zip(bounds, variants, strict=True))), Estimate(None, "a size is dynamic", cost))
+        variant = candidates[next(i for end, i in chosen if typical < end)]
+        cost = self._asked_cost(variant, typical)
+        note = f"a size is dynamic, the estimate of {self.samples[typical]} rows"
+        return Accept(ByRows(tuple(zip(bounds, variants, strict=True))), Estimate(None, note, cost))
 
     def _every(self) -> Iterator[Variant]:
         """What strategies could choose for many rows, chosen or not."""
@@ -218,9 +221,12 @@ class _Choice:
         # What many rows get is never left to estimates that strategies make in their own ways.
         if (most is not None and rows > most) or (other and sample == len(self.samples) - 1):
             return inf
-        kernel = next(kernel for strategy, kernel in self.asked if strategy.name == variant.strategy)
-        cost = variant.plan.of(replace(kernel, m=rows)).cost()
+        cost = self._asked_cost(variant, sample).seconds
         return cost * _PREFERRED if other else cost
+
+    def _asked_cost(self, variant: Variant, sample: int) -> Cost:
+        kernel = next(kernel for strategy, kernel in self.asked if strategy.name == variant.strategy)
+        return variant.plan.of(replace(kernel, m=self.samples[sample])).cost()
 
 
 def partition(costs: Sequence[Sequence[float]]) -> list[tuple[int, int]]:

@@ -13,9 +13,10 @@ from ...kernels.order import arranged
 from ...kernels.outline import Emit, outline
 from ...kernels.weights import constant_codes
 from ..base import FLOAT8, Target
+from ..cost import Cost, Figures, Work
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
-from ..strategy import Accept, Contraction, Decline, Facts, Strategy
+from ..strategy import Accept, Contraction, Decline, Estimate, Facts, Strategy
 from .by_rows import SizedPlan
 from .described import described, small_floats
 from .dot import DotKernel, WorkSplit
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 MOST_ROWS = 8
 # Scales of one byte, which epilogues read.
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
-# What costs are made of, where a target says nothing of its devices: threads that run together, about those of 64 units
-# of 128 lanes, slots for instructions that one load takes, and bytes that all of them together read in one.
-THREADS = 8192
+# Slots for instructions that one load takes of a thread.
 LOAD = 8
-BYTES = 4096
+
+
+def rounds(f: Figures, workgroups: int, threads: int) -> int:
+    """How often workgroups of so many threads fill all lanes of a device."""
+    return -(-workgroups * threads // (f.units * f.lanes))
 
 
 class Made(Protocol):
@@ -88,6 +91,7 @@ class DotPlan(GpuKernelPlan):
     shape: WorkSplit
     machine: Machine
     algorithm: str
+    target: Target
     slow: str = ""  # why something better is to be expected of the device
 
     def made(self) -> DotKernel:
@@ -104,18 +108,19 @@ class DotPlan(GpuKernelPlan):
     def storage(self) -> Hashable:
         return self.weights
 
-    def cost(self) -> float:
-        """Slots of a thread's instructions, times rounds over the machine; or those that reading takes."""
-        shape, form = self.shape, self.weights
+    def cost(self) -> Cost:
+        """Slots of a thread's instructions, times rounds over the machine; or what reading takes."""
+        shape, form, f = self.shape, self.weights, Figures(self.target.capabilities)
         assert self.kernel.m is not None
         rows, columns = shape.tile
         pieces = -(-self.kernel.k // (form.depth * shape.workers))
         dots = shape.rows * COLUMNS * form.words * form.fields * (1 if self.kernel.rhs.decode is None else 4)
         shuffles = 2 * shape.rows * COLUMNS * (shape.workers.bit_length() - 1)
         blocks = -(-self.kernel.m // rows) * -(-self.kernel.n // columns)
-        rounds = -(-blocks * shape.threads // THREADS)
-        slots = rounds * (pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
-        return max(slots, blocks * self.kernel.k * (columns / form.fields + rows) / BYTES)
+        read = blocks * self.kernel.k * (columns / form.fields + rows)
+        busy = f.slots(pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
+        times = rounds(f, blocks, shape.threads)
+        return f.cost(Work(1, 1, {"multiply": times * busy, "cache": f.cache(read / f.units)}))
 
     def describe(self) -> Facts:
         return {
@@ -209,8 +214,8 @@ class DotStrategy:
         slow, floats = "", str(kernel.acc_type) == "f32"
         if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):
             slow = "IREE makes no f16 cooperative matrix that a device could run"
-        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name, slow)
-        return Accept(plan, kernel_estimate(self.target, kernel, weights.bits, dot=True))
+        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name, self.target, slow)
+        return Accept(plan, with_cost(kernel_estimate(self.target, kernel, weights.bits, dot=True), plan))
 
     def _most_words(self, kernel: Kernel) -> int:
         """Of a piece: where it is decoded, its activations of all rows are in registers."""
@@ -224,6 +229,11 @@ class DotStrategy:
             return WorkSplit(1, 8, 8, 4)
         assert kernel.m is not None
         return WorkSplit(self.workers, 64 // self.workers, 1, kernel.m)
+
+
+def with_cost(bound: Estimate, plan: SizedPlan) -> Estimate:
+    """A bound with the cost of a plan; without where its size is dynamic, for several plans are compared then."""
+    return bound if plan.kernel.m is None else replace(bound, cost=plan.cost())
 
 
 class Checked(Strategy, Protocol):

@@ -34,8 +34,8 @@ def limits(target: Target) -> TileAndFuseLimits:
     """
     has = target.capabilities
     if "mfma" in has.features:
-        return TileAndFuseLimits(64, has.units, 64, has.shared_memory * 3 // 4)
-    return TileAndFuseLimits(32, has.units, 64, has.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
+        return TileAndFuseLimits(64, 64, has.shared_memory * 3 // 4)
+    return TileAndFuseLimits(32, 64, has.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
@@ -61,7 +61,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
     few = DotStrategy(target, code, few=True, most_float_rows=2)
-    matrix = MatrixStrategy(target, code, target.capabilities.units, 128 if code.cdna else 64)
+    matrix = MatrixStrategy(target, code, 128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (
         ByRowsStrategy((replace(matrix, always=True),)),

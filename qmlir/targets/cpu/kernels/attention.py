@@ -17,6 +17,8 @@ from math import e as EULER, log2
 
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.attention import Attention, AttentionTensor
+from ...cost import TYPICAL_CORE
+from ..threads.cost import a_nanosecond
 from . import emit as e
 from .chunks import Chunked, executable
 
@@ -28,9 +30,8 @@ _LOWEST = -3.4028234663852886e38
 _EXP2 = (1.00000012, 0.693147182, 0.240221068, 0.0555035696, 0.00967603177, 0.00133908633)
 # Added to x in [-127, 128), it leaves round(x) + 127 in the low bits.
 _MAGIC = 1.5 * 2.0**23 + 127
-# Beside two multiply-adds for each element of a key and of a value, a score costs as much as so many operations; one
-# core does so many a nanosecond.
-_SCORE_OPERATIONS, _RATE = 40, 100
+# Beside two multiply-adds for each element of a key and of a value, a score costs as much as so many operations.
+_SCORE_OPERATIONS = 40
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ class AttentionKernel:
         """Nanoseconds on one thread, about."""
         sizes = self._sizes(dynamic)
         scores = e.multiply(e.multiply(self._heads(sizes), sizes[self.m]), sizes[self.k2])
-        return e.divide(e.multiply(scores, 2 * (self.d + self.columns) + _SCORE_OPERATIONS), _RATE)
+        return e.divide(
+            e.multiply(scores, 2 * (self.d + self.columns) + _SCORE_OPERATIONS), a_nanosecond(TYPICAL_CORE.floats)
+        )
 
     def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         """Chunks that are neighbours in number share their keys."""

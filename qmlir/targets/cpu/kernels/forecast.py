@@ -1,28 +1,34 @@
-"""The model that orders choices of chunks before any is compiled. It knows what chunks change: how evenly threads share
-them, how often activations are copied, how often weights are read; and not what they leave alone."""
+"""What orders choices of chunks before any is compiled. It knows what chunks change: how evenly threads share them, how
+often activations are copied, how often weights are read; and not what they leave alone."""
 
 from __future__ import annotations
 
 from .... import settings
+from ...capabilities import Capabilities
+from ...cost import Cost, Figures, Work
 from .gemm import Gemm
 
-# One core, a nanosecond: operations in registers, bytes copied to the stack, bytes of weights from a shared cache.
-_OPERATIONS, _COPIED, _READ = 800.0, 30.0, 25.0
-_CHUNK_NS = 300.0  # claiming a chunk, its loops, the tile that is not full
+_CHUNK = 300e-9  # seconds: claiming a chunk, its loops, the tile that is not full
 _ROWS = 64  # of a kernel whose rows are not known
+# Operations of micro-kernels in a clock, for each of `vpdpbusd` on 512 bits: width of the vectors, instructions for
+# four products (two `vpmaddwd` and two additions on AVX2), products of an instruction (Intel's instruction tables).
+OPERATIONS = {
+    "avx512-vnni": 1.0, "avx-vnni": 1 / 2, "avx2-int8": 1 / 8, "amx-int8": 8.0,
+    "avx512-bf16": 1 / 2, "avx512-fma": 1 / 4, "avx2-fma": 1 / 8, "amx-bf16": 4.0,
+}  # fmt: skip
 
 
-def nanoseconds_of(gemm: Gemm) -> float:
+def cost_of(gemm: Gemm, has: Capabilities) -> Cost:
     """About how long a call takes on this machine's threads; to be compared with other choices of the same kernel."""
-    kernel = gemm.kernel
-    rows = _ROWS if kernel.m is None else max(kernel.m, 1)
+    kernel, f = gemm.kernel, Figures(has)
+    rows = max(f.rows(kernel.m, _ROWS), 1)
     of_rows = -(-rows // gemm.chunk_rows)
     chunks = of_rows * gemm.column_chunks
-    work = 2.0 * rows * kernel.n * kernel.k / _OPERATIONS
-    copies = gemm.column_chunks * rows * kernel.k * gemm.lhs_bytes / _COPIED
-    reads = of_rows * gemm.panels * gemm.panel_bytes / _READ
-    threads = settings.threads()
+    of_a_chunk = {
+        "multiply": f.core(2.0 * rows * kernel.n * kernel.k / OPERATIONS[gemm.micro.name]) / chunks,
+        "copies of activations": f.copied(gemm.column_chunks * rows * kernel.k * gemm.lhs_bytes) / chunks,
+        "reads of weights": f.read(of_rows * gemm.panels * gemm.panel_bytes) / chunks,
+    }
     # The last round of chunks may leave threads without one.
-    rounds = -(-chunks // threads)
-    blocks = max(size.blocks for size in gemm.sizes)
-    return (work + copies + reads) / chunks * rounds + _CHUNK_NS * rounds * blocks
+    rounds = -(-chunks // settings.threads())
+    return f.cost(Work(rounds, 1, alone=of_a_chunk, fixed=_CHUNK * max(size.blocks for size in gemm.sizes)))

@@ -17,8 +17,10 @@ from ....kernels.emit import bits
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Evaluated, Pointwise, PointwiseStep, Read, divides_by, enumerable, evaluated, sizes_of
 from ...base import Target
+from ...cost import TYPICAL_CORE
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
+from ..threads.cost import a_nanosecond
 from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 _CHUNK = 16384  # elements
 _UNROLL = 4
 _BYTES = 64  # of a vector of a table
-# Elements a nanosecond on one core, about.
-_RATE, _TABLE_RATE = 8, 32
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _table_chunks(count: e.Index) -> e.Index:
 
 
 def _table_cost(count: e.Index) -> e.Index:
-    return e.divide(count, _TABLE_RATE)
+    return e.divide(count, a_nanosecond(TYPICAL_CORE.looked_up))
 
 
 def _look_up(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) -> None:
@@ -275,7 +275,7 @@ class PointwiseKernel:
         total: e.Index = len(self.group.steps)
         for size in self._sizes(dynamic):
             total = e.multiply(total, size)
-        return e.divide(total, _RATE)
+        return e.divide(total, a_nanosecond(TYPICAL_CORE.elements))
 
     def chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         memory = dict(zip(self.nest.steps, buffers, strict=False))

@@ -13,8 +13,10 @@ from ....kernels.code_pooling import CodePooling, replace
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Pointwise, sizes_of
 from ...base import Target
+from ...cost import TYPICAL_CORE
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
+from ..threads.cost import a_nanosecond
 from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 _BYTES = 64
 _CHUNK = 16384  # elements
 _MOST = 32768  # bytes of a row on the stack
-_RATE = 8  # elements under a window a nanosecond, about
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class PoolingKernel:
     def cost(self, *dynamic: e.Index) -> e.Index:
         """Nanoseconds on one thread, about."""
         rows = self.pooling.window[0] * self.width + self.pooling.window[1] * self.out_width * self.pooling.strides[1]
-        return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), _RATE * 8)
+        return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), a_nanosecond(TYPICAL_CORE.pooled))
 
     def chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         source, result = buffers

@@ -14,6 +14,8 @@ from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
 from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
+from ...cost import TYPICAL_CORE
+from ..threads.cost import a_nanosecond
 from . import emit as e
 from .chunks import Chunked, executable
 from .rules import RULES
@@ -21,8 +23,6 @@ from .rules import RULES
 _CHUNK = 16384  # elements
 _STACK = 64 << 10
 _UNROLL = 4
-# A core does about so many elements of a step a nanosecond.
-_RATE = 8
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CpuRowsKernel:
     def _cost(self, *dynamic: e.Index) -> e.Index:
         """Nanoseconds on one thread, about."""
         steps = len(self.rows.steps) * self.rows.space.width
-        return e.divide(e.multiply(self._total(dynamic), steps), _RATE)
+        return e.divide(e.multiply(self._total(dynamic), steps), a_nanosecond(TYPICAL_CORE.elements))
 
     def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
         stack = {v: self._scratch(v) for v in waiting(self.rows)}

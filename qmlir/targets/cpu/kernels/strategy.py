@@ -20,12 +20,13 @@ from ....kernels.outline import outline
 from ....kernels.scaled import scaled
 from ....kernels.weights import constant_bytes, known
 from ...base import Target
+from ...capabilities import Capabilities
 from ...im2col import convolution_as_matmul
 from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
 from ..description import lacks
 from ..threads.program import team_of
 from .depthwise import CHANNELS, Depthwise, packed as packed_channels
-from .forecast import nanoseconds_of
+from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
 from .micro import AVX512_VNNI, Micro, Weights
@@ -63,9 +64,9 @@ class CpuKernelPlan:
         chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
         return Gemm(self.kernel, self.micro, self.weights, chunk, ChunkSizes(**self.chosen))
 
-    def estimate(self) -> Estimate:
+    def estimate(self, has: Capabilities) -> Estimate:
         """For choosing between sizes of chunks."""
-        return Estimate(None, cost=nanoseconds_of(self._gemm()))
+        return Estimate(None, cost=cost_of(self._gemm(), has))
 
     def apply(self, op: OpLike) -> None:
         gemm = self._gemm()
@@ -257,7 +258,7 @@ class CpuProductStrategy(ABC):
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
         plan = CpuKernelPlan(kernel, self.micro, weights, codes, self.chosen)
-        return Accept(plan, plan.estimate())
+        return Accept(plan, plan.estimate(self.target.capabilities))
 
     @abstractmethod
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:

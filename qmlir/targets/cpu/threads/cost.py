@@ -3,6 +3,8 @@ compare with a number of this file."""
 
 from __future__ import annotations
 
+from ...cost import TYPICAL_CORE
+
 # A helper that spins joins within 500 nanoseconds, and what both then touch moves between their caches: a product of 9
 # microseconds gains nothing.
 FORK_NS = 10_000
@@ -13,14 +15,17 @@ WAKE_NS = 40_000
 # and a process that waits for its next request costs nothing.
 SPIN_CYCLES = 250_000
 
-# What one core does at least, for estimates that err on the long side: operations and bytes a nanosecond.
-_OPERATIONS_NS, _BYTES_NS = 800, 40
-
 # IREE's task system takes 40 to 130 microseconds a dispatch: programs whose dispatches of its own make do with fewer
 # multiply-adds run on the calling thread.
 TASKS_WORK = 2_000_000
 
 
+def a_nanosecond(rate: float) -> int:
+    """A rate of a second in a nanosecond, for estimates that kernels work out of the sizes of a call."""
+    return int(rate / 1e9)
+
+
 def nanoseconds(operations: int, size: int) -> int:
     """About how long one core takes for so many operations (two a multiply-add) on so many bytes of weights."""
-    return max(operations // _OPERATIONS_NS, size // _BYTES_NS, 1)
+    core = TYPICAL_CORE
+    return max(operations // a_nanosecond(core.operations), size // a_nanosecond(core.own), 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import hypot
 
 from ....kernels.description import Kernel
 from ....kernels.emit import bits
 from ...base import Target
+from ...cost import Cost, Figures, Work
 from .executable import WARP
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
@@ -20,29 +20,15 @@ from .weights import Storage
 # K of a tile, where groups are shorter than it or no multiple of it.
 _STEPS = (512, 256, 128, 64, 32, 16)
 
-_CLOCK = 1.5e9
-_SHARED_BYTES_PER_CLOCK = 128  # of one multiprocessor (CUDA programming guide, shared memory)
-_L2_BYTES_PER_CLOCK = 48  # that reach one multiprocessor; A100 and H100 measure 40 to 64
-_LANES_PER_CLOCK = 128  # that one multiprocessor computes
-_DOTS_PER_CLOCK = 64  # of four codes (CUDA programming guide, arithmetic instructions)
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 # Of the rate that `wgmma` has (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
 _MMA_SYNC_ON_HOPPER = 0.63
-_LATENCY = 1.0e-6  # from one dependent load of memory to the next
 _SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
 _REGISTERS = 1 << 16  # of a multiprocessor
 _OTHER_REGISTERS = 64  # of a lane, beside its sums
 _FILL = 2.0e-6  # of the counters of shared tiles, in front of the product
 _WORTH = 0.9  # of the time, for which workgroups share K
-
-
-@dataclass(frozen=True)
-class CudaLimits:
-    """What the choice needs to know of an architecture."""
-
-    units: int  # multiprocessors
-    shared_memory: int  # that one workgroup may use
 
 
 def spills(kernel: Kernel, tile: Tile, storage: Storage) -> bool:
@@ -76,81 +62,74 @@ def fitting_registers(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | No
     return None if cut is None or spills(kernel, cut, storage) else cut
 
 
-def seconds(gemm: MmaGemm, target: Target, limits: CudaLimits, reached: float = 1.0) -> float:
-    """An estimate of the time of a product on a tile, with `reached` of the architecture's rate."""
-    kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, limits.units
-    m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
+def work(gemm: MmaGemm, target: Target, f: Figures, reached: float = 1.0) -> Work:
+    """What a product on a tile keeps busy, with `reached` of the architecture's rate."""
+    kernel, tile, fields = gemm.kernel, gemm.tile, gemm.storage.fields
+    m = f.rows(kernel.m, _TYPICAL_ROWS)
     tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
-    each = -(-tiles // units)
-    together = max(1, min(each, limits.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
+    each = -(-tiles // f.units)
+    together = max(1, min(each, target.capabilities.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     if gemm.workgroups:
-        together = gemm.workgroups // units
-    rate = (target.capabilities.peak.rate(gemm.rate) if target.capabilities.peak is not None else None) or 3e14
-    bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
-    multiply = 2 * tile.m * tile.n / (reached * rate / units)
-    read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
-    load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
-    decode = tile.warps[0] * tile.n * gemm.decoding / _LANES_PER_CLOCK / _CLOCK
-    promote = tile.m * tile.n * gemm.promotions / _LANES_PER_CLOCK / _CLOCK
-    # Another warpgroup multiplies meanwhile, if there is one.
-    multiply = max(multiply, promote) if tile.threads * together >= 256 else multiply + promote
-    # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
-    wait = _LATENCY / ((tile.stages - 1) * tile.k) / together
-    code = max(multiply, read, load, decode, wait)
+        together = gemm.workgroups // f.units
+    # Of one code along K.
+    multiply = f.multiply(2 * tile.m * tile.n / reached, gemm.rate)
+    promote = f.operations(tile.m * tile.n * gemm.promotions) if gemm.promotions else 0.0
+    busy = {
+        # Another warpgroup multiplies meanwhile, if there is one.
+        "multiply": max(multiply, promote) if tile.threads * together >= 256 else multiply + promote,
+        "shared memory": f.shared(gemm.shared_reads),
+        "cache": f.cache(min(m, tile.m) * gemm.unit + tile.n / fields),
+        "decode": f.operations(tile.warps[0] * tile.n * gemm.decoding) if gemm.decoding else 0.0,
+        # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
+        "latency": f.latency / ((tile.stages - 1) * tile.k) / together,
+    }
     if not gemm.workgroups:
-        return each * (gemm.padded_k * code + _LATENCY)
+        return Work(each, gemm.padded_k, busy, fixed=f.latency)
     steps = -(-tiles * gemm.k_steps // gemm.workgroups) * together  # of a multiprocessor
-    handed = 4 * together * part_bytes(gemm) / _L2_BYTES_PER_CLOCK / _CLOCK  # two parts of each share, there and back
-    return steps * gemm.padded_k / gemm.k_steps * code + handed + _FILL + 4 * _LATENCY
+    handed = f.cache(4 * together * part_bytes(gemm))  # two parts of each share, there and back
+    return Work(1, steps * gemm.padded_k / gemm.k_steps, busy, once=handed + _FILL + 4 * f.latency)
 
 
-def shared_among(gemm: MmaGemm, limits: CudaLimits) -> MmaGemm:
+def shared_among(gemm: MmaGemm, target: Target) -> MmaGemm:
     """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
     registers = (gemm.tile.accumulators + _OTHER_REGISTERS) * gemm.tile.threads
-    fit = 2 * gemm.shared_bytes <= limits.shared_memory and 2 * registers <= _REGISTERS
-    return replace(gemm, workgroups=limits.units * (2 if fit else 1))
+    fit = 2 * gemm.shared_bytes <= target.capabilities.shared_memory and 2 * registers <= _REGISTERS
+    return replace(gemm, workgroups=Figures(target.capabilities).units * (2 if fit else 1))
 
 
 def least_seconds(gemm: MmaGemm, target: Target) -> float:
     """That the operands and the result take from memory and to it."""
-    if target.capabilities.peak is None:
-        return 0.0
-    kernel = gemm.kernel
-    m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
-    moved = m * kernel.k * gemm.unit + kernel.n * kernel.k / gemm.storage.fields + 2 * m * kernel.n
-    return moved / target.capabilities.peak.bandwidth
+    kernel, f = gemm.kernel, Figures(target.capabilities)
+    m = f.rows(kernel.m, _TYPICAL_ROWS)
+    return (m * kernel.k * gemm.unit + kernel.n * kernel.k / gemm.storage.fields + 2 * m * kernel.n) / f.bandwidth
 
 
-def gemv_seconds(gemv: Gemv, limits: CudaLimits) -> float:
+def gemv_work(gemv: Gemv, target: Target, f: Figures) -> Work:
     """The same for a kernel of a few rows."""
     threads, fields, columns = gemv.launch.threads, gemv.storage.fields, gemv.columns
-    each = -(-gemv.blocks // limits.units)
-    together = max(1, min(each, limits.shared_memory // gemv.shared_bytes, 1024 // threads))
+    each = -(-gemv.blocks // f.units)
+    together = max(1, min(each, target.capabilities.shared_memory // gemv.shared_bytes, 1024 // threads))
     rounds = -(-gemv.chunks // (WARP * gemv.k_warps))
-    dots = threads * columns * (CHUNK // 4) * fields * gemv.rows
-    multiply = dots / _DOTS_PER_CLOCK / _CLOCK
-    load = threads * columns * CHUNK / _L2_BYTES_PER_CLOCK / _CLOCK
-    read = threads * CHUNK * fields * gemv.rows / _SHARED_BYTES_PER_CLOCK / _CLOCK  # activations, in the L1 cache
-    return each * rounds * max(multiply, load, read, _LATENCY / together) + _LATENCY
+    busy = {
+        "multiply": f.dots(threads * columns * (CHUNK // 4) * fields * gemv.rows),
+        "cache": f.cache(threads * columns * CHUNK),
+        "activations": f.shared(threads * CHUNK * fields * gemv.rows),  # in the L1 cache
+        "latency": f.latency / together,
+    }
+    return Work(each, rounds, busy, once=f.latency)
 
 
-def _bandwidth(target: Target) -> float:
-    peak = target.capabilities.peak
-    return 1e12 if peak is None else peak.bandwidth
-
-
-def with_memory(generator: MmaGemm | Gemv, target: Target, limits: CudaLimits) -> float:
-    """An estimate of the time of a product whose operands are in memory. What is the same for all kernels keeps small
-    differences between them small."""
-    kernel, bandwidth = generator.kernel, _bandwidth(target)
-    m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
+def estimate(generator: MmaGemm | Gemv, target: Target) -> Cost:
+    """The time of a product whose operands are in memory."""
+    kernel, f = generator.kernel, Figures(target.capabilities)
+    m = f.rows(kernel.m, _TYPICAL_ROWS)
     unit = 1 if kernel.rhs.decode is None else 2
-    bytes_ = kernel.n * generator.padded_k / generator.storage.fields + m * kernel.k * unit
-    bytes_ += m * kernel.columns * bits(kernel.result_type) / 8
+    moved = kernel.n * generator.padded_k / generator.storage.fields + m * kernel.k * unit
+    moved += m * kernel.columns * bits(kernel.result_type) / 8
     if isinstance(generator, Gemv):
-        return hypot(gemv_seconds(generator, limits), bytes_ / bandwidth)
-    reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not generator.asynchronous else 1.0
-    return hypot(seconds(generator, target, limits, reached), bytes_ / bandwidth)
+        return f.cost(replace(gemv_work(generator, target, f), memory=moved))
+    slower = "wgmma" in target.capabilities.features and not generator.asynchronous
+    return f.cost(replace(work(generator, target, f, _MMA_SYNC_ON_HOPPER if slower else 1.0), memory=moved))
 
 
 def _products(kernel: Kernel) -> int:
@@ -168,10 +147,10 @@ def _usable(gemm: MmaGemm) -> bool:
 
 
 def choose(
-    kernel: Kernel, storage: Storage, constant: bool, target: Target, limits: CudaLimits, tiles: Sequence[Tile] = TILES,
+    kernel: Kernel, storage: Storage, constant: bool, target: Target, tiles: Sequence[Tile] = TILES,
     make: Callable[[Kernel, Tile, Storage, bool], MmaGemm] = MmaGemm,
     fit: Callable[[Kernel, Tile, Storage], Tile | None] = fitting_registers,
-) -> MmaGemm | None:  # fmt: skip
+) -> Chosen | None:  # fmt: skip
     """The fastest tile that fits, None where groups allow none. Workgroups share K only where that pays."""
     found: dict[bool, list[tuple[float, MmaGemm]]] = {False: [], True: []}
     for whole in tiles:
@@ -179,29 +158,43 @@ def choose(
         if tile is None:
             continue
         gemm = make(kernel, tile, storage, constant)
-        if not _usable(gemm) or gemm.shared_bytes > limits.shared_memory:
+        if not _usable(gemm) or gemm.shared_bytes > target.capabilities.shared_memory:
             continue
         if tile.stream_k:
             if not sharable(gemm):
                 continue
-            gemm = shared_among(gemm, limits)
-        found[tile.stream_k].append((seconds(gemm, target, limits), gemm))
+            gemm = shared_among(gemm, target)
+        found[tile.stream_k].append((work(gemm, target, Figures(target.capabilities)).compute, gemm))
     # Of tiles that all wait for memory the smallest: more workgroups ask for it, and no row is multiplied for nothing.
     plain, shared = (
-        min(found[kind], key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n), default=None)
-        for kind in (False, True)
+        sorted(found[kind], key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n)) for kind in (False, True)
     )
-    if plain is None or shared is None:
-        return (plain or shared or (0.0, None))[1]
+    if not plain or not shared:
+        return _first(plain or shared)
     # Neither is faster than memory is.
-    least = least_seconds(plain[1], target)
-    times = [max(least, time) for time, _ in (plain, shared)]
+    least = least_seconds(plain[0][1], target)
+    times = [max(least, pairs[0][0]) for pairs in (plain, shared)]
     pays = times[1] < _WORTH * times[0] and not in_order(kernel)
     text = " and ".join(
         f"{1e6 * t:.1f} us {how}" for t, how in zip(times, ("with tiles apart", "if K is shared"), strict=True)
     )
     ordered = "; groups are added up in their order" if in_order(kernel) else ""
-    return replace((shared if pays else plain)[1], because=f"estimated: {text}{ordered}")
+    first, other = (shared, plain) if pays else (plain, shared)
+    best = replace(first[0][1], because=f"estimated: {text}{ordered}")
+    next_ = min((*first[1:], *([] if in_order(kernel) else other)), key=lambda pair: pair[0], default=(0.0, None))[1]
+    return Chosen(best, next_)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The kernel on the best tile, and on the one that is next."""
+
+    gemm: MmaGemm
+    next: MmaGemm | None
+
+
+def _first(pairs: Sequence[tuple[float, MmaGemm]]) -> Chosen | None:
+    return Chosen(pairs[0][1], pairs[1][1] if len(pairs) > 1 else None) if pairs else None
 
 
 def in_order(kernel: Kernel) -> bool:
@@ -210,9 +203,10 @@ def in_order(kernel: Kernel) -> bool:
     return kernel.combine is not None and str(kernel.acc_type) == "i32"
 
 
-def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -> Gemv | str:
+def gemv_for(kernel: Kernel, storage: Storage, target: Target) -> Gemv | str:
     """The kernel for a few rows, with two workgroups for each multiprocessor where there are columns for it; or why
     there is none."""
+    units, shared_memory = Figures(target.capabilities).units, target.capabilities.shared_memory
     gemv = Gemv(kernel, storage, 4, 1)
     for columns, k_warps in ((4, 1), (4, 2), (4, 4), (2, 4), (1, 4)):
         gemv = Gemv(kernel, storage, columns, k_warps)

@@ -20,11 +20,12 @@ from ....kernels.routing import routing_of, scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
 from ...base import Target
+from ...cost import Cost
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
-from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, confirmed
-from .choose import CudaLimits, choose, gemv_for, seconds, with_memory
+from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, RunnerUp, confirmed
+from .choose import Chosen, choose, estimate, gemv_for
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
 from .mma_gemm import MmaGemm
@@ -49,7 +50,6 @@ class CudaKernelPlan:
     codes: Array | None  # of a constant weight, [N, K]
     facts: Facts
     target: Target
-    units: int  # multiprocessors
 
     def apply(self, op: OpLike) -> None:
         self.outline(self.generator.emit, ())
@@ -91,8 +91,8 @@ class CudaKernelPlan:
     def of(self, kernel: Kernel) -> CudaKernelPlan:
         return replace(self, generator=self.generator.of(kernel))
 
-    def cost(self) -> float:
-        return with_memory(self.generator, self.target, CudaLimits(self.units, self.target.capabilities.shared_memory))
+    def cost(self) -> Cost:
+        return estimate(self.generator, self.target)
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         return self.generator.function(inputs, result)
@@ -152,7 +152,6 @@ class Tiled:
     """A strategy whose tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`, "" being the fastest."""
 
     target: Target
-    units: int
     name: str = ""
     tiles: tuple[Tile, ...] = ()
 
@@ -185,10 +184,13 @@ class Tiled:
         """See `by_rows.SizedStrategy`."""
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
-    def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
-        estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, limits))
-        return Accept(CudaKernelPlan(gemm, codes, facts, self.target, self.units), estimate)
+    def accepted(self, chosen: Chosen, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
+        plan = CudaKernelPlan(chosen.gemm, codes, facts, self.target)
+        bound = replace(roofline(self.target, c), cost=plan.cost())
+        if chosen.next is None:
+            return Accept(plan, bound)
+        runner_up = RunnerUp(f"tile {chosen.next.tile.name}", estimate(chosen.next, self.target))
+        return Accept(plan, replace(bound, runner_up=runner_up))
 
 
 @dataclass(frozen=True)
@@ -280,14 +282,13 @@ class MmaSyncStrategy(CudaProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
         storages = dict.fromkeys((storage_for(kernel, codes), Storage()))
-        found = (choose(kernel, storage, codes is not None, self.target, limits, self.tiles) for storage in storages)
-        gemm = next((gemm for gemm in found if gemm is not None), None)
-        if gemm is None:
+        found = (choose(kernel, storage, codes is not None, self.target, self.tiles) for storage in storages)
+        chosen = next((chosen for chosen in found if chosen is not None), None)
+        if chosen is None:
             return self._no_tile(kernel, 16)
-        return self.accepted(gemm, codes, _mma_facts(gemm), c)
+        return self.accepted(chosen, codes, _mma_facts(chosen.gemm), c)
 
 
 @dataclass(frozen=True)
@@ -305,11 +306,10 @@ class WgmmaStrategy(MmaSyncStrategy):
         codes = constant_codes(kernel)
         if storage_for(kernel, codes).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
-        gemm = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaGemm)
-        if gemm is None:
+        chosen = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaGemm)
+        if chosen is None:
             return self._no_tile(kernel, 0)
-        return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
+        return self.accepted(chosen, codes, {**_mma_facts(chosen.gemm), "mma": _wgmma_name(chosen.gemm)}, c)
 
 
 def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
@@ -392,11 +392,11 @@ class GemvStrategy(CudaProductStrategy):
         codes = constant_codes(kernel)
         if codes is None and (kernel.rhs.source_axes != ("n", "k") or kernel.k % 16):
             return Decline("the weight is an argument, not [N, K] with K a multiple of 16", "make it a constant")
-        gemv = gemv_for(kernel, storage_for(kernel, codes), self.units, self.target.capabilities.shared_memory)
+        gemv = gemv_for(kernel, storage_for(kernel, codes), self.target)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
-        plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)
-        return Accept(plan, roofline(self.target, c))
+        plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target)
+        return Accept(plan, replace(roofline(self.target, c), cost=plan.cost()))
 
 
 @dataclass(frozen=True)
@@ -432,11 +432,10 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
             return Decline(
                 "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
             )
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
-        gemm = choose(kernel, storage_for_halves(codes), True, self.target, limits, self.tiles)
-        if gemm is None:
+        chosen = choose(kernel, storage_for_halves(codes), True, self.target, self.tiles)
+        if chosen is None:
             return self._no_tile(kernel, 32)
-        return self.accepted(gemm, codes, _mma_facts(gemm), c)
+        return self.accepted(chosen, codes, _mma_facts(chosen.gemm), c)
 
 
 # For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
@@ -465,12 +464,12 @@ class Fp8Strategy(CudaProductStrategy):
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
-        found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, self._gemm)
+        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, self._gemm)
         if found is None:
             return self._no_tile(kernel, 16)
         kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
-        facts = {**_mma_facts(found), "codes": kinds if found.decodes else f"{kinds}, sums of {found.tile.k} apart"}
+        gemm = found.gemm
+        facts = {**_mma_facts(gemm), "codes": kinds if gemm.decodes else f"{kinds}, sums of {gemm.tile.k} apart"}
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
@@ -531,15 +530,16 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
             return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
                            "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
         codes = constant_codes(kernel)
-        limits = CudaLimits(self.units, self.target.capabilities.shared_memory)
-        found = choose(kernel, Storage(), codes is not None, self.target, limits, self.tiles, WgmmaFp8Gemm, fit)
-        if not isinstance(found, WgmmaFp8Gemm):
+        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaFp8Gemm, fit)
+        if found is None:
             return self._no_tile(kernel, 0)
+        gemm = found.gemm
+        assert isinstance(gemm, WgmmaFp8Gemm)
         kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
         facts = {
-            **_mma_facts(found),
-            "mma": f"wgmma.m64n{found.columns}k32.f32.{kinds}",
-            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(found.tile.k, kernel.group or found.tile.k)} apart",
+            **_mma_facts(gemm),
+            "mma": f"wgmma.m64n{gemm.columns}k32.f32.{kinds}",
+            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(gemm.tile.k, kernel.group or gemm.tile.k)} apart",
         }
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 

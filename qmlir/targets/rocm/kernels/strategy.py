@@ -12,6 +12,7 @@ from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.weights import constant_codes
 from ...base import Target
+from ...cost import Cost, Figures, Work
 from ...gpu_kernels.described import described, small_floats
 from ...gpu_kernels.strategy import (
     SMALL_FLOATS,
@@ -23,7 +24,7 @@ from ...gpu_kernels.strategy import (
 )
 from ...gpu_kernels.weights import CodeFormat, offset_of
 from ...roofline import kernel_estimate
-from ...strategy import Accept, Contraction, Decline, Facts
+from ...strategy import Accept, Contraction, Decline, Facts, RunnerUp
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import KStep, MatrixKernel, Tiles
@@ -43,7 +44,7 @@ class MatrixPlan(GpuKernelPlan):
     step: KStep
     tiles: Tiles
     machine: Amd
-    units: int
+    target: Target
 
     def made(self) -> MatrixKernel:
         return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
@@ -60,8 +61,8 @@ class MatrixPlan(GpuKernelPlan):
     def storage(self) -> Hashable:
         return self.step
 
-    def cost(self) -> float:
-        return _cost(self.kernel, self.tiles, self.units)
+    def cost(self) -> Cost:
+        return _cost(self.kernel, self.step, self.tiles, self.target)
 
     def describe(self) -> Facts:
         plan = self.made()
@@ -86,7 +87,6 @@ class MatrixStrategy:
 
     target: Target
     machine: Amd
-    units: int  # compute units
     accumulators: int  # registers of a lane for sums, those over groups included
     always: bool = False
     only: tuple[int, int, int] | None = None  # tiles of a wave along rows and columns, and waves
@@ -136,39 +136,48 @@ class MatrixStrategy:
                 "a group size of 32 or more",
             )
         tiles = self._tiles(kernel, step)
-        if tiles is None:
+        if not tiles:
             return Decline("such tiles do not fit the registers", "smaller ones")
-        plan = MatrixPlan(kernel, codes, step, tiles, self.machine, self.units)
-        return Accept(plan, kernel_estimate(self.target, kernel, step.codes.bits))
+        plan = MatrixPlan(kernel, codes, step, tiles[0], self.machine, self.target)
+        bound = replace(kernel_estimate(self.target, kernel, step.codes.bits), cost=plan.cost())
+        if len(tiles) > 1:
+            other = replace(plan, tiles=tiles[1])
+            next_ = "x".join(map(str, (*other.made().tile, step.depth)))
+            bound = replace(bound, runner_up=RunnerUp(f"workgroup {next_}", other.cost()))
+        return Accept(plan, bound)
 
-    def _tiles(self, kernel: Kernel, step: KStep) -> Tiles | None:
-        """The cheapest tiles, None where those that are asked for do not fit."""
+    def _tiles(self, kernel: Kernel, step: KStep) -> list[Tiles]:
+        """Tiles, the fastest first; none where those that are asked for do not fit."""
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
         most = self.accumulators // (1 if step.converted is None or self.machine.cdna else 2)
-        best: tuple[float, Tiles] | None = None
+        found: list[Tiles] = []
         for rows, columns, waves in [self.only] if self.only else itertools.product((4, 2, 1), repeat=3):
             registers = rows * columns * step.instruction.registers * sums
             wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
             if registers > most or (wasteful and (rows, columns, waves) != (1, 1, 1)):
                 continue
-            tiles = Tiles(rows, columns, waves)
-            cost = _cost(kernel, tiles, self.units)
-            if best is None or cost < best[0]:
-                best = cost, tiles
-        return best[1] if best else None
+            found.append(Tiles(rows, columns, waves))
+        return sorted(found, key=lambda tiles: _cost(kernel, step, tiles, self.target).rank)
 
 
-def _cost(kernel: Kernel, tiles: Tiles, units: int) -> float:
-    """Rounds over the machine, times one workgroup's work a step."""
-    m = kernel.m if kernel.m is not None else _TYPICAL
+_SIMDS = 4  # of a compute unit
+
+
+def _cost(kernel: Kernel, step: KStep, tiles: Tiles, target: Target) -> Cost:
+    """Rounds over the SIMDs of a device, times one wave's work in a step along K. What a wave does beside its
+    instructions takes it about as long as some of them: its weights, its share of the activations, the rest."""
+    f = Figures(target.capabilities)
+    m = f.rows(kernel.m, _TYPICAL)
     products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
     rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
     blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
-    rounds = -(-blocks * waves // (4 * units))
-    # What a wave does beside its instructions: its weights, its share of the activations, the rest.
-    return rounds * (rows * columns + columns + rows / 2 + rows / waves + 2.0)
+    rounds = -(-blocks * waves // (_SIMDS * f.units))
+    tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
+    beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": 2.0}
+    alone = {name: tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
+    return f.cost(Work(rounds, -(-kernel.k // step.depth), alone=alone))
 
 
 def _plain(kernel: Kernel) -> bool:

@@ -10,17 +10,18 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
 from ...base import Target
+from ...cost import Cost, Figures, Work
 from ...gpu import MatrixInstruction, parse_mma
 from ...gpu_kernels.described import described
 from ...gpu_kernels.strategy import (
-    BYTES,
     LOAD,
-    THREADS,
     GpuKernelPlan,
     considered,
     decoded_type,
+    rounds,
     unreadable,
     unsupported,
+    with_cost,
 )
 from ...gpu_kernels.weights import CodeFormat, packed, stored
 from ...roofline import kernel_estimate
@@ -44,6 +45,7 @@ class CooperativePlan(GpuKernelPlan):
     depth: int
     matrix: MatrixInstruction
     machine: Spirv
+    target: Target
 
     def made(self) -> CooperativeKernel:
         return CooperativeKernel(self.kernel, self.weights, self.depth, self.matrix, self.machine)
@@ -59,15 +61,16 @@ class CooperativePlan(GpuKernelPlan):
     def storage(self) -> Hashable:
         return self.weights
 
-    def cost(self) -> float:
+    def cost(self) -> Cost:
         """See `gpu_kernels.strategy.DotPlan`."""
-        plan = self.made()
+        plan, f = self.made(), Figures(self.target.capabilities)
         assert self.kernel.m is not None
         blocks = -(-self.kernel.m // TILE) * -(-self.kernel.n // TILE)
-        rounds = -(-blocks * plan.threads // THREADS)
         loads = 2 * TILE * self.depth // (plan.threads * 16) + _SHARED_LOADS
-        slots = rounds * plan.steps * (_MULTIPLY * self.depth / 16 + LOAD * loads)
-        return max(slots, blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / BYTES)
+        busy = f.slots(plan.steps * (_MULTIPLY * self.depth / 16 + LOAD * loads))
+        read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
+        times = rounds(f, blocks, plan.threads)
+        return f.cost(Work(1, 1, {"multiply": times * busy, "cache": f.cache(read / f.units)}))
 
     def describe(self) -> Facts:
         return {
@@ -146,10 +149,10 @@ class CooperativeKernelStrategy:
                     continue
                 if depth == 64 and weights.depth < 64:
                     continue
-                plan = CooperativePlan(kernel, codes, weights, depth, matrix, self.machine)
+                plan = CooperativePlan(kernel, codes, weights, depth, matrix, self.machine, self.target)
                 shared = plan.made().shared_bytes
                 if shared <= available:
-                    return Accept(plan, kernel_estimate(self.target, kernel, weights.bits))
+                    return Accept(plan, with_cost(kernel_estimate(self.target, kernel, weights.bits), plan))
         if shared > available:
             return Decline(
                 f"a workgroup's tiles take {shared} bytes of shared memory, and the device has {available}",
