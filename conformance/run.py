@@ -7,6 +7,7 @@ stopped goes on where it was.
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -201,6 +202,11 @@ def size(case: dict[str, Any]) -> int:
     for name in ("M", "N", "K", "B", "topk"):
         total *= case.get(name) or 1
     return total
+
+
+def weights(case: dict[str, Any]) -> int:
+    """Codes of a product's weights, those of all experts."""
+    return math.prod(case.get(name) or 1 for name in ("N", "K", "B", "E"))
 
 
 def select(only: str | None, every: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
-from conformance.run import TARGETS, cases, cases_of, results, run_case, size
+from conformance.run import TARGETS, cases, cases_of, results, run_case, size, weights
 from qmlir.emulation.backends import emulated_targets
 
 pytestmark = pytest.mark.sweep(fast=3)
 
 EVERY = {c["id"]: c for c in cases()}
+# Experts with gigabytes of weights: one of them at a time.
+WHOLE = [pytest.param(name, marks=pytest.mark.xdist_group("gigabytes")) if weights(c) > 1 << 28 else name
+         for name, c in EVERY.items()]  # fmt: skip
 # What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
 FIELDS = ("op", "a_dtype", "w_dtype", "a_granularity", "w_granularity", "a_zero_point", "w_zero_point", "packing",
           "rounding", "activation", "bias", "out_dtype", "epilogue")  # fmt: skip
@@ -82,7 +85,7 @@ def expect(case: dict[str, Any], target: str, status: str, most: int | None = No
 
 @pytest.mark.sweep(slow=8)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", WHOLE)
 def test_whole_on_the_cpu(name: str) -> None:
     expect(EVERY[name], "cpu", results("cpu")[name]["status"])
 
