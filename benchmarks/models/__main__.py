@@ -85,7 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.redo:
         todo = [row for row in todo if key(*row) not in known]
     for name in ("timm", "transformers"):  # once, in front of the forks that need them
-        library(name)
+        try:
+            library(name)
+        except ModuleNotFoundError as e:
+            raise SystemExit(f"{e.name} is not installed; models come with pip install -e '.[models]'") from None
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     for row in report.progress(todo, lambda r: key(*r)):

@@ -97,12 +97,8 @@ rounds. It is empty where no time was measured.
 `refused`: a FrontEndError names the operator and its place. `died`: any other end. `not made`: the tools that quantise
 or export the model refuse it. The messages follow each table.
 
-Failures:
-
-* `mixtral` with dynamic batch and sequence is wrong, and one run of two ended in a segmentation fault. It is right with
-  static sizes, and so is its mixture of experts alone with dynamic sizes. The cause is not known yet.
-* The table is a part of the rows that `python -m benchmarks.models --list` names: the others, and all times, have not
-  been measured yet.
+The table is a part of the rows that `python -m benchmarks.models --list` names: the others, and all times, have not
+been measured yet.
 """
 
 
