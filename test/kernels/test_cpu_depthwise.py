@@ -50,6 +50,7 @@ def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, paddin
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "u8" if unsigned else "i8"), w, pipeline=forced(NAME), **kw)
     decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == NAME, decision["answers"]
+    assert any(0 < a["cost"] < 1e-3 for a in decision["answers"] if a["strategy"] == NAME), "seconds"
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), qmlir.reference.conv2d_q(x, w, **kw))
 
 

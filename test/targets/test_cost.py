@@ -100,3 +100,10 @@ def test_figures_are_positive() -> None:
                        peak.cache_bytes, peak.latency, *dict(peak.rates).values()]  # fmt: skip
             assert all(n is None or n > 0 for n in numbers), target.spelling
         assert backend_of(resolve(target.spelling)).name == target.backend
+
+
+def test_products_through_f16_have_the_cost_of_their_f16_product() -> None:
+    text = str(qmlir.explain(product(64, 256, 128), target="cuda:sm_80"))
+    assert "exact-f16: route exact f16, k chunks 1" in text
+    [line] = [line for line in text.splitlines() if "exact-f16:" in line]
+    assert "estimated " in line

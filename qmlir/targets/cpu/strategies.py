@@ -18,13 +18,13 @@ from ..widened import WidenedStrategy
 from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
+from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import Bf16
 from .kernels.rows import LANES
 from .kernels.strategy import (
     Bf16Strategy,
     CpuConvolutionStrategy,
     CpuWeightOnlyStrategy,
-    DepthwiseStrategy,
     KernelStrategy,
 )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...core.mlir import ir
 from ..base import Target
+from ..cost import Figures
 from ..detach import detached
 from ..roofline import roofline
 from ..strategy import Accept, Contraction, Decline, Estimate, Fact, Facts, Plan
@@ -118,7 +119,12 @@ class ExactF16Strategy:
         answer = self.mma.consider(inner)
         plan = ExactF16Plan(c, split, dim, answer.plan if isinstance(answer, Accept) else None)
         extra = 8.0 * (c.m or 0) * (c.n or 0) * split.chunks if split.chunks > 1 else 0.0
-        return Accept(plan, self._estimate(c, extra, split))
+        bound = self._estimate(c, extra, split)
+        if not isinstance(answer, Accept) or answer.estimate.cost is None:
+            return Accept(plan, bound)
+        # The parts of a long K are batches of the inner product; here they are added up.
+        f, cost = Figures(self.target.capabilities), answer.estimate.cost
+        return Accept(plan, replace(bound, cost=replace(cost, seconds=cost.seconds + extra / f.bandwidth)))
 
     def _convolution(self, c: Contraction, limit: int) -> Accept | Decline:
         if c.op is None:

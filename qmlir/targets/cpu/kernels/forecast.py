@@ -6,6 +6,7 @@ from __future__ import annotations
 from .... import settings
 from ...capabilities import Capabilities
 from ...cost import Cost, Figures, Work
+from .depthwise import Depthwise
 from .gemm import Gemm
 
 _CHUNK = 300e-9  # seconds: claiming a chunk, its loops, the tile that is not full
@@ -16,6 +17,13 @@ OPERATIONS = {
     "avx512-vnni": 1.0, "avx-vnni": 1 / 2, "avx2-int8": 1 / 8, "amx-int8": 8.0,
     "avx512-bf16": 1 / 2, "avx512-fma": 1 / 4, "avx2-fma": 1 / 8, "amx-bf16": 4.0,
 }  # fmt: skip
+
+
+def cost_of_depthwise(made: Depthwise, has: Capabilities) -> Cost:
+    """The same of a depthwise convolution, whose vectors hold a tap of each channel: an eighth of the products."""
+    kernel, f, chunks = made.kernel, Figures(has), made.images * made.row_chunks
+    multiply = f.core(8.0 * f.rows(kernel.m, _ROWS) * kernel.n * kernel.k) / chunks
+    return f.cost(Work(-(-chunks // settings.threads()), 1, alone={"multiply": multiply}, fixed=_CHUNK))
 
 
 def cost_of(gemm: Gemm, has: Capabilities) -> Cost:

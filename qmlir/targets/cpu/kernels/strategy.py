@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
-from ....dialect.dtypes import Array
 from ....kernels.at_load import of_parameters
 from ....kernels.bodies import unclonable
 from ....kernels.codes import Codes, codes_of
-from ....kernels.convolution import describe_convolution, describe_depthwise
+from ....kernels.convolution import describe_convolution
 from ....kernels.description import Kernel, Unfit
 from ....kernels.group import describe
 from ....kernels.outline import outline
 from ....kernels.scaled import scaled
-from ....kernels.weights import constant_bytes, known
+from ....kernels.weights import known
 from ...base import Target
 from ...capabilities import Capabilities
 from ...im2col import convolution_as_matmul
 from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
 from ..description import lacks
 from ..threads.program import team_of
-from .depthwise import CHANNELS, Depthwise, packed as packed_channels
 from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
-from .micro import AVX512_VNNI, Micro, Weights
+from .micro import Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
 from .weight_only import DecodingChunk, ScaledChunk
 
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 _ROWS_FOR_PACKING = 16
 _LONGEST_ROW = 6 << 10
 _MOST_VECTORS = 96
-_LARGEST_FILTER = 49
 # Fields of `gemm.ChunkSizes`; the first value is its default.
 _KNOBS = (
     Knob("chunk_rows", (96, 24, 48, 192)),
@@ -358,49 +355,3 @@ class Bf16Strategy(CpuWeightOnlyStrategy):
         if high - low + len(values) > 32:
             return Decline(f"zero points from {low} to {high}", "a range of at most 16")
         return replace(weights, largest_zero=high)
-
-
-@dataclass(frozen=True)
-class DepthwisePlan:
-    """A depthwise convolution and what is fused with it."""
-
-    kernel: Kernel
-    codes: Array  # [K, C]
-
-    def apply(self, op: OpLike) -> None:
-        last = self.kernel.operations[-1]
-        weights = packed_channels(self.kernel, self.codes)
-        outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
-
-    def describe(self) -> Mapping[str, int | str]:
-        return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
-
-
-@dataclass(frozen=True)
-class DepthwiseStrategy:
-    """Depthwise convolutions of int8 by a constant filter, on AVX512-VNNI."""
-
-    target: Target
-    name: str = "avx512-vnni-depthwise"
-
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
-        declined = KernelStrategy(self.target, AVX512_VNNI).lacks()
-        if declined is not None:
-            return declined
-        if c.kind != "depthwise_conv2d" or c.op is None:
-            return Decline(f"a {c.kind}", "a convolution of each channel by itself")
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
-        try:
-            kernel = describe_depthwise(c.op)
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        codes = known(kernel.rhs.value)
-        if codes is None:
-            return Decline("the filter is not a constant", "make the filter a constant")
-        if kernel.k > _LARGEST_FILTER:
-            return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
-        return Accept(DepthwisePlan(kernel, codes.reshape(kernel.k, kernel.n)), Estimate(None))

@@ -1,0 +1,72 @@
+"""When a kernel takes a depthwise convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....dialect.dtypes import Array
+from ....kernels.convolution import describe_depthwise
+from ....kernels.description import Kernel, Unfit
+from ....kernels.outline import outline
+from ....kernels.weights import constant_bytes, known
+from ...base import Target
+from ...strategy import Accept, Contraction, Decline, Estimate
+from ..description import lacks
+from ..threads.program import team_of
+from .depthwise import CHANNELS, Depthwise, packed
+from .forecast import cost_of_depthwise
+from .micro import AVX512_VNNI
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+_LARGEST_FILTER = 49
+
+
+@dataclass(frozen=True)
+class DepthwisePlan:
+    """A depthwise convolution and what is fused with it."""
+
+    kernel: Kernel
+    codes: Array  # [K, C]
+
+    def apply(self, op: OpLike) -> None:
+        last = self.kernel.operations[-1]
+        weights = packed(self.kernel, self.codes)
+        outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
+
+    def describe(self) -> Mapping[str, int | str]:
+        return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
+
+
+@dataclass(frozen=True)
+class DepthwiseStrategy:
+    """Depthwise convolutions of int8 by a constant filter, on AVX512-VNNI."""
+
+    target: Target
+    name: str = "avx512-vnni-depthwise"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        declined = lacks(self.target, *AVX512_VNNI.features)
+        if declined is not None:
+            return declined
+        if c.kind != "depthwise_conv2d" or c.op is None:
+            return Decline(f"a {c.kind}", "a convolution of each channel by itself")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        try:
+            kernel = describe_depthwise(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        codes = known(kernel.rhs.value)
+        if codes is None:
+            return Decline("the filter is not a constant", "make the filter a constant")
+        if kernel.k > _LARGEST_FILTER:
+            return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
+        cost = cost_of_depthwise(Depthwise(kernel), self.target.capabilities)
+        return Accept(DepthwisePlan(kernel, codes.reshape(kernel.k, kernel.n)), Estimate(None, cost=cost))
