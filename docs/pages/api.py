@@ -19,7 +19,7 @@ MODULES = {
     "checkpoint": ("open", "Checkpoint", "QuantizedWeight", "Activations"),
     "importing": ("linear", "decoder", "Imported", "DecoderConfig"),
     "frontends": ("raises", "register_raising", "front_ends", "FrontEnd", "ImportOptions", "ImportReport", "Raising",
-                  "Tensor", "Decline"),
+                  "Tensor", "PatternDeclined"),
     "signing": ("sign", "verify", "digest", "check_digest"),
 }  # fmt: skip
 SECTIONS = ("Args", "Attributes", "Raises", "Returns")

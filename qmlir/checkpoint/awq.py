@@ -19,7 +19,7 @@ from ..dialect.reference.packing import unpack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, part
-from .registry import Tensors
+from .registry import TensorMap
 from .value import QuantizedWeight, even_groups
 
 _KNOWN = (
@@ -42,7 +42,7 @@ def scheme(config: Mapping[str, Any], where: str) -> Awq:
 class Awq:
     group_size: int
 
-    def layers(self, tensors: Tensors) -> dict[str, tuple[str, ...]]:
+    def layers(self, tensors: TensorMap) -> dict[str, tuple[str, ...]]:
         found = {}
         for name in tensors:
             if name.endswith(".qweight"):
@@ -53,7 +53,7 @@ class Awq:
             raise CheckpointError("the configuration says awq, but no tensor is called *.qweight")
         return found
 
-    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         layer = name.removesuffix(".weight")
         words = part(tensors, f"{layer}.qweight", ("i32",), (None, None))
         k, n = words.shape[0], words.shape[1] * 8

@@ -21,7 +21,7 @@ from ..dialect.dtypes import NF4_VALUES, Array
 from ..errors import CheckpointError
 from .config import check_fields, choice
 from .parts import part
-from .registry import Tensors
+from .registry import TensorMap
 from .value import QuantizedWeight
 
 _KNOWN = (
@@ -46,7 +46,7 @@ def scheme(config: Mapping[str, Any], where: str) -> BitsAndBytes:
 class BitsAndBytes:
     quant_type: str
 
-    def layers(self, tensors: Tensors) -> dict[str, tuple[str, ...]]:
+    def layers(self, tensors: TensorMap) -> dict[str, tuple[str, ...]]:
         found = {}
         for name in tensors:
             weight, mark, kind = name.partition(_MARK)
@@ -61,7 +61,7 @@ class BitsAndBytes:
             raise CheckpointError(f"the configuration says bitsandbytes, but no tensor is called *{_MARK}*")
         return found
 
-    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         state = self._state(f"{name}{_MARK}{self.quant_type}", tensors)
         n, k = state["shape"]
         block = state["blocksize"]
@@ -84,7 +84,7 @@ class BitsAndBytes:
             codebook=None if own else table,
         )  # fmt: skip
 
-    def _absmax(self, name: str, tensors: Tensors, state: Mapping[str, Any], blocks: int) -> Array:
+    def _absmax(self, name: str, tensors: TensorMap, state: Mapping[str, Any], blocks: int) -> Array:
         if "nested_blocksize" not in state:
             return part(tensors, f"{name}.absmax", ("f32",), (blocks,))
         codes = part(tensors, f"{name}.absmax", ("u8",), (blocks,))
@@ -95,7 +95,7 @@ class BitsAndBytes:
         absmax: Array = (table[codes] * spread + np.float32(state["nested_offset"])).astype(np.float32)
         return absmax
 
-    def _state(self, name: str, tensors: Tensors) -> dict[str, Any]:
+    def _state(self, name: str, tensors: TensorMap) -> dict[str, Any]:
         """What is not a tensor: JSON in bytes."""
         raw = part(tensors, name, ("u8",), (None,))
         try:

@@ -24,7 +24,7 @@ from ..dialect.reference.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
-from .registry import Tensors
+from .registry import TensorMap
 from .value import Activations, QuantizedWeight, even_groups, group_order
 
 FORMATS = ("dense", "int-quantized", "float-quantized", "naive-quantized", "pack-quantized", "nvfp4-pack-quantized",
@@ -125,7 +125,7 @@ class CompressedTensors:
     groups: tuple[Group, ...]
     where: str
 
-    def layers(self, tensors: Tensors) -> dict[str, tuple[str, ...]]:
+    def layers(self, tensors: TensorMap) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for name in tensors:
             layer, dot, last = name.rpartition(".")
@@ -135,7 +135,7 @@ class CompressedTensors:
             raise CheckpointError("the configuration says compressed-tensors, but no tensor is called *.weight_scale")
         return found
 
-    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         layer = name.removesuffix(".weight")
         group = self._of(layer)
         read = _READERS.get(group.format)
@@ -173,7 +173,7 @@ def _names(layer: str) -> tuple[str, ...]:
     return tuple(f"{layer}.{end}" for end in ends)
 
 
-def _activations(args: Args | None, layer: str, tensors: Tensors) -> Activations | None:
+def _activations(args: Args | None, layer: str, tensors: TensorMap) -> Activations | None:
     if args is None:
         return None
     dtype = {("int", 8): "i8", ("int", 4): "i4", ("int", 2): "i2", ("float", 8): "e4m3",
@@ -210,7 +210,7 @@ def _spread(array: Array, args: Args, n: int, k: int) -> Array:
     return even_groups(array, k, args.group_size) if args.group_size not in (None, -1) else array
 
 
-def _scale(layer: str, args: Args, tensors: Tensors, n: int, k: int) -> Array:
+def _scale(layer: str, args: Args, tensors: TensorMap, n: int, k: int) -> Array:
     name = f"{layer}.weight_scale"
     shape = _scale_shape(args, n, k, name)
     found = part(tensors, name, FLOATS)
@@ -219,7 +219,7 @@ def _scale(layer: str, args: Args, tensors: Tensors, n: int, k: int) -> Array:
     return part(tensors, name, FLOATS, shape)
 
 
-def _naive(name: str, layer: str, group: Group, tensors: Tensors, activations: Activations | None) -> QuantizedWeight:
+def _naive(name: str, layer: str, group: Group, tensors: TensorMap, activations: Activations | None) -> QuantizedWeight:
     args = group.weights
     stored = "i8" if args.type == "int" else "e4m3"
     if args.type == "float" and args.num_bits != 8:
@@ -246,7 +246,7 @@ def _naive(name: str, layer: str, group: Group, tensors: Tensors, activations: A
 
 
 def _pack_quantized(
-    name: str, layer: str, group: Group, tensors: Tensors, activations: Activations | None
+    name: str, layer: str, group: Group, tensors: TensorMap, activations: Activations | None
 ) -> QuantizedWeight:
     args, bits = group.weights, group.weights.num_bits
     if args.type != "int":
@@ -280,7 +280,7 @@ def _pack_quantized(
     )  # fmt: skip
 
 
-def _packed_zero(layer: str, args: Args, tensors: Tensors, scale: Array) -> Array | None:
+def _packed_zero(layer: str, args: Args, tensors: TensorMap, scale: Array) -> Array | None:
     """Zero points, packed along N, or one a byte as older versions wrote them."""
     if args.symmetric:
         return None
@@ -292,7 +292,7 @@ def _packed_zero(layer: str, args: Args, tensors: Tensors, scale: Array) -> Arra
     return (nibbles(words.T, args.num_bits)[:, :n].T.astype(np.int32)) - (1 << (args.num_bits - 1))
 
 
-def _fp4(name: str, layer: str, group: Group, tensors: Tensors, activations: Activations | None) -> QuantizedWeight:
+def _fp4(name: str, layer: str, group: Group, tensors: TensorMap, activations: Activations | None) -> QuantizedWeight:
     args, mx = group.weights, group.format == "mxfp4-pack-quantized"
     size = 32 if mx else 16
     if (args.type, args.num_bits, args.group_size) != ("float", 4, size):

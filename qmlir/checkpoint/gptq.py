@@ -21,7 +21,7 @@ from ..dialect.reference.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
-from .registry import Tensors
+from .registry import TensorMap
 from .value import QuantizedWeight, even_groups, group_order
 
 # What a zero point is less than in the file.
@@ -64,7 +64,7 @@ class Gptq:
     symmetric: bool
     offset: int
 
-    def layers(self, tensors: Tensors) -> dict[str, tuple[str, ...]]:
+    def layers(self, tensors: TensorMap) -> dict[str, tuple[str, ...]]:
         found = {}
         for name in tensors:
             if name.endswith(".qweight"):
@@ -75,7 +75,7 @@ class Gptq:
             raise CheckpointError("the configuration says gptq, but no tensor is called *.qweight")
         return found
 
-    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         layer, per = name.removesuffix(".weight"), 32 // self.bits
         words = part(tensors, f"{layer}.qweight", ("i32",), (None, None))
         n, k = words.shape[1], words.shape[0] * per
@@ -107,7 +107,7 @@ class Gptq:
             return QuantizedWeight(name, (n, k), codes, scale, f"i{self.bits}", packing=packing, order=order)
         return QuantizedWeight(name, (n, k), codes, scale, f"u{self.bits}", zero, "int", packing, order=order)
 
-    def _order(self, layer: str, tensors: Tensors, k: int, groups: int, size: int) -> Array | None:
+    def _order(self, layer: str, tensors: TensorMap, k: int, groups: int, size: int) -> Array | None:
         if f"{layer}.g_idx" not in tensors:
             return None
         index = part(tensors, f"{layer}.g_idx", ("i32", "i64"), (k,))

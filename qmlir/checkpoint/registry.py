@@ -24,17 +24,17 @@ SCHEMES = {
 # Files that hold Python objects, which run code when they are read.
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
-Tensors = Mapping[str, Array]
+TensorMap = Mapping[str, Array]
 
 
 class Scheme(Protocol):
     """How quantised layers are stored among a checkpoint's tensors."""
 
-    def layers(self, tensors: Tensors) -> Mapping[str, tuple[str, ...]]:
+    def layers(self, tensors: TensorMap) -> Mapping[str, tuple[str, ...]]:
         """The quantised weights by name, each with the names of the tensors that make it up."""
         ...
 
-    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         """One of them. Raises CheckpointError with the tensor's name."""
         ...
 

@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Tensors(Mapping[str, Array]):
+class ShardTensors(Mapping[str, Array]):
     """The tensors of all shards as views of the files."""
 
     def __init__(self, where: Path, places: Mapping[str, _Place]) -> None:
@@ -77,7 +77,7 @@ def open(path: Path) -> Checkpoint:
             if name in places:
                 raise CheckpointError(f"{file}: tensor {name!r} is in another shard too")
             places[name] = place
-    tensors = Tensors(path, places)
+    tensors = ShardTensors(path, places)
     config, quantization, where = quantization_of(path.parent)
     if quantization is None:
         for name in tensors:
@@ -99,12 +99,12 @@ def open(path: Path) -> Checkpoint:
     return Checkpoint(path, "safetensors", config, dict(sorted(entries.items())))
 
 
-def read(path: Path) -> Tensors:
+def read(path: Path) -> ShardTensors:
     """The tensors of one file, whatever lies beside it."""
-    return Tensors(path, _header(path))
+    return ShardTensors(path, _header(path))
 
 
-def _plain(tensors: Tensors, used: set[str]) -> dict[str, Entry]:
+def _plain(tensors: ShardTensors, used: set[str]) -> dict[str, Entry]:
     """Entries of the tensors that no quantised weight uses."""
 
     def load(name: str) -> Value:
@@ -114,7 +114,7 @@ def _plain(tensors: Tensors, used: set[str]) -> dict[str, Entry]:
             for n in tensors if n not in used}  # fmt: skip
 
 
-def _weight(scheme: Scheme, name: str, tensors: Tensors, path: Path) -> Value:
+def _weight(scheme: Scheme, name: str, tensors: ShardTensors, path: Path) -> Value:
     try:
         return scheme.weight(name, tensors)
     except CheckpointError as e:

@@ -9,18 +9,27 @@ package and are imported when a model is.
 
 from __future__ import annotations
 
+import warnings
+
 from ..compiler.front_end import FrontEnd, ImportOptions, ImportReport
 from ..compiler.registry import front_ends
-from .raising import Decline, Raising, Tensor, raises, register_raising
+from .raising import PatternDeclined, Raising, Tensor, raises, register_raising
 
 __all__ = [
-    "Decline",
     "FrontEnd",
     "ImportOptions",
     "ImportReport",
+    "PatternDeclined",
     "Raising",
     "Tensor",
     "front_ends",
     "raises",
     "register_raising",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Decline":
+        warnings.warn("qmlir.frontends.Decline is deprecated: use PatternDeclined", DeprecationWarning, stacklevel=2)
+        return PatternDeclined
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

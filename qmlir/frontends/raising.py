@@ -1,6 +1,6 @@
 """Raising patterns: how one framework op becomes operations of the dialect.
 
-A pattern is a function of a `Raising`, the op at hand, that returns the op's results or raises `Decline`::
+A pattern is a function of a `Raising`, the op at hand, that returns the op's results or raises `PatternDeclined`::
 
     @raises("onnx.com.acme.ScaledMatMul")
     def scaled_matmul(op: Raising) -> Tensor:
@@ -33,11 +33,11 @@ from ..ir.build import dense
 from ..spec import TensorSpec
 
 
-class Decline(Exception):
+class PatternDeclined(Exception):
     """A pattern does not fit the op at hand; the message says why and goes into the report."""
 
 
-class NotQuantised(Decline):
+class NotQuantised(PatternDeclined):
     """The op at hand is a plain float one: it is not reported as left."""
 
 
@@ -109,10 +109,10 @@ class Raising(ABC):
     # ---- reading
 
     def operand(self, i: int) -> Tensor:
-        """Operand `i`. Raises Decline when it is absent."""
+        """Operand `i`. Raises PatternDeclined when it is absent."""
         found = self.optional(i)
         if found is None:
-            raise Decline(f"operand {i} is missing")
+            raise PatternDeclined(f"operand {i} is missing")
         return found
 
     def optional(self, i: int) -> Tensor | None:
@@ -120,10 +120,10 @@ class Raising(ABC):
         return self.operands[i] if i < len(self.operands) else None
 
     def constant(self, i: int) -> Array:
-        """Operand `i` as numpy. Raises Decline when it is not constant."""
+        """Operand `i` as numpy. Raises PatternDeclined when it is not constant."""
         found = self.operand(i)
         if found.array is None:
-            raise Decline(f"operand {i} is not constant")
+            raise PatternDeclined(f"operand {i} is not constant")
         return found.array
 
     # ---- building
@@ -142,7 +142,7 @@ class Raising(ABC):
         numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
 
         Raises:
-            Decline: arguments that the operation does not take, in its own words.
+            PatternDeclined: arguments that the operation does not take, in its own words.
         """
         return build(op, self.location, **arguments)
 
@@ -173,7 +173,7 @@ def build(op: str, location: ir.Location | None = None, **arguments: object) -> 
     try:
         arguments = operation.by_current_names(arguments)
     except UsageError as e:
-        raise Decline(str(e)) from None
+        raise PatternDeclined(str(e)) from None
     known = set(operation.operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
     attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}
@@ -182,11 +182,11 @@ def build(op: str, location: ir.Location | None = None, **arguments: object) -> 
         try:
             made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
         except (UsageError, OpError, ShapeError) as e:
-            raise Decline(f"{op}: {e}") from None
+            raise PatternDeclined(f"{op}: {e}") from None
     owner = made[0][0].owner.operation
     if message := problem(owner):
         owner.erase()
-        raise Decline(f"{op} {message}")
+        raise PatternDeclined(f"{op} {message}")
     results = tuple(Tensor(spec, value) for value, spec in made)
     return results[0] if len(results) == 1 else results
 

@@ -16,20 +16,23 @@ from ..dialect.shapes import Shape
 from ..ir import build
 from ..ir.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
 from ..spec import TensorSpec
-from .raising import Decline, Tensor
+from .raising import PatternDeclined, Tensor
 
 Scalars: TypeAlias = "Callable[..., ir.Value]"
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """numpy's rule; two dynamic sizes are taken to be equal. Raises Decline for shapes that do not broadcast."""
+    """numpy's rule; two dynamic sizes are taken to be equal.
+
+    Raises PatternDeclined for shapes that do not broadcast.
+    """
     rank = max((len(s) for s in shapes), default=0)
     out: list[int | None] = []
     for axis in range(rank):
         sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
         known = {s for s in sizes if s is not None and s != 1}
         if len(known) > 1:
-            raise Decline(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+            raise PatternDeclined(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
         out.append(known.pop() if known else None if None in sizes else 1)
     return tuple(out)
 
@@ -174,7 +177,7 @@ def scale_code(x: ir.Value, mode: str, saturate: bool) -> ir.Value:
 def scalar_of(t: Tensor) -> Tensor:
     """A tensor of one element as a scalar."""
     if any(s != 1 for s in t.shape):
-        raise Decline(f"a tensor {t.spec} is given where one value is meant")
+        raise PatternDeclined(f"a tensor {t.spec} is given where one value is meant")
     if not t.shape:
         return t
     if t.array is not None:
@@ -218,10 +221,10 @@ def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
     """Each element along `axis` `times` times over, and of that the first `size`."""
     own = t.shape[axis]
     if own is None or size is None:
-        raise Decline(f"blocks along axis {axis}, whose size is dynamic")
+        raise PatternDeclined(f"blocks along axis {axis}, whose size is dynamic")
     wide = own * times
     if size > wide:
-        raise Decline(f"{t.shape[axis]} blocks of {times} along axis {axis} do not cover its size {size}")
+        raise PatternDeclined(f"{t.shape[axis]} blocks of {times} along axis {axis} do not cover its size {size}")
     if t.array is not None:
         cut = np.repeat(t.array, times, axis)
         return Tensor.constant(np.take(cut, range(size), axis), t.dtype)

@@ -16,8 +16,8 @@ from ..ir.util_globals import declare, load_global, store_global
 from ..passes.core.lower.blocks import assert_that, constant, count, flag, names_a_group
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
-from .names import EMBEDDING, HEAD, NORM, Tensors
-from .program import Imported, Parameters
+from .names import EMBEDDING, HEAD, NORM, DecoderTensors
+from .program import Imported, ParameterGlobals
 from .weights import Quantize, product, rows
 
 _POSITION = "position"
@@ -45,7 +45,9 @@ def decoder(
     with context():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            builder = _Builder(Tensors(model, config), config, length, Parameters(module), quantize_activations)
+            builder = _Builder(
+                DecoderTensors(model, config), config, length, ParameterGlobals(module), quantize_activations
+            )
             builder.state()
             builder.function("prefill", None, fresh=True)
             builder.function("decode", 1, fresh=False)
@@ -56,7 +58,12 @@ class _Builder:
     """Emits the program at the current insertion point."""
 
     def __init__(
-        self, tensors: Tensors, config: DecoderConfig, length: int, parameters: Parameters, quantize: Quantize
+        self,
+        tensors: DecoderTensors,
+        config: DecoderConfig,
+        length: int,
+        parameters: ParameterGlobals,
+        quantize: Quantize,
     ) -> None:
         self.tensors, self.config, self.length, self.parameters = tensors, config, length, parameters
         self._quantize = quantize

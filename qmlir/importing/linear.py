@@ -10,7 +10,7 @@ from ..core.mlir import context, func, ir
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..ir.signature import NAME
-from .program import Imported, Parameters
+from .program import Imported, ParameterGlobals
 from .weights import Quantize, product
 
 
@@ -39,7 +39,7 @@ def linear(model: Checkpoint, name: str, *, quantize_activations: Quantize = Fal
     n, k = weight.shape
     with context():
         module = ir.Module.create()
-        parameters = Parameters(module)
+        parameters = ParameterGlobals(module)
         f32 = ir.F32Type.get()
         dynamic = ir.ShapedType.get_dynamic_size()
         with ir.InsertionPoint(module.body):

@@ -13,7 +13,7 @@ from ..checkpoint.contents import Checkpoint
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError
 from .config import DecoderConfig
-from .weights import Weight
+from .weights import ModelWeight
 
 EMBEDDING, NORM, HEAD = "embedding", "norm", "head"
 _SAFETENSORS = {
@@ -33,7 +33,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {"safetensors": _SAFETENSORS, "gguf": _
 
 
 @dataclass(frozen=True)
-class Tensors:
+class DecoderTensors:
     """The tensors of a decoder by their part in it, checked against the configuration."""
 
     model: Checkpoint
@@ -42,7 +42,7 @@ class Tensors:
     def name(self, part: str, layer: int = 0) -> str:
         return NAMES[self.model.container][part].format(layer) + ".weight"
 
-    def matrix(self, part: str, layer: int = 0) -> tuple[str, Weight]:
+    def matrix(self, part: str, layer: int = 0) -> tuple[str, ModelWeight]:
         """Name and weight `[N, K]`."""
         name = self.name(part, layer)
         weight = self.model[name]
@@ -57,7 +57,7 @@ class Tensors:
         order = self._row_order(part)
         return name, weight if order is None else _reordered(weight, order)
 
-    def gate_up(self, layer: int) -> tuple[str, Weight] | None:
+    def gate_up(self, layer: int) -> tuple[str, ModelWeight] | None:
         """Gate and up as one weight, gate first; None where they are not of one kind, or have biases."""
         (name, gate), (_, up) = self.matrix("gate", layer), self.matrix("up", layer)
         if any(self.bias(part, layer) is not None for part in ("gate", "up")):
@@ -102,7 +102,7 @@ class Tensors:
         }[part]  # fmt: skip
 
 
-def _reordered(weight: Weight, order: Array) -> Weight:
+def _reordered(weight: ModelWeight, order: Array) -> ModelWeight:
     """The weight with its outputs in another order; containers that need it store them by rows."""
     if not isinstance(weight, QuantizedWeight):
         return weight[order]
@@ -112,7 +112,7 @@ def _reordered(weight: Weight, order: Array) -> Weight:
     return replace(weight, **rows)
 
 
-def _joined(first: Weight, second: Weight) -> Weight | None:
+def _joined(first: ModelWeight, second: ModelWeight) -> ModelWeight | None:
     """The outputs of both weights, one behind the other; None where they differ in more than their numbers."""
     if not (isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight)):
         if isinstance(first, QuantizedWeight) or isinstance(second, QuantizedWeight) or first.dtype != second.dtype:

@@ -69,7 +69,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
         raise UsageError(f"cannot write {path}: {e.strerror or e}") from None
 
 
-class Parameters:
+class ParameterGlobals:
     """Declares globals in the module of the current insertion point, one a parameter, and loads them."""
 
     def __init__(self, module: ir.Module) -> None:

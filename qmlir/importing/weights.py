@@ -15,9 +15,9 @@ from ..errors import CheckpointError, UsageError
 from ..ir.build import Arg, dense, dims, elementwise
 from ..passes.core.lower.blocks import gather, loop_i32, read
 from ..spec import TensorSpec
-from .program import Parameters
+from .program import ParameterGlobals
 
-Weight = QuantizedWeight | Array
+ModelWeight = QuantizedWeight | Array
 # How inputs of layers are quantised: not at all, as the checkpoint says, or to int8 with one scale per token.
 Quantize = Literal["token"] | bool
 TOKEN = Activations("i8", "token", dynamic=True)
@@ -30,7 +30,7 @@ def spec_of(value: ir.Value, dtype: str) -> TensorSpec:
 
 
 def product(
-    x: ir.Value, name: str, weight: Weight, parameters: Parameters, *, bias: Array | None = None,
+    x: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlobals, *, bias: Array | None = None,
     residual: ir.Value | None = None, activation: str = "none", quantize: Quantize = False,
 ) -> ir.Value:  # fmt: skip
     """`activation(x @ weight^T + bias + residual)`, x f32 `[M, K]`.
@@ -78,7 +78,7 @@ def _key(name: str, operand: str) -> str:
     return name if operand == "rhs" else f"{name}.{operand.removeprefix('rhs_')}"
 
 
-def _reordered(x: ir.Value, order: Array, name: str, parameters: Parameters) -> ir.Value:
+def _reordered(x: ir.Value, order: Array, name: str, parameters: ParameterGlobals) -> ir.Value:
     """The inputs in the weight's order: column j is input `order[j]`."""
     where, _ = parameters.load(f"{name}.order", order.astype(np.int32))
     sizes = dims(x)
@@ -125,7 +125,7 @@ def _quantize(
     attributes["lhs_dtype"] = said.dtype
 
 
-def rows(ids: ir.Value, name: str, weight: Weight, parameters: Parameters) -> ir.Value:
+def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlobals) -> ir.Value:
     """Rows `[T, K]` of a weight `[V, K]`, f32, at ids `[T]` (i32, inside it): only they are dequantised."""
     f32 = ir.F32Type.get()
     if not isinstance(weight, QuantizedWeight):

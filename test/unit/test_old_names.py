@@ -130,3 +130,8 @@ def test_torch_operators_take_old_names() -> None:
     with pytest.warns(DeprecationWarning, match="use 'input_scale'"):
         got = torch.ops.qmlir.conv2d_q(image, filters, lhs_scale=scale)
     assert torch.equal(got, torch.ops.qmlir.conv2d_q(image, filters, input_scale=scale))
+
+
+def test_the_exception_of_patterns_has_its_old_name() -> None:
+    with pytest.warns(DeprecationWarning, match=r"qmlir\.frontends\.Decline is deprecated: use PatternDeclined"):
+        assert qmlir.frontends.Decline is qmlir.frontends.PatternDeclined

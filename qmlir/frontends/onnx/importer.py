@@ -23,13 +23,13 @@ from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
 from ...spec import TensorSpec
-from ..raising import Decline, NotQuantised, Tensor
+from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .functions import ALWAYS, inlined
-from .lowering import FromTorch, Unconverted, lower_torch
+from .lowering import FromTorch, OnnxUnconverted, lower_torch
 from .model import Model, check_shape, load, refuse
-from .node import Node, Product
+from .node import Node, OnnxProduct
 from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
 from .types import ELEMENTS, element_name
@@ -64,7 +64,7 @@ def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, opti
     while True:
         try:
             return GraphImporter(model, options).run()
-        except Unconverted as e:
+        except OnnxUnconverted as e:
             simpler = inlined(model, [e.op_type])
             if simpler is model:
                 raise refuse(f"{e.diagnostics[0].message}{_from_definition(e.op_type, original, model)}",
@@ -95,7 +95,7 @@ class GraphImporter:
         self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
         self.absorbed: dict[int, set[int]] = {}  # node -> nodes whose work its operation does
-        self.products: dict[int, Product] = {}  # node -> the product it was raised to, for what comes after it
+        self.products: dict[int, OnnxProduct] = {}  # node -> the product it was raised to, for what comes after it
         for node in self.nodes:
             for name in node.proto.output:
                 if name in self.producers:
@@ -138,12 +138,12 @@ class GraphImporter:
         _remove_unused(f)
         try:
             lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
-        except Unconverted as e:
+        except OnnxUnconverted as e:
             e.diagnostics[0] = replace(e.diagnostics[0], message=e.diagnostics[0].message + self._what_to_do(e))
             raise
         return module
 
-    def _what_to_do(self, e: Unconverted) -> str:
+    def _what_to_do(self, e: OnnxUnconverted) -> str:
         """Which inputs of the node that failed are not constants: torch-mlir converts many operators only where sizes,
         axes and the like are."""
         node = next((n for n in self.nodes if n.where == e.diagnostics[0].location and n.op_type == e.op_type), None)
@@ -187,7 +187,7 @@ class GraphImporter:
                     tensors = node.raised_by(pattern)
             except NotQuantised:
                 self.absorbed.pop(node.index, None)
-            except Decline as e:
+            except PatternDeclined as e:
                 reason = str(e)
                 self.absorbed.pop(node.index, None)
             except QmlirError:

@@ -31,7 +31,7 @@ _HEAD = (
 _CONSTANTS = ("torch.constant", "torch.vtensor", "torch.prim")
 
 
-class Unconverted(FrontEndError):
+class OnnxUnconverted(FrontEndError):
     """torch-mlir does not convert a node; `op_type` is its operator, "" where it is not known."""
 
     def __init__(self, diagnostics: list[Diagnostic], op_type: str) -> None:
@@ -40,7 +40,7 @@ class Unconverted(FrontEndError):
 
 
 def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> None:
-    """Lower every torch op of `module`. `operators`: each node's operator by its place. Raises Unconverted, which
+    """Lower every torch op of `module`. `operators`: each node's operator by its place. Raises OnnxUnconverted, which
     names the node, for one that is not converted."""
     found = ""
 
@@ -63,7 +63,7 @@ def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> N
     try:
         to_linalg(module, _HEAD, name, blame)
     except FrontEndError as e:
-        raise Unconverted(e.diagnostics, found) from None
+        raise OnnxUnconverted(e.diagnostics, found) from None
 
 
 def _left_over(module: ir.Module, operators: Mapping[str, str]) -> str:

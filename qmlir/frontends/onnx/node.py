@@ -11,12 +11,12 @@ import onnx
 
 from ...core.mlir import ir
 from ...spec import TensorSpec
-from ..raising import Decline, Raising, Tensor
+from ..raising import PatternDeclined, Raising, Tensor
 from .model import Model
 from .shapes import Shapes
 
 
-class Graph(Protocol):
+class OnnxGraph(Protocol):
     """The graph that is being imported, as far as its nodes and their patterns ask it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Graph(Protocol):
     producers: dict[str, Node]
     uses: dict[str, int]
     absorbed: dict[int, set[int]]
-    products: dict[int, Product]
+    products: dict[int, OnnxProduct]
 
     def tensor(self, name: str, user: Node | None) -> Tensor:
         """The tensor of that name. Raises FrontEndError when nothing before `user` makes it."""
@@ -48,7 +48,7 @@ class Graph(Protocol):
 class Node(Raising):
     """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
 
-    def __init__(self, graph: Graph, proto: onnx.NodeProto, index: int) -> None:
+    def __init__(self, graph: OnnxGraph, proto: onnx.NodeProto, index: int) -> None:
         self.graph, self.proto, self.index = graph, proto, index
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         self.op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
@@ -89,7 +89,7 @@ class Node(Raising):
     def operand(self, i: int) -> Tensor:
         found = self.optional(i)
         if found is None:
-            raise Decline(f"input {i} is missing")
+            raise PatternDeclined(f"input {i} is missing")
         return found
 
     def optional(self, i: int) -> Tensor | None:
@@ -110,7 +110,7 @@ class Node(Raising):
 
 
 @dataclass(frozen=True)
-class Product:
+class OnnxProduct:
     """A raised product, kept so that a quantisation after it can be taken into its epilogue.
 
     Attributes:

@@ -58,7 +58,7 @@ class TorchFrontEnd:
         from .custom_ops import register
         from .decompose import decompose_known
         from .importer import import_decomposed
-        from .parameters import Parameters
+        from .parameters import ParameterFile
         from .program import prepare
         from .raise_ import raise_quantised
 
@@ -73,5 +73,5 @@ class TorchFrontEnd:
         raise_quantised(graph, options.report)
         fuse_attention(graph)
         path = options.settings.get("parameters")
-        parameters = Parameters(Path(path)) if path is not None else None
+        parameters = ParameterFile(Path(path)) if path is not None else None
         return import_decomposed(graph, context, options.name, options.report, parameters)

@@ -19,7 +19,7 @@ from ...ir.build import Arg, dims, drop_axes, elementwise, empty, loop_index, sc
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE
-from .graph import Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
+from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
 
 _TRANSPOSES = (aten.transpose.int, aten.permute.default)
 _SOFTMAX = (aten.softmax.int, aten._softmax.default)
@@ -32,7 +32,7 @@ _SCHEMA = (
 )  # fmt: skip
 
 
-def fuse_attention(graph: Graph) -> None:
+def fuse_attention(graph: TorchGraph) -> None:
     """Rewrite `graph` in place: every attention whose operands have the same batch is one node."""
     for node in graph.nodes:
         if node.op != "call_function" or node._erased:
@@ -46,7 +46,7 @@ def fuse_attention(graph: Graph) -> None:
     graph.gm.recompile()
 
 
-def _fuse_sdpa(graph: Graph, node: Node) -> None:
+def _fuse_sdpa(graph: TorchGraph, node: Node) -> None:
     q, k, v = node.args[:3]
     mask, causal = argument(node, "attn_mask"), bool(argument(node, "is_causal"))
     if argument(node, "dropout_p") or (causal and mask is not None):
@@ -61,7 +61,7 @@ def _fuse_sdpa(graph: Graph, node: Node) -> None:
         _replace(graph, node, (q, k, v), mask, float(scale), causal)
 
 
-def _repeated(graph: Graph, node: Node, x: torch.fx.Node, queries: Sequence[torch.SymInt | int]) -> torch.fx.Node:
+def _repeated(graph: TorchGraph, node: Node, x: torch.fx.Node, queries: Sequence[torch.SymInt | int]) -> torch.fx.Node:
     """Keys or values `[.., heads / g, K, d]` with each head `g` times, as grouped queries `[.., heads, M, d]` read
     them."""
     shape = shape_of(x)
@@ -74,7 +74,7 @@ def _repeated(graph: Graph, node: Node, x: torch.fx.Node, queries: Sequence[torc
     return graph.call(node, aten.repeat_interleave.self_int, (x, times, len(shape) - 3), {}, val)
 
 
-def _fuse_eager(graph: Graph, node: Node) -> None:
+def _fuse_eager(graph: TorchGraph, node: Node) -> None:
     """`softmax(q @ k^T * scale + mask) @ v`; every value in between is read once."""
     weights, v = node.args
     if not _called(weights, _SOFTMAX) or sole_user(weights) is not node:
@@ -116,7 +116,8 @@ def _scores(node: torch.fx.Node) -> bool:
 
 
 def _replace(
-    graph: Graph, node: Node, operands: Sequence[torch.fx.Node], mask: torch.fx.Node | None, scale: float, causal: bool
+    graph: TorchGraph, node: Node, operands: Sequence[torch.fx.Node], mask: torch.fx.Node | None, scale: float,
+    causal: bool,
 ) -> None:  # fmt: skip
     """`node` as a call of our operator, where it is of the form that the operator has."""
     q = operands[0]
@@ -161,7 +162,7 @@ def _replace(
     graph.replace(last, made if kind == torch.float32 else _cast(graph, last, made, kind))
 
 
-def _cast(graph: Graph, before: Node, x: torch.fx.Node, kind: torch.dtype) -> Node:
+def _cast(graph: TorchGraph, before: Node, x: torch.fx.Node, kind: torch.dtype) -> Node:
     return graph.call(before, aten._to_copy.default, (x,), {"dtype": kind}, retyped(x.meta["val"], kind))
 
 

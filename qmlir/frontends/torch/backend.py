@@ -23,7 +23,7 @@ from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
 from ...runtime.program import load
 from .custom_ops import register
-from .graph import Graph, aten, is_tensor
+from .graph import TorchGraph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
 
 OPTIONS = ("target", "strict")
@@ -117,7 +117,7 @@ class FxProgram:
     def __init__(self, gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> None:
         self.gm, self.constants = gm, dict(constants)
 
-    def prepare(self) -> Graph:
+    def prepare(self) -> TorchGraph:
         """A graph of its own, which raising may rewrite."""
         gm = GraphModule(self.gm, copy.deepcopy(self.gm.graph))
         _sizes_from_tensors(gm)

@@ -7,7 +7,7 @@ import operator
 import torch
 from torch.fx import Node
 
-from .graph import Graph, argument, aten, dtype_of, is_tensor, retyped, shape_of, sole_user
+from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, shape_of, sole_user
 
 # operator -> the arguments' names: input, weight, bias, mean, variance, eps
 _NAMES = ("input", "weight", "bias", "running_mean", "running_var", "eps")
@@ -18,7 +18,7 @@ _PRODUCTS = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten
              aten.conv3d.padding, aten.convolution.default, aten.linear.default)  # fmt: skip
 
 
-def fold_batch_norms(graph: Graph) -> None:
+def fold_batch_norms(graph: TorchGraph) -> None:
     """Rewrite `graph` in place: `x * a + b` with `a = weight / sqrt(var + eps)` and `b = bias - mean * a`, computed in
     f64; into the weight and bias of a float product that nobody else reads."""
     for node in graph.nodes:
@@ -27,7 +27,7 @@ def fold_batch_norms(graph: Graph) -> None:
     graph.clean()
 
 
-def _fold(graph: Graph, node: Node) -> None:
+def _fold(graph: TorchGraph, node: Node) -> None:
     names = {a.name for a in node.target._schema.arguments}
     flag = "training" if "training" in names else "train" if "train" in names else None
     if flag is not None and argument(node, flag):
@@ -57,7 +57,9 @@ def _named(names: set[str]) -> list[str]:
     return [n if n in names else "self" if n == "input" else "epsilon" for n in _NAMES]
 
 
-def _into_product(graph: Graph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node | None:
+def _into_product(
+    graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor
+) -> Node | None:
     """The product before, with other weights; None where there is none that is only this norm's."""
     if not isinstance(x, Node) or x.target not in _PRODUCTS or sole_user(x) is None or dtype_of(x) != torch.float32:
         return None
@@ -80,7 +82,7 @@ def _into_product(graph: Graph, node: Node, x: torch.fx.Node, factor: torch.Tens
     return graph.call(x, x.target, args, kwargs, x.meta["val"])
 
 
-def _applied(graph: Graph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
+def _applied(graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
     """A product and a sum per channel (axis 1), in f32."""
     shape = [-1, *[1] * (len(shape_of(x)) - 2)]
     wide = retyped(node.meta["val"], torch.float32)

@@ -17,7 +17,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from .graph import Graph, aten, dtype_of, fake_like, mode_of
+from .graph import TorchGraph, aten, dtype_of, fake_like, mode_of
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
 
@@ -28,7 +28,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def decompose_known(graph: Graph) -> None:
+def decompose_known(graph: TorchGraph) -> None:
     """Replace the nodes that are known not to be converted as they are."""
     for node in graph.nodes:
         if node.op != "call_function":
@@ -38,7 +38,7 @@ def decompose_known(graph: Graph) -> None:
     graph.clean()
 
 
-def decompose(graph: Graph, node: Node) -> bool:
+def decompose(graph: TorchGraph, node: Node) -> bool:
     """Replace `node` by simpler operators; False where nothing is known that is simpler."""
     for rule in _rules(node.target):
         made = _traced(graph, node, rule)
@@ -63,7 +63,7 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     return [f for f in found if f is not None]
 
 
-def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
+def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
     """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
     apply (it returns NotImplemented), gives the same operator again or one that is not of ATen."""
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
@@ -106,13 +106,13 @@ class _NotThisRule(Exception):
     """A rule does not apply to the arguments at hand."""
 
 
-def _value(graph: Graph, node: Node) -> torch.Tensor:
+def _value(graph: TorchGraph, node: Node) -> torch.Tensor:
     if "val" in node.meta:
         return node.meta["val"]
     return fake_like(node, graph.attribute(node))
 
 
-def _inline(graph: Graph, node: Node, made: Any, inputs: Sequence[Node]) -> None:
+def _inline(graph: TorchGraph, node: Node, made: Any, inputs: Sequence[Node]) -> None:
     """The nodes of `made` in the place of `node`."""
     placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
     known: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))

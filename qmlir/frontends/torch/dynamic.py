@@ -10,9 +10,9 @@ import torch
 from torch.fx import Node
 
 from ...dialect.dtypes import DTYPES
-from ..raising import Decline
+from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
-from .graph import Graph, argument, is_tensor, retyped, same, shape_of, where
+from .graph import TorchGraph, argument, is_tensor, retyped, same, shape_of, where
 from .quantised import _size, block_counts, quantised, reshaped
 from .simplify import name_of
 
@@ -21,7 +21,7 @@ _TENSOR = {"quantized_decomposed::choose_qparams.tensor": False,
 _AFFINE = "torchao::choose_qparams_affine"
 
 
-def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
+def fuse_dynamic_quantize(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
     """`node` chooses scales: it and the quantisations that use them become one `dynamic_quantize`."""
     name = name_of(node)
     if name not in (*_TENSOR, _AFFINE):
@@ -56,7 +56,7 @@ def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[st
         graph.replace(old, replacement)
 
 
-def _zeros(graph: Graph, node: Node, val: torch.Tensor) -> Node:
+def _zeros(graph: TorchGraph, node: Node, val: torch.Tensor) -> Node:
     """The zero point of a symmetric quantisation, where somebody asks for it."""
     sizes = list(val.shape)
     if not all(isinstance(s, int) for s in sizes):
@@ -69,7 +69,7 @@ def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
     """The attributes of `dynamic_quantize`, and the block that shares a scale."""
     source: torch.fx.Node = node.args[0]
     if not is_tensor(source):
-        raise Decline("the input is not a tensor")
+        raise PatternDeclined("the input is not a tensor")
     shape = shape_of(source)
     name = name_of(node)
     if name in _TENSOR:
@@ -79,7 +79,7 @@ def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
     else:
         mapping = str(argument(node, "mapping_type"))
         if mapping not in ("SYMMETRIC", "ASYMMETRIC"):
-            raise Decline(f"the mapping {mapping} has no recipe here")
+            raise PatternDeclined(f"the mapping {mapping} has no recipe here")
         symmetric, dtype = mapping == "SYMMETRIC", argument(node, "target_dtype")
         lo, hi, eps = argument(node, "quant_min"), argument(node, "quant_max"), argument(node, "eps")
         if eps is None:
@@ -88,10 +88,10 @@ def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
         granularity, group = _granularity(shape, block)
     stored = DTYPES.get(FROM_TORCH.get(dtype, ""))
     if stored is None or stored.name not in ("i8", "u8"):
-        raise Decline(f"the codes are {dtype}; dynamic quantisation is to int8 and uint8")
+        raise PatternDeclined(f"the codes are {dtype}; dynamic quantisation is to int8 and uint8")
     lo, hi = (stored.lo if lo is None else int(lo)), (stored.hi if hi is None else int(hi))
     if symmetric and stored.name == "u8":
-        raise Decline("a symmetric quantisation to uint8 has a zero point of 128; use int8")
+        raise PatternDeclined("a symmetric quantisation to uint8 has a zero point of 128; use int8")
     found = {"out_dtype": stored.name, "granularity": granularity, "symmetric": symmetric, "recipe": "torchao",
              "eps": float(eps), "clamp": [lo, hi], "group_size": group}  # fmt: skip
     return {k: v for k, v in found.items() if v is not None}, block
@@ -102,17 +102,17 @@ def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> t
     if len(shape) == len(block) and all(b == -1 or same(s, b) for s, b in zip(shape, block, strict=True)):
         return "tensor", None
     if len(shape) != len(block) or any(b != 1 for b in block[:-1]):
-        raise Decline(f"blocks of {list(block)} are neither one token nor a group along the last axis")
+        raise PatternDeclined(f"blocks of {list(block)} are neither one token nor a group along the last axis")
     if same(shape[-1], block[-1]) or block[-1] == -1:
         return "token", None
     return "group", int(block[-1])
 
 
-def _quantises(graph: Graph, user: Node, source: Node, scale: Node | None, attributes: dict[str, Any]) -> bool:
+def _quantises(graph: TorchGraph, user: Node, source: Node, scale: Node | None, attributes: dict[str, Any]) -> bool:
     """Whether a node is the quantisation of the same tensor by the scale that was chosen from it."""
     try:
         q = quantised(graph, user)
-    except Decline:
+    except PatternDeclined:
         return False
     if q is None or q.source is not source or q.dtype != attributes["out_dtype"]:
         return False

@@ -10,14 +10,26 @@ import torch
 from torch.fx import Node
 
 from ...dialect.shapes import group_along
-from ..raising import Decline
+from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
-from .graph import VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
-from .product import ACTIVATION, BIAS, DONE, FLOATS, RESIDUAL, SCALED, Product, scale_after, sizes_of
+from .graph import (
+    VIEWS,
+    TorchGraph,
+    argument,
+    aten,
+    dtype_of,
+    is_tensor,
+    retyped,
+    same,
+    same_shape,
+    shape_of,
+    sole_user,
+)
+from .product import ACTIVATION, BIAS, DONE, FLOATS, RESIDUAL, SCALED, TorchProduct, scale_after, sizes_of
 from .quantised import NodeOrTensor, quantised
 
 
-def absorb(graph: Graph, p: Product) -> None:
+def absorb(graph: TorchGraph, p: TorchProduct) -> None:
     """Take in what follows the product, as far as the epilogue goes."""
     while p.stage < DONE:
         user = sole_user(p.out)
@@ -30,7 +42,7 @@ def absorb(graph: Graph, p: Product) -> None:
         p.out = user
 
 
-def _to_float(graph: Graph, p: Product, user: Node) -> bool:
+def _to_float(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """The accumulator as a float; a narrower result."""
     if user.target not in (aten._to_copy.default, aten.to.dtype) or dtype_of(user) not in FLOATS:
         return False
@@ -43,7 +55,7 @@ def _to_float(graph: Graph, p: Product, user: Node) -> bool:
     return False
 
 
-def _scale(graph: Graph, p: Product, user: Node) -> bool:
+def _scale(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """A scale a row or a column, before anything was added."""
     if user.target is not aten.mul.Tensor or p.op != "scaled_matmul" or p.stage != SCALED or p.bias is not None:
         return False
@@ -62,7 +74,7 @@ def _scale(graph: Graph, p: Product, user: Node) -> bool:
     return False
 
 
-def _scale_columns(graph: Graph, p: Product, factor: torch.Tensor) -> bool:
+def _scale_columns(graph: TorchGraph, p: TorchProduct, factor: torch.Tensor) -> bool:
     if not p.rhs.quantised:
         return False
     column = factor.reshape(-1, 1) if p.rhs.transposed else factor.reshape(1, -1)
@@ -76,7 +88,7 @@ def _scale_columns(graph: Graph, p: Product, factor: torch.Tensor) -> bool:
     return True
 
 
-def _add(graph: Graph, p: Product, user: Node) -> bool:
+def _add(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """The bias, then a residual of the result's shape."""
     if user.target is not aten.add.Tensor or argument(user, "alpha") != 1 or p.out_dtype == "i32":
         return False
@@ -103,7 +115,7 @@ _ACTIVATIONS = {aten.relu.default: "relu", aten.relu6.default: "relu6", aten.sil
                 aten.tanh.default: "tanh"}  # fmt: skip
 
 
-def _activation(graph: Graph, p: Product, user: Node) -> bool:
+def _activation(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     if p.stage >= ACTIVATION or p.out_dtype == "i32":
         return False
     found_attributes: dict[str, Any] = {}
@@ -125,13 +137,13 @@ def _activation(graph: Graph, p: Product, user: Node) -> bool:
     return True
 
 
-def _requantise(graph: Graph, p: Product, user: Node) -> bool:
+def _requantise(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """The next layer's codes, by a scale that is constant."""
     if p.out_dtype not in ("f32",):
         return False
     try:
         q = quantised(graph, user)
-    except Decline:
+    except PatternDeclined:
         return False
     if q is None or q.source is not p.out or q.dtype not in ("i8", "u8"):
         return False
@@ -150,7 +162,7 @@ def _requantise(graph: Graph, p: Product, user: Node) -> bool:
     return True
 
 
-def _unflattened(graph: Graph, p: Product, user: Node) -> bool:
+def _unflattened(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """Rows given their own axes again: the product is made on those, so that what follows is still its epilogue."""
     if user.target not in VIEWS or p.op != "scaled_matmul" or p.residual is not None:
         return False
@@ -190,7 +202,7 @@ def _other(user: Node, node: Node) -> torch.fx.Node:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _group(p: Product) -> int | None:
+def _group(p: TorchProduct) -> int | None:
     """The shortest groups along K, which the program states as blocks."""
     found = []
     for side, axis in ((p.lhs, -1), (p.rhs, -1 if p.rhs.transposed else -2)):
@@ -206,7 +218,7 @@ def _known_shape(value: NodeOrTensor | None) -> tuple[int | None, ...] | None:
     return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
 
 
-def emit(graph: Graph, p: Product) -> Node:
+def emit(graph: TorchGraph, p: TorchProduct) -> Node:
     """Write the product in place of what it took in."""
     kwargs: dict[str, Any] = {}
 

@@ -21,7 +21,7 @@ _PURE = (*VIEWS, *TRANSPOSES, aten.expand.default, aten._to_copy.default, aten.t
 _FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what it is
 
 
-class Graph:
+class TorchGraph:
     """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
     placeholder with a tensor in `meta["val"]`."""
 

@@ -21,15 +21,15 @@ from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
-from ..raising import Decline, NotQuantised, Tensor
+from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
-from .graph import Graph, aten, is_tensor, shape_of, where
+from .graph import TorchGraph, aten, is_tensor, shape_of, where
 from .known import fold_known
-from .lowering import Places, Unconverted, lower_torch
+from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
-from .parameters import Parameters
+from .parameters import ParameterFile
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
@@ -46,10 +46,10 @@ _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that n
 class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
     """torch-mlir's importer of nodes, which asks for a raising pattern first."""
 
-    graph: Graph
+    graph: TorchGraph
     report: ImportReport
     places: Places
-    parameters: Parameters | None = None
+    parameters: ParameterFile | None = None
     __slots__ = ("_builtin", "_codes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +82,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
                 return
             except NotQuantised:
                 pass
-            except Decline as e:
+            except PatternDeclined as e:
                 if label(node).startswith("torch.qmlir."):
                     raise FrontEndError([Diagnostic(str(e), where(node))]) from None
                 self.report.add_left(label(node), where(node), str(e))
@@ -155,14 +155,14 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 
 
 def import_decomposed(
-    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
+    graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
     for _ in range(_MOST_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
         try:
             return import_graph(graph, context, name, report, parameters)
-        except Unconverted as e:
+        except TorchUnconverted as e:
             targets = {n.target for n in e.nodes}
             # Other calls of the operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
@@ -174,12 +174,12 @@ def import_decomposed(
 
 
 def import_graph(
-    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
+    graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
     """The module of a raised graph: one public function `main`.
 
-    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: Unconverted where the
-    nodes are known.
+    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: TorchUnconverted where
+    the nodes are known.
     """
     fold_known(graph)
     places = Places()
@@ -212,7 +212,7 @@ def import_graph(
     return module
 
 
-def _outputs(graph: Graph) -> list[str]:
+def _outputs(graph: TorchGraph) -> list[str]:
     """The dtypes of the results. Raises FrontEndError for one that is not a tensor."""
     node = next(n for n in graph.nodes if n.op == "output")
     found: tuple[torch.fx.Node, ...] = node.args[0]

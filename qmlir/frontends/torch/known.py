@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .graph import Graph, aten, dtype_of, is_tensor, shape_of
+from .graph import TorchGraph, aten, dtype_of, is_tensor, shape_of
 from .simplify import MOVES
 
 _FEW = 64  # elements
@@ -23,7 +23,7 @@ _ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
 _ONES = (aten.ones.default, aten.ones_like.default, aten.new_ones.default)
 
 
-def fold_known(graph: Graph) -> None:
+def fold_known(graph: TorchGraph) -> None:
     """Replaces what is computed of known tensors, element by element, by a tensor that is filled."""
     known: dict[Node, torch.Tensor] = {}  # one element of the node's rank, or all
     for node in graph.nodes:
@@ -42,7 +42,7 @@ def fold_known(graph: Graph) -> None:
     graph.clean()
 
 
-def _known(graph: Graph, node: Node, known: dict[Node, torch.Tensor]) -> torch.Tensor | None:
+def _known(graph: TorchGraph, node: Node, known: dict[Node, torch.Tensor]) -> torch.Tensor | None:
     if not is_tensor(node) or not all(isinstance(s, int) and s > 0 for s in shape_of(node)):
         return None
     if node.op == "get_attr":

@@ -33,7 +33,7 @@ _WHAT_TO_DO = (
 )
 
 
-class Unconverted(FrontEndError):
+class TorchUnconverted(FrontEndError):
     """torch-mlir does not convert a program; `nodes` are what it failed at, as far as is known."""
 
     def __init__(self, diagnostics: list[Diagnostic], nodes: Sequence[Node] = ()) -> None:
@@ -66,7 +66,7 @@ def spelled(node: Node) -> str:
 
 
 def lower_torch(module: ir.Module, name: str, places: Places) -> None:
-    """Lower every torch op of `module`. Raises Unconverted, which names the operator and its place in the source."""
+    """Lower every torch op of `module`. Raises TorchUnconverted, which names the operator and its place."""
     found: list[Node] = []
 
     def blame(said: list[Diagnostic]) -> Diagnostic | None:
@@ -88,7 +88,7 @@ def lower_torch(module: ir.Module, name: str, places: Places) -> None:
     try:
         to_linalg(module, _HEAD, name, blame)
     except FrontEndError as e:
-        raise Unconverted(e.diagnostics, found) from None
+        raise TorchUnconverted(e.diagnostics, found) from None
 
 
 def _culprit(d: Diagnostic) -> str | None:

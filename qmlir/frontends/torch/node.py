@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from ...core.mlir import ir
 from ...spec import TensorSpec
-from ..raising import Decline, Raising, Tensor
+from ..raising import PatternDeclined, Raising, Tensor
 from .dtypes import FROM_TORCH
 from .graph import where
 from .raise_ import label
@@ -50,7 +50,7 @@ class TorchNode(Raising):
     def operand(self, i: int) -> Tensor:
         found = self.optional(i)
         if found is None:
-            raise Decline(f"argument {self.tensor_names[i]!r} is missing")
+            raise PatternDeclined(f"argument {self.tensor_names[i]!r} is missing")
         return found
 
     def optional(self, i: int) -> Tensor | None:
@@ -62,7 +62,7 @@ class TorchNode(Raising):
 def spec_of(val: torch.Tensor) -> TensorSpec:
     """The spec of a meta value; symbolic sizes are dynamic.
 
-    Raises Decline for a dtype that has no name here."""
+    Raises PatternDeclined for a dtype that has no name here."""
     if val.dtype not in FROM_TORCH:
-        raise Decline(f"a tensor is {val.dtype}, which is unsupported")
+        raise PatternDeclined(f"a tensor is {val.dtype}, which is unsupported")
     return TensorSpec(tuple(s if isinstance(s, int) else None for s in val.shape), FROM_TORCH[val.dtype])

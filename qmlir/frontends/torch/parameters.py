@@ -19,7 +19,7 @@ SCOPE = "model"
 _LEAST = 1 << 16  # bytes; smaller weights are constants, which can be folded
 
 
-class Parameters:
+class ParameterFile:
     """The weights of one program that go to a file: `import_options={"parameters": "weights.irpa"}`."""
 
     def __init__(self, path: Path, least: int = _LEAST) -> None:

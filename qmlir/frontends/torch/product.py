@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .graph import Graph, dtype_of, shape_of
+from .graph import TorchGraph, dtype_of, shape_of
 from .quantised import NodeOrTensor
 
 # The steps of the epilogue, in order.
@@ -18,7 +18,7 @@ FLOATS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 @dataclass
-class Side:
+class TorchSide:
     """One factor: codes with their scale, or a plain float node."""
 
     node: Node
@@ -33,12 +33,12 @@ class Side:
 
 
 @dataclass
-class Product:
+class TorchProduct:
     """A product being read. `out` is the node whose value it computes so far, at step `stage` of the epilogue."""
 
     op: str
-    lhs: Side
-    rhs: Side
+    lhs: TorchSide
+    rhs: TorchSide
     root: Node
     out: Node
     out_dtype: str
@@ -53,12 +53,12 @@ class Product:
     absorbed: list[Node] = field(default_factory=list)
 
 
-def sizes_of(graph: Graph, value: NodeOrTensor) -> Sequence[torch.SymInt | int]:
+def sizes_of(graph: TorchGraph, value: NodeOrTensor) -> Sequence[torch.SymInt | int]:
     known = graph.constant(value)
     return tuple(known.shape) if known is not None else shape_of(value)
 
 
-def scale_after(p: Product) -> None:
+def scale_after(p: TorchProduct) -> None:
     """torch multiplies by bare codes, which 16-bit floats hold exactly, and scales the sum. Codes that are scaled
     first are no longer exact in 16 bits: f32 holds them."""
     if not p.lhs.quantised and dtype_of(p.lhs.node) in (torch.bfloat16, torch.float16):

@@ -1,9 +1,9 @@
 """Products of quantised values in FX graphs: each becomes one call of `torch.ops.qmlir.scaled_matmul` or `conv2d_q`,
 with the scales, the bias, the residual, the activation and the requantisation around it as its epilogue.
 
-A `Product` is read here from the node that multiplies (`read_product`) and then takes in what follows it, a step at a
-time, in the order of the epilogue (`epilogue.py`; docs/semantics.md, section 4), as long as nobody else reads the value
-in between.
+A `TorchProduct` is read here from the node that multiplies (`read_product`) and then takes in what follows it, a step
+at a time, in the order of the epilogue (`epilogue.py`; docs/semantics.md, section 4), as long as nobody else reads the
+value in between.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..raising import Decline
+from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, SMALL_FLOATS, TO_TORCH
-from .graph import Graph, argument, aten, dtype_of, is_tensor, same, shape_of
+from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, same, shape_of
 from .int4pack import unpack_for_cpu
-from .product import BIAS, FLOATS, SCALED, Product, Side, scale_after, sizes_of
+from .product import BIAS, FLOATS, SCALED, TorchProduct, TorchSide, scale_after, sizes_of
 from .quantised import NodeOrTensor, dequantised, reshaped
 
 # ------------------------------------------------------------------------------------------------- the factors
 
 
-def _side(graph: Graph, node: Node) -> Side:
+def _side(graph: TorchGraph, node: Node) -> TorchSide:
     """A factor as it is stored."""
     found = dequantised(graph, node)
     if found is not None:
-        return Side(found.codes, found.dtype, found.scale, found.zero_point)
-    return Side(node)
+        return TorchSide(found.codes, found.dtype, found.scale, found.zero_point)
+    return TorchSide(node)
 
 
-def _weight(graph: Graph, node: Node, transposed: bool) -> Side:
+def _weight(graph: TorchGraph, node: Node, transposed: bool) -> TorchSide:
     """The right factor, looked at through transpositions of its last two axes, before and after dequantisation."""
     node, transposed = _untransposed(node, transposed)
     side = _side(graph, node)
@@ -68,7 +68,7 @@ def _exchanges(node: Node) -> bool:
     return False
 
 
-def _exchanged(graph: Graph, value: NodeOrTensor | None) -> NodeOrTensor | None:
+def _exchanged(graph: TorchGraph, value: NodeOrTensor | None) -> NodeOrTensor | None:
     """A scale of the transposed tensor."""
     if value is None:
         return None
@@ -77,16 +77,16 @@ def _exchanged(graph: Graph, value: NodeOrTensor | None) -> NodeOrTensor | None:
         return known if known.dim() < 2 else known.transpose(-1, -2).contiguous()
     if not shape_of(value):
         return value
-    raise Decline("the scale of a transposed operand is not a constant")
+    raise PatternDeclined("the scale of a transposed operand is not a constant")
 
 
 # ------------------------------------------------------------------------------------------- products by operator
 
 
-def read_product(graph: Graph, node: Node) -> Product | None:
+def read_product(graph: TorchGraph, node: Node) -> TorchProduct | None:
     """The product of quantised values that a node is; None for floats, or for anything else.
 
-    Raises Decline for a product of quantised values that the dialect does not have."""
+    Raises PatternDeclined for a product of quantised values that the dialect does not have."""
     reader = PRODUCTS.get(node.target)
     if reader is None or not is_tensor(node):
         return None
@@ -98,60 +98,61 @@ def read_product(graph: Graph, node: Node) -> Product | None:
 
 
 def _matmul(
-    graph: Graph, node: Node, lhs: Node, rhs: Node, transposed: bool, bias: torch.fx.Node | None = None
-) -> Product | None:
+    graph: TorchGraph, node: Node, lhs: Node, rhs: Node, transposed: bool, bias: torch.fx.Node | None = None
+) -> TorchProduct | None:
     if not is_tensor(lhs) or not is_tensor(rhs) or len(shape_of(lhs)) < 2 or len(shape_of(rhs)) < 2:
         return None
     if dtype_of(node) not in FLOATS:
         return None
-    made = Product("scaled_matmul", _side(graph, lhs), _weight(graph, rhs, transposed), node, node,
+    made = TorchProduct("scaled_matmul", _side(graph, lhs), _weight(graph, rhs, transposed), node, node,
                    FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
     if bias is not None:
         made.bias, made.stage = bias, BIAS
     return made
 
 
-def _linear(graph: Graph, node: Node) -> Product | None:
+def _linear(graph: TorchGraph, node: Node) -> TorchProduct | None:
     return _matmul(graph, node, node.args[0], node.args[1], True, argument(node, "bias"))
 
 
-def _mm(graph: Graph, node: Node) -> Product | None:
+def _mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     return _matmul(graph, node, node.args[0], node.args[1], False)
 
 
-def _addmm(graph: Graph, node: Node) -> Product | None:
+def _addmm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     bias, lhs, rhs = node.args[:3]
     if argument(node, "beta") != 1 or argument(node, "alpha") != 1 or len(shape_of(bias)) != 1:
         return None
     return _matmul(graph, node, lhs, rhs, False, bias)
 
 
-def _int_mm(graph: Graph, node: Node) -> Product | None:
+def _int_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     lhs, rhs = node.args
     right, transposed = _untransposed(rhs, False)
-    return Product("scaled_matmul", Side(lhs, FROM_TORCH[dtype_of(lhs)]),
-                   Side(right, FROM_TORCH[dtype_of(right)], transposed=transposed), node, node, "i32", 1)  # fmt: skip
+    first = TorchSide(lhs, FROM_TORCH[dtype_of(lhs)])
+    second = TorchSide(right, FROM_TORCH[dtype_of(right)], transposed=transposed)
+    return TorchProduct("scaled_matmul", first, second, node, node, "i32", 1)
 
 
-def _scaled_mm(graph: Graph, node: Node) -> Product | None:
+def _scaled_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     """fp8 by fp8; scales are per tensor, or `[M, 1]` and `[1, N]`."""
     lhs, rhs = node.args[:2]
     if argument(node, "scale_result") is not None:
-        raise Decline("scale_result is not supported")
-    left, right = Side(lhs, FROM_TORCH[dtype_of(lhs)]), _weight(graph, rhs, False)
+        raise PatternDeclined("scale_result is not supported")
+    left, right = TorchSide(lhs, FROM_TORCH[dtype_of(lhs)]), _weight(graph, rhs, False)
     right.dtype = FROM_TORCH[dtype_of(right.node)]
     left.scale = _rank(graph, node, argument(node, "scale_a"))
     scale = _rank(graph, node, argument(node, "scale_b"))
     right.scale = _exchanged(graph, scale) if right.transposed else scale
     if dtype_of(node) not in FLOATS:
-        raise Decline(f"the result is {dtype_of(node)}; use a float of 16 or 32 bits")
-    made = Product("scaled_matmul", left, right, node, node, FLOATS[dtype_of(node)], 1, stage=SCALED)
+        raise PatternDeclined(f"the result is {dtype_of(node)}; use a float of 16 or 32 bits")
+    made = TorchProduct("scaled_matmul", left, right, node, node, FLOATS[dtype_of(node)], 1, stage=SCALED)
     if argument(node, "bias") is not None:
         made.bias, made.stage = argument(node, "bias"), BIAS
     return made
 
 
-def _rank(graph: Graph, node: Node, scale: Any) -> NodeOrTensor:
+def _rank(graph: TorchGraph, node: Node, scale: Any) -> NodeOrTensor:
     """A scale of one element as a scalar."""
     known = graph.constant(scale)
     if known is not None:
@@ -159,33 +160,36 @@ def _rank(graph: Graph, node: Node, scale: Any) -> NodeOrTensor:
     return reshaped(graph, node, scale, []) if all(same(s, 1) for s in shape_of(scale)) else scale
 
 
-def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
+def _int8pack_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     lhs, rhs, scales = node.args
     known = graph.constant(scales)
     scale = known.float().reshape(-1, 1) if known is not None else reshaped(graph, node, scales, [*shape_of(scales), 1])
-    made = Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,
+    made = TorchProduct("scaled_matmul", TorchSide(lhs), TorchSide(rhs, "i8", scale, transposed=True), node, node,
                    FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
     scale_after(made)
     return made
 
 
-def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
+def _int4pack_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     """tinygemm's weight: `(q - 8) * scale + zero`, packed in an order that depends on the CPU."""
     lhs, packed, _, scales_and_zeros = node.args
     weight, both = graph.constant(packed), graph.constant(scales_and_zeros)
     if weight is None or both is None:
-        raise Decline("the packed weight or its scales are not constants")
+        raise PatternDeclined("the packed weight or its scales are not constants")
     if weight.dtype != torch.uint8 or weight.dim() != 2:
-        raise Decline("the weight is packed for a GPU; pack it for the CPU (_convert_weight_to_int4pack_for_cpu)")
+        raise PatternDeclined(
+            "the weight is packed for a GPU; pack it for the CPU (_convert_weight_to_int4pack_for_cpu)"
+        )
     codes = graph.new_constant(unpack_for_cpu(weight), node)
     scale, zero = (both[..., i].float().t().contiguous() for i in (0, 1))  # [K/g, N] -> [N, K/g]
-    made = Product("scaled_matmul", Side(lhs), Side(codes, "u4", scale, zero, transposed=True), node, node,
-                   FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
+    rhs = TorchSide(codes, "u4", scale, zero, transposed=True)
+    out_dtype = FLOATS[dtype_of(node)]
+    made = TorchProduct("scaled_matmul", TorchSide(lhs), rhs, node, node, out_dtype, 1, stage=SCALED)
     made.attributes["rhs_zero_mode"] = "offset_float"
     return made
 
 
-def _conv2d(graph: Graph, node: Node) -> Product | None:
+def _conv2d(graph: TorchGraph, node: Node) -> TorchProduct | None:
     x, w = node.args[:2]
     general = node.target is aten.convolution.default
     if len(shape_of(w)) != 4 or len(shape_of(x)) != 4:
@@ -197,7 +201,7 @@ def _conv2d(graph: Graph, node: Node) -> Product | None:
     if dtype_of(node) not in FLOATS or transposed:
         # A transposed filter is [C, F/groups, KH, KW]: another layout than any of the dialect's with groups.
         return None
-    made = Product("conv2d_q", side, weight, node, node, FLOATS[dtype_of(node)], 3, stage=SCALED)
+    made = TorchProduct("conv2d_q", side, weight, node, node, FLOATS[dtype_of(node)], 3, stage=SCALED)
     made.attributes.update(
         input_layout="NCHW", filter_layout="FCHW", strides=_pair(argument(node, "stride")),
         dilations=_pair(argument(node, "dilation")), padding=padding, groups=argument(node, "groups"),
@@ -224,7 +228,7 @@ def _pair(value: Any) -> list[int]:
     return [int(v) for v in value] * (2 if len(value) == 1 else 1)
 
 
-PRODUCTS: dict[Any, Callable[[Graph, Node], Product | None]] = {
+PRODUCTS: dict[Any, Callable[[TorchGraph, Node], TorchProduct | None]] = {
     aten.linear.default: _linear,
     aten.mm.default: _mm,
     aten.matmul.default: _mm,
@@ -249,30 +253,30 @@ QUANTISED_PRODUCTS = (aten._int_mm.default, aten._scaled_mm.default, aten._weigh
                       aten._weight_int4pack_mm.default, aten._weight_int4pack_mm_for_cpu.default)  # fmt: skip
 
 
-def reads_codes(graph: Graph, node: Node) -> bool:
+def reads_codes(graph: TorchGraph, node: Node) -> bool:
     """Whether an operand of a product is a dequantised value."""
     factors = node.args[0] if isinstance(node.args[0], (list, tuple)) else node.args[:2]
     return any(is_tensor(f) and dequantised(graph, _untransposed(f, False)[0]) is not None for f in factors)
 
 
-def _check(graph: Graph, p: Product) -> None:
+def _check(graph: TorchGraph, p: TorchProduct) -> None:
     """What the verifier would refuse is left to torch instead."""
     for side, name in ((p.lhs, "left"), (p.rhs, "right")):
         if side.quantised and side.dtype not in ("i8", "u8", "i4", "u4", "i2", "u2") and not _small(side):
-            raise Decline(f"the {name} operand is {side.dtype}")
+            raise PatternDeclined(f"the {name} operand is {side.dtype}")
         if not side.quantised and dtype_of(side.node) not in FLOATS:
-            raise Decline(f"the {name} operand is {dtype_of(side.node)}")
+            raise PatternDeclined(f"the {name} operand is {dtype_of(side.node)}")
     if p.op == "conv2d_q":
         if not (p.lhs.quantised and p.rhs.quantised):
-            raise Decline("only one operand of the convolution is quantised")
+            raise PatternDeclined("only one operand of the convolution is quantised")
         for value in (p.lhs.scale, p.lhs.zero_point):
             if value is not None and any(not same(s, 1) for s in sizes_of(graph, value)):
-                raise Decline("the input of the convolution is not scaled per tensor")
+                raise PatternDeclined("the input of the convolution is not scaled per tensor")
         return
     k = shape_of(p.lhs.node)[-1]
     if not isinstance(k, int):
-        raise Decline(f"the depth of the product is dynamic ({k})")
+        raise PatternDeclined(f"the depth of the product is dynamic ({k})")
 
 
-def _small(side: Side) -> bool:
+def _small(side: TorchSide) -> bool:
     return side.dtype is not None and TO_TORCH.get(side.dtype) in SMALL_FLOATS

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...errors import Diagnostic, FrontEndError
-from .graph import Graph, aten
+from .graph import TorchGraph, aten
 
 # What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
 _DECOMPOSED = (
@@ -27,7 +27,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return dict(get_decompositions(_DECOMPOSED))
 
 
-def prepare(program: torch.export.ExportedProgram) -> Graph:
+def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     """The inference graph of an exported program.
 
     Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is not a tensor.
@@ -59,7 +59,7 @@ def prepare(program: torch.export.ExportedProgram) -> Graph:
                                             str(spec.target))])  # fmt: skip
         _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
     gm.recompile()
-    return Graph(gm)
+    return TorchGraph(gm)
 
 
 def _submodules(source: GraphModule, target: GraphModule) -> None:
@@ -79,12 +79,12 @@ def _freeze(gm: GraphModule, node: Node, name: str, value: torch.Tensor) -> None
     gm.graph.erase_node(node)
 
 
-def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Graph:
+def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> TorchGraph:
     """A traced graph in which the placeholders named in `constants` are constants."""
     for i, node in enumerate([n for n in gm.graph.nodes if n.op == "placeholder" and n.name in constants]):
         _freeze(gm, node, f"_qmlir_weight_{i}", constants[node.name])
     gm.recompile()
-    return Graph(gm)
+    return TorchGraph(gm)
 
 
 def fingerprint(program: torch.export.ExportedProgram) -> str:

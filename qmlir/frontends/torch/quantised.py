@@ -15,9 +15,9 @@ import torch
 from torch.fx import Node
 
 from ...dialect.dtypes import DTYPES
-from ..raising import Decline
+from ..raising import PatternDeclined
 from .dtypes import FLOATS, FROM_TORCH, SMALL_FLOATS, TO_TORCH, code_name
-from .graph import VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of
+from .graph import VIEWS, TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of
 from .simplify import name_of
 
 NodeOrTensor = Any  # a Node, or a tensor that is constant
@@ -52,7 +52,7 @@ class Quantised:
     multiplier: float | None = None
 
 
-_READERS: dict[str, Callable[[Graph, Node], Any]] = {}
+_READERS: dict[str, Callable[[TorchGraph, Node], Any]] = {}
 
 
 def _reads(*names: str) -> Callable[[Any], Any]:
@@ -63,21 +63,21 @@ def _reads(*names: str) -> Callable[[Any], Any]:
     return decorate
 
 
-def dequantised(graph: Graph, node: torch.fx.Node) -> Dequantised | None:
+def dequantised(graph: TorchGraph, node: torch.fx.Node) -> Dequantised | None:
     """The dequantisation that a node is, None when it is another thing.
 
-    Raises Decline for one that has no form here."""
+    Raises PatternDeclined for one that has no form here."""
     found = _read(graph, node)
     return found if isinstance(found, Dequantised) else None
 
 
-def quantised(graph: Graph, node: torch.fx.Node) -> Quantised | None:
-    """The quantisation that a node is. Raises Decline for one that has no form here."""
+def quantised(graph: TorchGraph, node: torch.fx.Node) -> Quantised | None:
+    """The quantisation that a node is. Raises PatternDeclined for one that has no form here."""
     found = _read(graph, node)
     return found if isinstance(found, Quantised) else None
 
 
-def _read(graph: Graph, node: torch.fx.Node) -> Dequantised | Quantised | None:
+def _read(graph: TorchGraph, node: torch.fx.Node) -> Dequantised | Quantised | None:
     if not (isinstance(node, Node) and node.op == "call_function" and is_tensor(node)):
         return None
     reader = _READERS.get(name_of(node))
@@ -94,10 +94,10 @@ def _range(node: Node, dtype_argument: str = "dtype") -> tuple[torch.dtype, int,
     dtype = argument(node, dtype_argument)
     stored = DTYPES[FROM_TORCH[dtype]] if dtype in FROM_TORCH else None
     if stored is None or (stored.name not in ("i8", "u8") and dtype not in SMALL_FLOATS):
-        raise Decline(f"the codes are {dtype}; the dialect's are of 8 bits or fewer")
+        raise PatternDeclined(f"the codes are {dtype}; the dialect's are of 8 bits or fewer")
     lo, hi = argument(node, "quant_min"), argument(node, "quant_max")
     if isinstance(lo, Node) or isinstance(hi, Node):
-        raise Decline("the range of the codes is not a constant")
+        raise PatternDeclined("the range of the codes is not a constant")
     return dtype, stored.lo if lo is None else int(lo), stored.hi if hi is None else int(hi)
 
 
@@ -106,7 +106,7 @@ def _scalar(value: torch.fx.Node | float, dtype: torch.dtype) -> torch.Tensor | 
     return value if isinstance(value, Node) else torch.tensor(value, dtype=dtype)
 
 
-def _zero(graph: Graph, zero: NodeOrTensor | None, shape: Sequence[int] | None = None) -> NodeOrTensor | None:
+def _zero(graph: TorchGraph, zero: NodeOrTensor | None, shape: Sequence[int] | None = None) -> NodeOrTensor | None:
     """A zero point as i32 in the shape of its scale; None for one that is known to be 0."""
     if zero is None:
         return None
@@ -114,14 +114,14 @@ def _zero(graph: Graph, zero: NodeOrTensor | None, shape: Sequence[int] | None =
     if known is None:
         return zero
     if known.is_floating_point() and not bool((known == known.round()).all()):
-        raise Decline("the zero points are not integers")
+        raise PatternDeclined("the zero points are not integers")
     if not bool(known.any()):
         return None
     known = known.to(torch.int32)
     return known if shape is None else known.reshape([int(s) for s in shape])
 
 
-def _scale(graph: Graph, scale: NodeOrTensor, shape: Sequence[int] | None = None) -> NodeOrTensor:
+def _scale(graph: TorchGraph, scale: NodeOrTensor, shape: Sequence[int] | None = None) -> NodeOrTensor:
     """A scale as f32 where it is constant."""
     known = graph.constant(scale)
     if known is None:
@@ -132,11 +132,11 @@ def _scale(graph: Graph, scale: NodeOrTensor, shape: Sequence[int] | None = None
 
 def _float_out(node: Node) -> None:
     if dtype_of(node) not in FLOATS[:3]:
-        raise Decline(f"the result is {dtype_of(node)}; use float32, float16 or bfloat16")
+        raise PatternDeclined(f"the result is {dtype_of(node)}; use float32, float16 or bfloat16")
 
 
 @_reads(*(f"{_Q}dequantize_per_tensor{o}" for o in ("", ".tensor")))
-def _dequantize_per_tensor(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_per_tensor(graph: TorchGraph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     codes, scale, zero = node.args[:3]
@@ -145,7 +145,7 @@ def _dequantize_per_tensor(graph: Graph, node: Node) -> Dequantised:
 
 
 @_reads(*(f"{_Q}quantize_per_tensor{o}" for o in ("", ".tensor")))
-def _quantize_per_tensor(graph: Graph, node: Node) -> Quantised:
+def _quantize_per_tensor(graph: TorchGraph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     source, scale, zero = node.args[:3]
     multiplier = None if isinstance(scale, Node) else float(torch.tensor(1.0 / float(scale), dtype=torch.float32))
@@ -159,7 +159,7 @@ def _along(node: Node, axis: int) -> list[int]:
 
 
 @_reads(f"{_Q}dequantize_per_channel")
-def _dequantize_per_channel(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_per_channel(graph: TorchGraph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = _along(node, argument(node, "axis"))
@@ -168,7 +168,7 @@ def _dequantize_per_channel(graph: Graph, node: Node) -> Dequantised:
 
 
 @_reads(f"{_Q}quantize_per_channel")
-def _quantize_per_channel(graph: Graph, node: Node) -> Quantised:
+def _quantize_per_channel(graph: TorchGraph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     shape = _along(node, argument(node, "axis"))
     return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
@@ -181,7 +181,7 @@ def _grouped(node: Node) -> list[Any]:
 
 
 @_reads(f"{_Q}dequantize_per_channel_group")
-def _dequantize_per_channel_group(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_per_channel_group(graph: TorchGraph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = _grouped(node)
@@ -190,7 +190,7 @@ def _dequantize_per_channel_group(graph: Graph, node: Node) -> Dequantised:
 
 
 @_reads(f"{_Q}dequantize_per_token")
-def _dequantize_per_token(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_per_token(graph: TorchGraph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = [*shape_of(node.args[0])[:-1], 1]
@@ -199,7 +199,7 @@ def _dequantize_per_token(graph: Graph, node: Node) -> Dequantised:
 
 
 @_reads(f"{_Q}quantize_per_token")
-def _quantize_per_token(graph: Graph, node: Node) -> Quantised:
+def _quantize_per_token(graph: TorchGraph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     shape = [*shape_of(node.args[0])[:-1], 1]
     return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
@@ -214,12 +214,12 @@ _A = "torchao::"
 def block_counts(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> list[torch.SymInt | int]:
     """Blocks along each axis: the shape of the scale."""
     if len(shape) != len(block):
-        raise Decline(f"blocks of {list(block)} do not cover a tensor of {len(shape)} axes")
+        raise PatternDeclined(f"blocks of {list(block)} do not cover a tensor of {len(shape)} axes")
     return [1 if same(s, b) or b == -1 else s if b == 1 else s // b for s, b in zip(shape, block, strict=True)]
 
 
 @_reads(f"{_A}dequantize_affine")
-def _dequantize_affine(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_affine(graph: TorchGraph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node, "input_dtype")
     _float_out(node)
     shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
@@ -229,7 +229,7 @@ def _dequantize_affine(graph: Graph, node: Node) -> Dequantised:
 
 
 @_reads(f"{_A}quantize_affine")
-def _quantize_affine(graph: Graph, node: Node) -> Quantised:
+def _quantize_affine(graph: TorchGraph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node, "output_dtype")
     shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
     return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, argument(node, "scale"), shape),
@@ -237,7 +237,7 @@ def _quantize_affine(graph: Graph, node: Node) -> Quantised:
 
 
 @_reads(f"{_A}dequantize_affine_float8_non_decomposed")
-def _dequantize_affine_float8(graph: Graph, node: Node) -> Dequantised:
+def _dequantize_affine_float8(graph: TorchGraph, node: Node) -> Dequantised:
     codes: Any = node.args[0]
     _float_out(node)
     return Dequantised(node, codes, FROM_TORCH[dtype_of(codes)], _scale(graph, node.args[1]), None)
@@ -247,7 +247,7 @@ def _size(value: int) -> int:
     return value.meta["val"] if isinstance(value, Node) else value
 
 
-def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[torch.SymInt | int]) -> NodeOrTensor:
+def _shaped(graph: TorchGraph, before: Node, scale: torch.fx.Node, shape: Sequence[torch.SymInt | int]) -> NodeOrTensor:
     """A scale in `shape`: a constant, or a view of a node."""
     if graph.constant(scale) is not None:
         return _scale(graph, scale, shape)
@@ -255,14 +255,14 @@ def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[to
 
 
 def _zero_shaped(
-    graph: Graph, before: Node, zero: torch.fx.Node, shape: Sequence[torch.SymInt | int]
+    graph: TorchGraph, before: Node, zero: torch.fx.Node, shape: Sequence[torch.SymInt | int]
 ) -> NodeOrTensor | None:
     if zero is None or graph.constant(zero) is not None:
         return _zero(graph, zero, shape)
     return reshaped(graph, before, zero, shape)
 
 
-def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[torch.SymInt | int]) -> Node:
+def reshaped(graph: TorchGraph, before: Node, node: Node, shape: Sequence[torch.SymInt | int]) -> Node:
     """A view, which is nothing where the shape is the same. At most one size may be a symbol."""
     source = node
     while True:
@@ -287,7 +287,7 @@ def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[torch.SymIn
         return found
     known = [-1 if not isinstance(s, int) else s for s in shape]
     if known.count(-1) > 1:
-        raise Decline(f"a scale of shape {list(own)} is used as {list(shape)}")
+        raise PatternDeclined(f"a scale of shape {list(own)} is used as {list(shape)}")
     return graph.call(before, aten.view.default, (node, known), {}, retyped(node.meta["val"], dtype_of(node), shape))
 
 
@@ -295,7 +295,7 @@ def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[torch.SymIn
 
 
 @_reads("aten::_to_copy", "aten::to.dtype")
-def _widened(graph: Graph, node: Node) -> Dequantised | None:
+def _widened(graph: TorchGraph, node: Node) -> Dequantised | None:
     """Bare codes as floats: a weight-only product multiplies by the scale later."""
     codes: Any = node.args[0]
     if not is_tensor(codes) or dtype_of(node) not in FLOATS[:3] or graph.constant(codes) is None:
@@ -306,7 +306,7 @@ def _widened(graph: Graph, node: Node) -> Dequantised | None:
 
 
 @_reads("aten::mul.Tensor")
-def _scaled(graph: Graph, node: Node) -> Dequantised | None:
+def _scaled(graph: TorchGraph, node: Node) -> Dequantised | None:
     """Constant codes times a constant scale."""
     codes, scale = node.args
     if graph.constant(codes) is not None and not isinstance(codes, Node):

@@ -13,11 +13,11 @@ from torch.fx import Node
 
 from ...compiler.front_end import ImportReport
 from ...compiler.patterns import pattern_for
-from ..raising import Decline
+from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
 from .dynamic import fuse_dynamic_quantize
 from .epilogue import absorb, emit
-from .graph import Graph, dtype_of, is_tensor, retyped, shape_of, where
+from .graph import TorchGraph, dtype_of, is_tensor, retyped, shape_of, where
 from .products import PRODUCTS, QUANTISED_PRODUCTS, read_product, reads_codes
 from .quantised import Dequantised, Quantised, dequantised, quantised
 from .simplify import name_of, simplify
@@ -25,7 +25,7 @@ from .simplify import name_of, simplify
 _NAMESPACES = ("quantized_decomposed::", "torchao::")
 
 
-def raise_quantised(graph: Graph, report: ImportReport) -> None:
+def raise_quantised(graph: TorchGraph, report: ImportReport) -> None:
     """Rewrite `graph` in place; say in `report` what became of each quantised operator."""
     simplify(graph)
     source = {n: (label(n), where(n)) for n in graph.nodes if is_quantised(n)}
@@ -68,20 +68,20 @@ def _foreign(node: Node) -> bool:
 def _try(outcome: dict[Node, tuple[str, str]], node: Node, step: Any) -> None:
     try:
         step()
-    except Decline as e:
+    except PatternDeclined as e:
         outcome.setdefault(node, ("left", str(e)))
 
 
 def _product(
-    graph: Graph, node: Node, source: dict[Node, tuple[str, str]], outcome: dict[Node, tuple[str, str]]
+    graph: TorchGraph, node: Node, source: dict[Node, tuple[str, str]], outcome: dict[Node, tuple[str, str]]
 ) -> None:
     if node.target not in PRODUCTS:
         return
     try:
         found = read_product(graph, node)
         if found is None and reads_codes(graph, node):
-            raise Decline("the dialect has no product of this form")
-    except Decline:
+            raise PatternDeclined("the dialect has no product of this form")
+    except PatternDeclined:
         source.setdefault(node, (label(node), where(node)))
         raise
     if found is None:
@@ -95,7 +95,7 @@ def _product(
         outcome[taken] = ("fused", where(node))
 
 
-def _cancel(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> bool:
+def _cancel(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> bool:
     """Codes that are dequantised and quantised again by the same numbers are the codes: the error of
     `(c - z) * s * (1/s)` is far below a half."""
     q = quantised(graph, node)
@@ -112,7 +112,7 @@ def _cancel(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> b
     return True
 
 
-def _same_numbers(graph: Graph, q: Quantised, d: Dequantised) -> bool:
+def _same_numbers(graph: TorchGraph, q: Quantised, d: Dequantised) -> bool:
     for a, b in ((q.scale, d.scale), (q.zero_point, d.zero_point)):
         if a is b:
             continue
@@ -122,7 +122,7 @@ def _same_numbers(graph: Graph, q: Quantised, d: Dequantised) -> bool:
     return True
 
 
-def _alone(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
+def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
     """A quantisation or dequantisation that no product took in."""
     if _cancel(graph, node, outcome):
         return
@@ -156,7 +156,7 @@ def _alone(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> No
     graph.replace(node, new)
 
 
-def _operands(graph: Graph, node: Node, **values: torch.Tensor | None) -> dict[str, Any]:
+def _operands(graph: TorchGraph, node: Node, **values: torch.Tensor | None) -> dict[str, Any]:
     return {
         k: v if isinstance(v, Node) else graph.new_constant(v, node) for k, v in values.items() if v is not None
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .graph import TRANSPOSES, VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same_shape, shape_of
+from .graph import TRANSPOSES, VIEWS, TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same_shape, shape_of
 
 _ASSERTIONS = (aten._assert_tensor_metadata.default, aten._assert_scalar.default,
                aten.sym_constrain_range_for_size.default, aten.sym_constrain_range.default)  # fmt: skip
@@ -21,7 +21,7 @@ _DEQUANTIZE_PER_TENSOR = tuple(
 MOVES = (*VIEWS, *TRANSPOSES, aten.expand.default, aten.slice.Tensor, aten.select.int)
 
 
-def simplify(graph: Graph) -> None:
+def simplify(graph: TorchGraph) -> None:
     """Rewrite `graph` in place; every step keeps its values to the bit."""
     merge_equal(graph)
     for step in (_drop_assertions, _drop_identities, _merge_views, _signed_int_mm, _move_before_dequantize):
@@ -31,7 +31,7 @@ def simplify(graph: Graph) -> None:
         graph.clean()
 
 
-def merge_equal(graph: Graph) -> None:
+def merge_equal(graph: TorchGraph) -> None:
     """One node for calls of the same operator on the same arguments: linear layers that read one activation have each
     quantised it for themselves."""
     seen: dict[str, Node] = {}
@@ -52,12 +52,12 @@ def _random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _drop_assertions(graph: Graph, node: Node) -> None:
+def _drop_assertions(graph: TorchGraph, node: Node) -> None:
     if node.target in _ASSERTIONS and not node.users:
         graph.gm.graph.erase_node(node)
 
 
-def _drop_identities(graph: Graph, node: Node) -> None:
+def _drop_identities(graph: TorchGraph, node: Node) -> None:
     if not is_tensor(node) or not node.args or not is_tensor(node.args[0]):
         return
     source: torch.fx.Node = node.args[0]
@@ -72,7 +72,7 @@ def _drop_identities(graph: Graph, node: Node) -> None:
         graph.replace(node, source)
 
 
-def _merge_views(graph: Graph, node: Node) -> None:
+def _merge_views(graph: TorchGraph, node: Node) -> None:
     """A view of a view is a view of the first; where that has the shape already, nothing."""
     if node.target not in VIEWS or not is_tensor(node):
         return
@@ -86,7 +86,7 @@ def _merge_views(graph: Graph, node: Node) -> None:
         node.replace_input_with(source, first)
 
 
-def _signed_int_mm(graph: Graph, node: Node) -> None:
+def _signed_int_mm(graph: TorchGraph, node: Node) -> None:
     """torchao's product on CPUs without a signed instruction: `_int_mm(u8(q + 128), w) - 128 * sum(w)`. It is
     `_int_mm(q, w)`."""
     if node.target is not aten.sub.Tensor or node.kwargs:
@@ -112,7 +112,7 @@ def _signed_int_mm(graph: Graph, node: Node) -> None:
     graph.replace(node, new)
 
 
-def _move_before_dequantize(graph: Graph, node: Node) -> None:
+def _move_before_dequantize(graph: TorchGraph, node: Node) -> None:
     """What only moves elements moves codes: with one scale for all of them, it may come before the dequantisation."""
     if node.target not in MOVES or not is_tensor(node):
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
             aten.unflatten.int)  # fmt: skip
-Group = tuple[list[int], list[int]]
+AxisGroup = tuple[list[int], list[int]]
 
 
 def reshape(
@@ -55,9 +55,9 @@ def reshape_between(value: ir.Value, sizes: Sequence[Size]) -> ir.Value:
     ).result  # fmt: skip
 
 
-def axes_together(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int]) -> list[Group]:
+def axes_together(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int]) -> list[AxisGroup]:
     """The axes of `old` and of `new` that hold the same elements, as small as the symbols tell; both have axes."""
-    groups: list[Group] = []
+    groups: list[AxisGroup] = []
     i = j = 0
     while i < len(old) and j < len(new):
         a, b = _first_match(old[i:], new[j:])
@@ -82,8 +82,8 @@ def _dynamic(sizes: Sequence[Size], axes: Sequence[int]) -> int:
 
 
 def _sizes(
-    groups: Sequence[Group], old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int], have: Sequence[Size],
-    size_of: Callable[[int], Size | None],
+    groups: Sequence[AxisGroup], old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int],
+    have: Sequence[Size], size_of: Callable[[int], Size | None],
 ) -> list[Size]:  # fmt: skip
     sizes: list[Size | None] = [s if isinstance(s, int) else None for s in new]
     equal: Iterator[Size | None]

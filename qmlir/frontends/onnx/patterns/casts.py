@@ -8,7 +8,7 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES, DType
 from ....ir import build
 from ....ir.scalars import i32
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
 from ..node import Node
 from ..types import ELEMENTS, element_name
@@ -25,7 +25,7 @@ def cast(op: Node) -> Tensor:
     """A cast from or to a type below 16 bits."""
     to = int(op.attributes.get("to", 0))
     if to not in ELEMENTS:
-        raise Decline(f"the type to cast to is {element_name(to)}")
+        raise PatternDeclined(f"the type to cast to is {element_name(to)}")
     return _cast(op, op.operand(0), ELEMENTS[to].dtype)
 
 
@@ -53,7 +53,7 @@ def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up"
     if dtype in _PLAIN and x.dtype not in ("i64", "bool"):
         return cast_real(real(x), dtype)
     if source.name in ("bool", "i64") or dtype == "bool":
-        raise Decline(f"a cast from {x.dtype} to {dtype}")
+        raise PatternDeclined(f"a cast from {x.dtype} to {dtype}")
     if target.is_int:
         kind = build.element(dtype)
         if source.is_int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
-from ...raising import Decline, Tensor
+from ...raising import PatternDeclined, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of
 from ..node import Node
 
@@ -31,7 +31,7 @@ def zero_of(t: Tensor | None) -> Tensor | None:
     """A zero point as i32: None for a constant 0 and for types without one, `[]` for one value, else as it is."""
     if t is None or not DTYPES[t.dtype].is_int:
         if t is not None and t.array is not None and t.array.astype(np.float32).any():
-            raise Decline(f"a zero point of type {t.dtype} that is not 0")
+            raise PatternDeclined(f"a zero point of type {t.dtype} that is not 0")
         return None
     t = scalar_of(t) if all(s == 1 for s in t.shape) else t
     if t.array is not None:
@@ -75,7 +75,7 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class DequantizedValue:
     """A value that a DequantizeLinear makes: `(codes - zero) * scale`, the scale `[]`, `[C]` along `axis`, or of the
     codes' rank in blocks."""
 
@@ -102,7 +102,7 @@ class Quantised:
         return f"{self.codes.dtype}, {kind}" + ("" if self.per_tensor else f" {self.axis}")
 
 
-def quantised_input(op: Node, i: int) -> Quantised | None:
+def quantised_input(op: Node, i: int) -> DequantizedValue | None:
     """The quantised value behind input `i` of a node: a DequantizeLinear, or the transpose of a constant one."""
     node = op.producer(i)
     if node is None:
@@ -127,15 +127,15 @@ def quantised_input(op: Node, i: int) -> Quantised | None:
                 zero = Tensor.constant(np.ascontiguousarray(zero.array.transpose(order)))
         if not found.per_tensor:
             axis = list(order).index(axis)
-        return Quantised(codes, scale, zero, axis, found.block, (*found.nodes, node), found.dtype)
+        return DequantizedValue(codes, scale, zero, axis, found.block, (*found.nodes, node), found.dtype)
     return None
 
 
-def _with(q: Quantised, node: Node) -> Quantised:
-    return Quantised(q.codes, q.scale, q.zero, q.axis, q.block, (*q.nodes, node), q.dtype)
+def _with(q: DequantizedValue, node: Node) -> DequantizedValue:
+    return DequantizedValue(q.codes, q.scale, q.zero, q.axis, q.block, (*q.nodes, node), q.dtype)
 
 
-def of_dequantize(node: Node) -> Quantised:
+def of_dequantize(node: Node) -> DequantizedValue:
     """What a DequantizeLinear dequantises."""
     codes, raw = node.operand(0), node.operand(1)
     axis = axis_of(node, len(codes.shape))
@@ -146,7 +146,7 @@ def of_dequantize(node: Node) -> Quantised:
         scale = real(raw)
         z = node.optional(2)
         zero = None if zero is None or z is None else _same_shape(z)
-    return Quantised(codes, scale, zero, axis, block, (node,), raw.dtype)
+    return DequantizedValue(codes, scale, zero, axis, block, (node,), raw.dtype)
 
 
 def _same_shape(z: Tensor) -> Tensor:
@@ -160,18 +160,18 @@ def axis_of(node: Node, rank: int) -> int:
     """The axis attribute, counted from the front."""
     axis = int(node.attributes.get("axis", 1))
     if rank and not -rank <= axis < rank and len(node.operand(1).shape) == 1 and node.operand(1).shape[0] != 1:
-        raise Decline(f"axis {axis} of a tensor of {rank} axes")
+        raise PatternDeclined(f"axis {axis} of a tensor of {rank} axes")
     return axis % rank if rank else 0
 
 
 def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis: int, block: int) -> None:
     """The scale has one value per block along `axis` and the codes' sizes elsewhere."""
     if len(scale) != len(shape):
-        raise Decline(f"a scale of {len(scale)} axes for blocks of a tensor of {len(shape)}")
+        raise PatternDeclined(f"a scale of {len(scale)} axes for blocks of a tensor of {len(shape)}")
     for i, (s, t) in enumerate(zip(scale, shape, strict=True)):
         expected = t if i != axis or t is None else -(-t // block)
         if s is not None and expected is not None and s != expected:
-            raise Decline(f"a scale with {s} values along axis {i}, where blocks of {block} need {expected}")
+            raise PatternDeclined(f"a scale with {s} values along axis {i}, where blocks of {block} need {expected}")
 
 
 def absorb(op: Node, *nodes: Node) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import drop_axis, new_axis
-from ..node import Node, Product
-from .common import Quantised, quantised_input
+from ..node import Node, OnnxProduct
+from .common import DequantizedValue, quantised_input
 from .products import CODES, bias_of, keep, output_of, quantised, requantised, taken
 
 
@@ -31,8 +31,8 @@ def conv_integer(op: Node) -> Tensor:
 @raises("onnx.Conv")
 def conv(op: Node) -> Tensor:
     """`conv2d_q`, if the weight or both operands are results of a DequantizeLinear."""
-    x: Quantised | Tensor | None = quantised_input(op, 0)
-    w: Quantised | Tensor | None = quantised_input(op, 1)
+    x: DequantizedValue | Tensor | None = quantised_input(op, 0)
+    w: DequantizedValue | Tensor | None = quantised_input(op, 1)
     if x is None and w is None:
         raise NotQuantised("plain float")
     x, w = x if x is not None else op.operand(0), w if w is not None else op.operand(1)
@@ -41,26 +41,31 @@ def conv(op: Node) -> Tensor:
 
 
 def conv_product(
-    op: Node, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Node, ...] = ()
-) -> Product:
+    op: Node,
+    x: DequantizedValue | Tensor,
+    w: DequantizedValue | Tensor,
+    bias: Tensor | None,
+    nodes: tuple[Node, ...] = (),
+) -> OnnxProduct:
     """A convolution of NCHW or NCW operands.
 
     Raises:
-        Decline: more than two spatial axes, scales that vary within a filter, padding that depends on a dynamic size.
+        PatternDeclined: more than two spatial axes, scales that vary within a filter, padding that depends on a
+            dynamic size.
     """
-    codes = [side.codes if isinstance(side, Quantised) else side for side in (x, w)]
+    codes = [side.codes if isinstance(side, DequantizedValue) else side for side in (x, w)]
     rank = len(codes[1].shape)
     if rank not in (3, 4) or len(codes[0].shape) != rank:
-        raise Decline(f"a convolution over {rank - 2} axes; one and two are raised")
+        raise PatternDeclined(f"a convolution over {rank - 2} axes; one and two are raised")
     for name, side in (("x", x), ("w", w)):
-        if not isinstance(side, Quantised):
+        if not isinstance(side, DequantizedValue):
             continue
         if side.codes.dtype not in CODES:
-            raise Decline(f"{name} has codes of type {side.codes.dtype}")
+            raise PatternDeclined(f"{name} has codes of type {side.codes.dtype}")
         if side.block or (not side.per_tensor and (name == "x" or side.axis != 0)):
-            raise Decline(f"{name} is quantised {side.described()}; x is raised per tensor and w per filter")
+            raise PatternDeclined(f"{name} is quantised {side.described()}; x is raised per tensor and w per filter")
         if side.zero is not None and len(side.zero.shape) > (0 if name == "x" else 1):
-            raise Decline(f"{name} has zero points {side.zero.spec}")
+            raise PatternDeclined(f"{name} has zero points {side.zero.spec}")
     strides, dilations, padding = _geometry(op, codes[0].shape[2:], codes[1].shape[2:])
     finish = _plain
     if rank == 3:
@@ -71,12 +76,12 @@ def conv_product(
         "input": codes[0], "weight": codes[1], "input_layout": "NCHW", "filter_layout": "FCHW",
         "strides": tuple(strides), "dilations": tuple(dilations), "padding": tuple(padding),
         "groups": int(op.attributes.get("group", 1)),
-        "input_zero_point": x.zero if isinstance(x, Quantised) else None,
-        "weight_zero_point": w.zero if isinstance(w, Quantised) else None,
+        "input_zero_point": x.zero if isinstance(x, DequantizedValue) else None,
+        "weight_zero_point": w.zero if isinstance(w, DequantizedValue) else None,
     }  # fmt: skip
-    scales = [s.scale if isinstance(s, Quantised) else None for s in (x, w)]
+    scales = [s.scale if isinstance(s, DequantizedValue) else None for s in (x, w)]
     factors = (scales[0], scales[1]) if scales[0] is not None and scales[1] is not None else None
-    return Product("conv2d_q", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+    return OnnxProduct("conv2d_q", arguments, scales[0], scales[1], factors, bias, nodes, finish)
 
 
 def _plain(t: Tensor) -> Tensor:
@@ -93,22 +98,22 @@ def _geometry(
     """Strides, dilations, and padding before each axis and then after each."""
     axes, lengths = len(kernel), [k for k in kernel if k is not None]
     if len(lengths) < axes:
-        raise Decline("a kernel of dynamic size")
+        raise PatternDeclined("a kernel of dynamic size")
     stated = list(op.attributes.get("kernel_shape", lengths))
     if stated != lengths:
-        raise Decline(f"kernel_shape {stated} contradicts a weight of {lengths}")
+        raise PatternDeclined(f"kernel_shape {stated} contradicts a weight of {lengths}")
     strides = [int(s) for s in op.attributes.get("strides", [1] * axes)]
     dilations = [int(d) for d in op.attributes.get("dilations", [1] * axes)]
     mode = op.attributes.get("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID"):
         padding = [int(p) for p in op.attributes.get("pads", [0] * 2 * axes)] if mode == "NOTSET" else [0] * 2 * axes
         if min(len(strides), len(dilations)) != axes or len(padding) != 2 * axes:
-            raise Decline("strides, dilations or pads of another number of axes than the kernel")
+            raise PatternDeclined("strides, dilations or pads of another number of axes than the kernel")
         return strides, dilations, padding
     before, after = [], []
     for n, k, s, d in zip(size, lengths, strides, dilations, strict=True):
         if n is None and s != 1:
-            raise Decline(f"auto_pad {mode} of a dynamic size with stride {s}")
+            raise PatternDeclined(f"auto_pad {mode} of a dynamic size with stride {s}")
         reach = d * (k - 1) + 1
         total = reach - 1 if n is None else max((-(-n // s) - 1) * s + reach - n, 0)
         less, more = total // 2, total - total // 2

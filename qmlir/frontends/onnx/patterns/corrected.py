@@ -16,7 +16,7 @@ from ....core.mlir import arith, math
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import clamp, const, polynomial, sigmoid
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from ..node import Node
@@ -227,7 +227,7 @@ def conv_transpose(op: Node) -> Tensor:
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         try:
             return keep(op, transposed_product(op))
-        except Decline as e:
+        except PatternDeclined as e:
             why = str(e)
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
     groups = int(op.attributes.get("group", 1))
@@ -235,7 +235,7 @@ def conv_transpose(op: Node) -> Tensor:
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        raise Decline(why) if why else NotQuantised("as it is")
+        raise PatternDeclined(why) if why else NotQuantised("as it is")
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)

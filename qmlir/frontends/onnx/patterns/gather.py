@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dialect.dtypes import Array
 from ....dialect.reference.packing import unpack
-from ...raising import Decline, Tensor, raises
+from ...raising import PatternDeclined, Tensor, raises
 from ..node import Node
 
 _PACKED = {2: "u2", 4: "u4", 8: "u8"}
@@ -30,15 +30,15 @@ def gather_block_quantized(op: Node) -> Tensor:
     packed = data.dtype == "u8"
     dtype = _PACKED.get(bits, "") if packed else data.dtype
     if not dtype:
-        raise Decline(f"codes of {bits} bits; {', '.join(map(str, _PACKED))} are raised")
+        raise PatternDeclined(f"codes of {bits} bits; {', '.join(map(str, _PACKED))} are raised")
     if gather or axis != rank - 1:
-        raise Decline(f"gather_axis {gather} and quantize_axis {axis}; the first and the last are raised")
+        raise PatternDeclined(f"gather_axis {gather} and quantize_axis {axis}; the first and the last are raised")
     per_byte = 8 // bits if packed else 1
     width = codes.shape[-1] * per_byte
     if packed:
         codes = unpack(codes.view(np.uint8), dtype, "low_first", width)
     if scales.shape != (*codes.shape[:-1], -(-width // block)) or width % block:
-        raise Decline(f"scales of {list(scales.shape)} for rows of {width} codes in whole blocks of {block}")
+        raise PatternDeclined(f"scales of {list(scales.shape)} for rows of {width} codes in whole blocks of {block}")
     zero = _zero_points(op, scales.shape, dtype, packed)
     first = onnx.helper.make_attribute("axis", 0)
 
@@ -64,5 +64,5 @@ def _zero_points(op: Node, shape: tuple[int, ...], dtype: str, packed: bool) -> 
     if packed:
         zero = unpack(zero.view(np.uint8), dtype, "low_first", shape[-1])
     if zero.shape != shape:
-        raise Decline(f"zero points of {list(zero.shape)} for scales of {list(shape)}")
+        raise PatternDeclined(f"zero points of {list(zero.shape)} for scales of {list(shape)}")
     return zero.astype(np.int32)

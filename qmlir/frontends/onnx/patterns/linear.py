@@ -11,7 +11,7 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import i32
-from ...raising import Decline, Tensor, build as build_op, raises
+from ...raising import PatternDeclined, Tensor, build as build_op, raises
 from ...tensors import (
     at_axis,
     elementwise,
@@ -26,7 +26,7 @@ from ..node import Node
 from ..types import ELEMENTS
 from .common import (
     BYTES,
-    Quantised,
+    DequantizedValue,
     absorb,
     axis_of,
     check_blocks,
@@ -65,7 +65,7 @@ def dequantize_linear(op: Node) -> Tensor:
         made: Tensor = op.build("dequant", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out)
         return made
     if codes.dtype not in ("i16", "u16", "i32", "e8m0"):
-        raise Decline(f"codes of type {codes.dtype}")
+        raise PatternDeclined(f"codes of type {codes.dtype}")
     if q.block and scale.shape[q.axis] != size:
         scale = repeat(scale, q.axis, q.block, size)
         zero = None if zero is None else repeat(zero, q.axis, q.block, size)
@@ -79,12 +79,12 @@ def dequantize_linear(op: Node) -> Tensor:
     return elementwise(body, [codes, scale, *([] if zero is None else [zero])], out)
 
 
-def _output_float(op: Node, q: Quantised) -> str:
+def _output_float(op: Node, q: DequantizedValue) -> str:
     """The result's type: `output_dtype`, else the scale's."""
     stated = int(op.attributes.get("output_dtype", 0))
     out = ELEMENTS[stated].dtype if stated in ELEMENTS else q.dtype
     if out not in ("f32", "f16", "bf16"):
-        raise Decline(f"a result of type {out}")
+        raise PatternDeclined(f"a result of type {out}")
     return out
 
 
@@ -108,7 +108,7 @@ def quantize_linear(op: Node) -> Tensor:
         if found is not None:
             return found
     if x.dtype not in ("f32", "f16", "bf16", "i32"):
-        raise Decline(f"an input of type {x.dtype}")
+        raise PatternDeclined(f"an input of type {x.dtype}")
     if block:
         check_blocks(x.shape, raw.shape, axis, block)
         scale = repeat(real(raw), axis, block, x.shape[axis])
@@ -243,7 +243,7 @@ def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> T
     product = op.graph.products[node.index]
     try:
         made = requantised(op, product, Requantise(scale, zero, dtype, clamp))
-    except Decline:
+    except PatternDeclined:
         return None
     absorb(op, node, *taken, *product.nodes)
     return made

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....dialect.dtypes import Array
 from ....dialect.reference.packing import unpack
-from ...raising import Decline, Tensor, raises
+from ...raising import PatternDeclined, Tensor, raises
 from ...tensors import real
 from ..node import Node
 
@@ -27,11 +27,11 @@ def matmul_nbits(op: Node) -> Tensor:
     k, n, bits, block = (int(op.attributes.get(name, default)) for name, default in
                          (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0)))  # fmt: skip
     if bits not in _CODES:
-        raise Decline(f"codes of {bits} bits; {', '.join(map(str, _CODES))} are raised")
+        raise PatternDeclined(f"codes of {bits} bits; {', '.join(map(str, _CODES))} are raised")
     if k < 1 or n < 1 or block < 1:
-        raise Decline(f"K = {k}, N = {n}, block_size = {block}, which must be positive")
+        raise PatternDeclined(f"K = {k}, N = {n}, block_size = {block}, which must be positive")
     if len(a.shape) < 2 or (a.shape[-1] is not None and a.shape[-1] != k):
-        raise Decline(f"A is {a.spec}, but K = {k}")
+        raise PatternDeclined(f"A is {a.spec}, but K = {k}")
     blocks = -(-k // block)
     dtype = _CODES[bits]
     packed = op.constant(1).reshape(-1).view(np.uint8)
@@ -64,7 +64,7 @@ def matmul_nbits(op: Node) -> Tensor:
 
 def _check_size(name: str, array: Array, expected: int) -> None:
     if array.size != expected:
-        raise Decline(f"{name} has {array.size} elements, but K, N, bits and block_size need {expected}")
+        raise PatternDeclined(f"{name} has {array.size} elements, but K, N, bits and block_size need {expected}")
 
 
 def _zero_points(op: Node, n: int, blocks: int, bits: int, dtype: str) -> Array:
@@ -88,7 +88,7 @@ def _regrouped(x: Array, block: int, group: int, k: int) -> Array:
 def _act_order(g_idx: Array, k: int, block: int, scale: Array, zero: Array) -> tuple[Array, int, Array, Array]:
     """Input channels sorted by their block; the size of the groups they then form, and the values of each."""
     if g_idx.size != k or g_idx.min() < 0 or g_idx.max() >= scale.shape[1]:
-        raise Decline(f"g_idx must hold {k} indices of {scale.shape[1]} blocks")
+        raise PatternDeclined(f"g_idx must hold {k} indices of {scale.shape[1]} blocks")
     order = np.argsort(g_idx, kind="stable")
     counts = np.bincount(g_idx, minlength=scale.shape[1])
     group = math.gcd(*[int(c) for c in counts], k)

@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir.scalars import const, sigmoid
-from ...raising import Decline, Tensor, raises
+from ...raising import PatternDeclined, Tensor, raises
 from ...tensors import elementwise, integer, quantised
 from ..node import Node
-from .common import BYTES, Quantised, ratio, same, scale_of, times, zero_of
+from .common import BYTES, DequantizedValue, ratio, same, scale_of, times, zero_of
 from .linear import quantize
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
 
-def per_tensor(op: Node, codes: int, scale: int, zero: int) -> Quantised:
+def per_tensor(op: Node, codes: int, scale: int, zero: int) -> DequantizedValue:
     """The codes, scale and zero point at three inputs; one value per tensor."""
     s, z = scale_of(op.operand(scale)), zero_of(op.optional(zero))
     if s.shape or (z is not None and z.shape):
-        raise Decline("scales and zero points per axis; one value per tensor is raised")
+        raise PatternDeclined("scales and zero points per axis; one value per tensor is raised")
     x = op.operand(codes)
     if x.dtype not in BYTES:
-        raise Decline(f"codes of type {x.dtype}")
-    return Quantised(x, s, z, 0, 0, ())
+        raise PatternDeclined(f"codes of type {x.dtype}")
+    return DequantizedValue(x, s, z, 0, 0, ())
 
 
 def output(op: Node, scale: int, zero: int, dtype: str) -> tuple[Tensor, Tensor | None, str]:
     """Scale, zero point and type of the result."""
     s, z = scale_of(op.operand(scale)), op.optional(zero)
     if s.shape:
-        raise Decline("a result with more than one scale")
+        raise PatternDeclined("a result with more than one scale")
     return s, zero_of(z), dtype if z is None else z.dtype
 
 
@@ -82,7 +82,9 @@ def qlinear_sigmoid(op: Node) -> Tensor:
     return mapped(op, sigmoid)
 
 
-def _binary(op: Node, body: Callable[..., ir.Value], factors: list[Tensor], a: Quantised, b: Quantised) -> Tensor:
+def _binary(
+    op: Node, body: Callable[..., ir.Value], factors: list[Tensor], a: DequantizedValue, b: DequantizedValue
+) -> Tensor:
     """`body(a - zero_a, b - zero_b, *factors)` plus the result's zero point."""
     _, zero, dtype = output(op, 6, 7, a.codes.dtype)
     d = DTYPES[dtype]
@@ -146,14 +148,14 @@ def where(op: Node) -> Tensor:
     return elementwise(arith.select, [op.operand(0), *parts], dtype)
 
 
-def requantize(op: Node, x: Quantised, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
+def requantize(op: Node, x: DequantizedValue, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
     """Codes of one quantisation as codes of another."""
     if x.codes.dtype == dtype and same(x.scale, scale) and same(x.zero, zero):
         return x.codes
     return quantize(dequantize(op, x), scale, zero, dtype)
 
 
-def dequantize(op: Node, x: Quantised) -> Tensor:
+def dequantize(op: Node, x: DequantizedValue) -> Tensor:
     """The numbers as f32."""
     made: Tensor = op.build("dequant", input=x.codes, scale=x.scale, zero_point=x.zero, dtype=x.codes.dtype)
     return made

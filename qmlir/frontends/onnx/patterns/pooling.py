@@ -13,11 +13,11 @@ from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import i32
 from ....spec import TensorSpec
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import elementwise, integer, quantised
 from ..model import refuse
 from ..node import Node
-from .common import BYTES, Quantised, absorb, quantised_input, ratio
+from .common import BYTES, DequantizedValue, absorb, quantised_input, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 from .pooled import pooled_codes
@@ -36,7 +36,7 @@ def global_average_pool(op: Node) -> Tensor:
     axes = range(1, rank - 1) if last else range(2, rank)
     sizes = [x.codes.shape[i] for i in axes]
     if rank < 3 or None in sizes:
-        raise Decline(f"a global average over {x.codes.spec}; the sizes it sums over must be static")
+        raise PatternDeclined(f"a global average over {x.codes.spec}; the sizes it sums over must be static")
     count = int(np.prod([s for s in sizes if s is not None]))
     total = _sum(x.codes, axes)
     factor = ratio([x.scale], _scaled(scale, count))
@@ -130,8 +130,8 @@ def _mean_axes(op: Node, rank: int) -> list[int] | None:
     return None if stated is None else sorted(int(a) % rank for a in stated)
 
 
-def _through_float(op: Node, operator: str, x: Quantised, y: tuple[Tensor, Tensor | None, str], names: Sequence[str],
-                   rest: Sequence[Tensor] = ()) -> Tensor:  # fmt: skip
+def _through_float(op: Node, operator: str, x: DequantizedValue, y: tuple[Tensor, Tensor | None, str],
+                   names: Sequence[str], rest: Sequence[Tensor] = ()) -> Tensor:  # fmt: skip
     """Dequantised, an operator of the default domain with the attributes `names`, quantised."""
     attributes = [a for a in op.proto.attribute if a.name in names]
     value = op.graph.torch_op(operator, [dequantize(op, x), *rest], attributes, op)
@@ -142,7 +142,7 @@ def _through_float(op: Node, operator: str, x: Quantised, y: tuple[Tensor, Tenso
 def average_pool(op: Node) -> Tensor:
     """(X, x_scale, x_zero, y_scale, y_zero)."""
     if int(op.attributes.get("channels_last", 0)):
-        raise Decline("channels_last average pooling")
+        raise PatternDeclined("channels_last average pooling")
     _sound_average(op)
     x = per_tensor(op, 0, 1, 2)
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
@@ -184,12 +184,12 @@ def softmax(op: Node) -> Tensor:
     axis = int(op.attributes.get("axis", -1))
     rank = len(x.codes.shape)
     if int(op.attributes.get("opset", 13)) < 13 and axis % rank != rank - 1:
-        raise Decline("a softmax of opset 12 over more than the last axis")
+        raise PatternDeclined("a softmax of opset 12 over more than the last axis")
     return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
 
 
 def max_pool_codes(op: Node) -> Tensor:
     """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
     if len(op.proto.output) > 1 and op.proto.output[1]:
-        raise Decline("the indices of a maximum over codes")
+        raise PatternDeclined("the indices of a maximum over codes")
     return pooled_codes(op, op.operand(0))

@@ -12,10 +12,10 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
 from ....ir.barriers import Reason, fusion_barrier
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
-from ..node import Node, Product
-from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
+from ..node import Node, OnnxProduct
+from .common import BYTES, DequantizedValue, absorb, quantised_input, ratio, scale_of, times, zero_of
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -34,7 +34,7 @@ class Requantise:
     clamp: tuple[int, int] | None = None
 
 
-def requantised(op: Node, p: Product, to: Requantise) -> Tensor:
+def requantised(op: Node, p: OnnxProduct, to: Requantise) -> Tensor:
     """The product with codes as result. Where the accumulator alone is scaled, by the one multiplier
     `(lhs_scale * rhs_scale) / scale` that onnxruntime uses."""
     known = p.bias is None or p.bias.dtype == "i32"
@@ -56,41 +56,41 @@ def _vector(t: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------------------- quantised operands
 
 
-def quantised(codes: Tensor, scale: Tensor | None, zero: Tensor | None, axis: int) -> Quantised:
+def quantised(codes: Tensor, scale: Tensor | None, zero: Tensor | None, axis: int) -> DequantizedValue:
     """An operand of an operator that takes codes, scale and zero point apart; vectors are along `axis`."""
     s = Tensor.constant(np.float32(1.0)) if scale is None else scale_of(scale)
-    return Quantised(codes, s, zero_of(zero), axis, 0, ())
+    return DequantizedValue(codes, s, zero_of(zero), axis, 0, ())
 
 
 def matmul_product(
-    lhs: Quantised | Tensor,
-    rhs: Quantised | Tensor,
+    lhs: DequantizedValue | Tensor,
+    rhs: DequantizedValue | Tensor,
     *,
     lhs_transposed: bool = False,
     rhs_transposed: bool = False,
     bias: Tensor | None = None,
     nodes: tuple[Node, ...] = (),
-) -> Product:
+) -> OnnxProduct:
     """A product of two operands, either plain float or quantised, vectors as numpy's matmul takes them.
 
     Raises:
-        Decline: codes that no product takes, or a scale along K.
+        PatternDeclined: codes that no product takes, or a scale along K.
     """
     sides = {}
     arguments: dict[str, object] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
     dropped: list[int] = []
     for name, side, transposed in (("lhs", lhs, lhs_transposed), ("rhs", rhs, rhs_transposed)):
-        codes = side.codes if isinstance(side, Quantised) else side
+        codes = side.codes if isinstance(side, DequantizedValue) else side
         rank = len(codes.shape)
-        if isinstance(side, Quantised) and codes.dtype not in CODES:
-            raise Decline(f"{name} has codes of type {codes.dtype}; products take {', '.join(CODES)}")
+        if isinstance(side, DequantizedValue) and codes.dtype not in CODES:
+            raise PatternDeclined(f"{name} has codes of type {codes.dtype}; products take {', '.join(CODES)}")
         if rank == 0:
-            raise Decline(f"{name} is a scalar")
+            raise PatternDeclined(f"{name} is a scalar")
         if rank == 1:
             at = 0 if name == "lhs" else 1
-            if isinstance(side, Quantised):
+            if isinstance(side, DequantizedValue):
                 if side.scale.shape or (side.zero is not None and side.zero.shape):
-                    raise Decline(f"{name} is a vector with more than one scale")
+                    raise PatternDeclined(f"{name} is a vector with more than one scale")
                 side = replace(side, codes=new_axis(codes, at))
                 codes = side.codes
             else:
@@ -100,17 +100,17 @@ def matmul_product(
         along_k = (
             (rank - 1 if name == "lhs" else rank - 2) if not transposed else (rank - 2 if name == "lhs" else rank - 1)
         )
-        if isinstance(side, Quantised) and not side.per_tensor and not side.block and side.axis == along_k:
-            raise Decline(f"{name} is quantised per axis {side.axis}, which the product sums over")
+        if isinstance(side, DequantizedValue) and not side.per_tensor and not side.block and side.axis == along_k:
+            raise PatternDeclined(f"{name} is quantised per axis {side.axis}, which the product sums over")
         sides[name] = side
         arguments[name] = codes
-        if isinstance(side, Quantised):
+        if isinstance(side, DequantizedValue):
             arguments[f"{name}_zero_point"] = _align(side.zero, side)
     a, b = sides["lhs"], sides["rhs"]
     arguments["group_size"] = _groups(arguments, a, b, bool(lhs_transposed), bool(rhs_transposed))
-    scales = [_align(s.scale, s) if isinstance(s, Quantised) else None for s in (a, b)]
+    scales = [_align(s.scale, s) if isinstance(s, DequantizedValue) else None for s in (a, b)]
     factors = None
-    if isinstance(a, Quantised) and isinstance(b, Quantised) and not a.block and not b.block:
+    if isinstance(a, DequantizedValue) and isinstance(b, DequantizedValue) and not a.block and not b.block:
         over_n = scales[1]
         if rhs_transposed and over_n is not None and over_n.shape:
             over_n = at_axis(b.scale, len(b.codes.shape) - 1, len(b.codes.shape))
@@ -126,20 +126,20 @@ def matmul_product(
             t = drop_axis(t, len(t.shape) + axis if axis == -2 or len(dropped) == 1 else len(t.shape) - 1)
         return t
 
-    return Product("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+    return OnnxProduct("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
 
 
 def _groups(
     arguments: dict[str, object],
-    a: Quantised | Tensor,
-    b: Quantised | Tensor,
+    a: DequantizedValue | Tensor,
+    b: DequantizedValue | Tensor,
     lhs_transposed: bool,
     rhs_transposed: bool,
 ) -> int | None:
     """The shortest groups along K, which the model states as blocks."""
     found = []
     for name, side, axis in (("lhs", a, -2 if lhs_transposed else -1), ("rhs", b, -1 if rhs_transposed else -2)):
-        if isinstance(side, Quantised) and side.block:
+        if isinstance(side, DequantizedValue) and side.block:
             shapes = [None if t is None else t.shape for t in (side.scale, side.zero)]
             codes = arguments[name]
             assert isinstance(codes, Tensor)
@@ -148,12 +148,12 @@ def _groups(
     return math.gcd(*groups) if groups else None
 
 
-def _align(t: Tensor | None, side: Quantised) -> Tensor | None:
+def _align(t: Tensor | None, side: DequantizedValue) -> Tensor | None:
     """A scale or zero point against the codes; ones of the codes' rank are already."""
     if t is None or not t.shape or side.block or len(t.shape) == len(side.codes.shape):
         return t
     if len(t.shape) != 1:
-        raise Decline(f"a scale or zero point {t.spec} for codes {side.codes.spec}")
+        raise PatternDeclined(f"a scale or zero point {t.spec} for codes {side.codes.spec}")
     return at_axis(t, side.axis, len(side.codes.shape))
 
 
@@ -171,14 +171,14 @@ def qlinear_matmul(op: Node) -> Tensor:
     return requantised(op, matmul_product(lhs, rhs), output_of(op, 6))
 
 
-def _through_float(op: Node, lhs: Quantised, rhs: Quantised, to: Requantise) -> Tensor:
+def _through_float(op: Node, lhs: DequantizedValue, rhs: DequantizedValue, to: Requantise) -> Tensor:
     """A product that sums over a dynamic size, whose i32 sum cannot be shown not to wrap: an f32 product of
     `code - zero`, exact up to 2^24."""
     op.left("K is dynamic, so that an i32 sum could wrap; make it static for a product of integers")
     numbers = []
     for side in (lhs, rhs):
         if not side.per_tensor or (side.zero is not None and side.zero.shape):
-            raise Decline("K is dynamic and an operand has more than one scale")
+            raise PatternDeclined("K is dynamic and an operand has more than one scale")
         number = real(side.codes)
         if side.zero is not None:
             number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
@@ -199,10 +199,10 @@ def output_of(op: Node, i: int) -> Requantise:
     zero = op.optional(i + 1)
     scale = scale_of(op.operand(i))
     if scale.shape:
-        raise Decline(f"a result with scales {scale.spec}; one value is raised")
+        raise PatternDeclined(f"a result with scales {scale.spec}; one value is raised")
     dtype = zero.dtype if zero is not None else "u8"
     if dtype not in BYTES:
-        raise Decline(f"a result of type {dtype}")
+        raise PatternDeclined(f"a result of type {dtype}")
     return Requantise(scale, zero_of(zero), dtype)
 
 
@@ -249,7 +249,7 @@ def dynamic_quantize_matmul(op: Node) -> Tensor:
     b, bias = op.operand(1), op.optional(4)
     codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
                                   symmetric=False, out_dtype="u8")  # fmt: skip
-    lhs = Quantised(codes, scale, zero, 0, 0, ())
+    lhs = DequantizedValue(codes, scale, zero, 0, 0, ())
     rhs = quantised(b, op.operand(2), op.optional(3), len(b.shape) - 1)
     return matmul_product(lhs, rhs, bias=bias).as_float(op)
 
@@ -257,7 +257,7 @@ def dynamic_quantize_matmul(op: Node) -> Tensor:
 # ---------------------------------------------------------------------------------- operators on dequantised values
 
 
-def _sides(op: Node) -> tuple[Quantised | Tensor, Quantised | Tensor]:
+def _sides(op: Node) -> tuple[DequantizedValue | Tensor, DequantizedValue | Tensor]:
     """Both operands of a float operator, as codes where they are dequantised right before."""
     lhs, rhs = quantised_input(op, 0), quantised_input(op, 1)
     if lhs is None and rhs is None:
@@ -265,9 +265,9 @@ def _sides(op: Node) -> tuple[Quantised | Tensor, Quantised | Tensor]:
     return lhs if lhs is not None else op.operand(0), rhs if rhs is not None else op.operand(1)
 
 
-def taken(*sides: Quantised | Tensor | None) -> tuple[Node, ...]:
+def taken(*sides: DequantizedValue | Tensor | None) -> tuple[Node, ...]:
     """The nodes that quantised operands stand for."""
-    return tuple(n for s in sides if isinstance(s, Quantised) for n in s.nodes)
+    return tuple(n for s in sides if isinstance(s, DequantizedValue) for n in s.nodes)
 
 
 @raises("onnx.MatMul")
@@ -282,14 +282,14 @@ def gemm(op: Node) -> Tensor:
     """`scaled_matmul`, if an operand is the result of a DequantizeLinear."""
     lhs, rhs = _sides(op)
     if float(op.attributes.get("alpha", 1.0)) != 1.0 or float(op.attributes.get("beta", 1.0)) != 1.0:
-        raise Decline("Gemm with an alpha or beta other than 1")
+        raise PatternDeclined("Gemm with an alpha or beta other than 1")
     bias, nodes = bias_of(op, 2, lhs, rhs)
     return keep(op, matmul_product(lhs, rhs, lhs_transposed=bool(op.attributes.get("transA", 0)),
                                    rhs_transposed=bool(op.attributes.get("transB", 0)), bias=bias,
                                    nodes=(*taken(lhs, rhs), *nodes)))  # fmt: skip
 
 
-def keep(op: Node, product: Product) -> Tensor:
+def keep(op: Node, product: OnnxProduct) -> Tensor:
     """The product as float, remembered for a quantisation that follows."""
     made = product.as_float(op, _float_of(op))
     op.graph.products[op.index] = product
@@ -304,7 +304,7 @@ def _float_of(op: Node) -> str:
 
 
 def bias_of(
-    op: Node, i: int, lhs: Quantised | Tensor, rhs: Quantised | Tensor
+    op: Node, i: int, lhs: DequantizedValue | Tensor, rhs: DequantizedValue | Tensor
 ) -> tuple[Tensor | None, tuple[Node, ...]]:
     """The bias at input `i` and the nodes it stands for: i32 codes whose scale is the product of the operands' belong
     to the accumulator, everything else is added as f32."""
@@ -312,7 +312,7 @@ def bias_of(
         return None, ()
     found = quantised_input(op, i)
     if found is not None and found.codes.dtype == "i32" and found.zero is None and not found.block:
-        scales = [s.scale.array if isinstance(s, Quantised) else None for s in (lhs, rhs)]
+        scales = [s.scale.array if isinstance(s, DequantizedValue) else None for s in (lhs, rhs)]
         own = found.scale.array
         if own is not None and scales[0] is not None and scales[1] is not None:
             expected = scales[0] * scales[1]
@@ -331,5 +331,5 @@ def not_raised(op: Node) -> Tensor:
     """Imported by torch-mlir, in floats. A warning names those with dequantised operands, which have no integer
     form."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
-        raise Decline(f"{op.op_type} of dequantised values has no integer form")
+        raise PatternDeclined(f"{op.op_type} of dequantised values has no integer form")
     raise NotQuantised("plain float")

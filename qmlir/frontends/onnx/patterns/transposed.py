@@ -14,47 +14,51 @@ import numpy as np
 from ....dialect.dtypes import Array
 from ....ir import build
 from ....spec import TensorSpec
-from ...raising import Decline, Tensor
-from ..node import Node, Product
+from ...raising import PatternDeclined, Tensor
+from ..node import Node, OnnxProduct
 from .common import quantised_input
 from .products import CODES, bias_of, taken
 
 
-def transposed_product(op: Node) -> Product:
+def transposed_product(op: Node) -> OnnxProduct:
     """The node as `conv2d_q`.
 
     Raises:
-        Decline: operands that are not both dequantised, more than one group, other than two spatial axes, dilation, a
-            weight that is not constant, sizes that are dynamic.
+        PatternDeclined: operands that are not both dequantised, more than one group, other than two spatial axes,
+            dilation, a weight that is not constant, sizes that are dynamic.
     """
     import onnx
 
     x, w = quantised_input(op, 0), quantised_input(op, 1)
     if x is None or w is None:
-        raise Decline("ConvTranspose of a dequantised value and a float has no integer form")
+        raise PatternDeclined("ConvTranspose of a dequantised value and a float has no integer form")
     weight, a = w.codes.array, op.attributes
     if weight is None or weight.ndim != 4 or int(a.get("group", 1)) != 1 or set(a.get("dilations", [1])) != {1}:
-        raise Decline("ConvTranspose has an integer form for a constant weight, two axes, one group and no dilation")
+        raise PatternDeclined(
+            "ConvTranspose has an integer form for a constant weight, two axes, one group and no dilation"
+        )
     if w.codes.dtype not in CODES or x.codes.dtype not in CODES or not x.per_tensor or x.block or w.block:
-        raise Decline(f"x is quantised {x.described()} and w {w.described()}; x is raised per tensor and w per filter")
+        raise PatternDeclined(
+            f"x is quantised {x.described()} and w {w.described()}; x is raised per tensor and w per filter"
+        )
     if not w.per_tensor and w.axis != 1:
-        raise Decline(f"w is quantised per axis {w.axis}; filters are along axis 1")
+        raise PatternDeclined(f"w is quantised per axis {w.axis}; filters are along axis 1")
     if None in x.codes.shape[1:] or "output_shape" in a or a.get("auto_pad", "NOTSET") != "NOTSET":
-        raise Decline("ConvTranspose has an integer form for static sizes and stated pads")
+        raise PatternDeclined("ConvTranspose has an integer form for static sizes and stated pads")
     strides = [int(s) for s in a.get("strides", [1, 1])]
     pads, more = [int(p) for p in a.get("pads", [0] * 4)], [int(p) for p in a.get("output_padding", [0, 0])]
     kernel, sizes = weight.shape[2:], [s or 0 for s in x.codes.shape[2:]]
     bias, nodes = bias_of(op, 2, x, w)
     parameters = [w.scale, w.zero, bias]
     if any(p is not None and p.array is None for p in parameters):
-        raise Decline("ConvTranspose has an integer form for constant scales, zero points and bias")
+        raise PatternDeclined("ConvTranspose has an integer form for constant scales, zero points and bias")
     taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
     out = [s * (n - 1) + k + m - pads[i] - pads[2 + i]
            for i, (s, n, k, m) in enumerate(zip(strides, sizes, kernel, more, strict=True))]  # fmt: skip
     blocks = [-(-(out[i] + pads[i]) // strides[i]) for i in range(2)]
     after = [blocks[i] - sizes[i] for i in range(2)]
     if min(*after, *out) < 0:
-        raise Decline("ConvTranspose whose pads cut off more than a block")
+        raise PatternDeclined("ConvTranspose whose pads cut off more than a block")
     filters = _phases(weight, w.zero, strides, taps)
     each = strides[0] * strides[1]
     scale, zero, bias = (None if p is None else _each(p, each) for p in parameters)
@@ -88,7 +92,7 @@ def transposed_product(op: Node) -> Product:
         "input_zero_point": x.zero, "weight_zero_point": zero,
     }  # fmt: skip
     assert scale is not None
-    return Product("conv2d_q", arguments, x.scale, scale, (x.scale, scale), bias, (*taken(x, w), *nodes), finish)
+    return OnnxProduct("conv2d_q", arguments, x.scale, scale, (x.scale, scale), bias, (*taken(x, w), *nodes), finish)
 
 
 def _phases(weight: Array, zero: Tensor | None, strides: Sequence[int], taps: Sequence[int]) -> Array:
