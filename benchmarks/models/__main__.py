@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     for name in THREADS:  # thread pools are sized when their libraries are first used
         os.environ[name] = "1"
-    from qmlir.core.isolation import Limits
+    from qmlir.core.isolation import ProcessLimits
 
     from ..harness import commit, environment, versions
     from . import report
@@ -92,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     for row in report.progress(todo, lambda r: key(*r)):
-        found = measured(*row, 0 if args.no_time else args.rounds, Limits(args.timeout, int(args.memory * 2**30)))
+        found = measured(
+            *row, 0 if args.no_time else args.rounds, ProcessLimits(args.timeout, int(args.memory * 2**30))
+        )
         report.add(result["rows"], found)
         print(report.line(found))
         if args.json:  # a run that is stopped has left what it found

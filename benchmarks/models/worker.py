@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qmlir.core.isolation import Limits, in_fork
+from qmlir.core.isolation import ProcessLimits, in_fork
 from qmlir.errors import CompileError, QmlirError
 
 from ..harness import commit, race
@@ -24,7 +24,7 @@ def key(name: str, form: str, dynamic: bool) -> str:
     return f"{name} / {form}" + (" / dynamic" if dynamic else "")
 
 
-def measured(name: str, form: str, dynamic: bool, rounds: int, limits: Limits) -> dict[str, Any]:
+def measured(name: str, form: str, dynamic: bool, rounds: int, limits: ProcessLimits) -> dict[str, Any]:
     """The row of a model: what `measure` returns, or how its process ended."""
     row = {"model": name, "library": TABLE[name].library, "form": form, "dynamic": dynamic, "commit": commit()}
     try:

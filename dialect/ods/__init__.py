@@ -62,7 +62,7 @@ from .op import (
     OPERAND_NAMES,
     OPS,
     Attributes,
-    Axes,
+    AxisSizes,
     Op,
     Operands,
     Sizes,
@@ -72,7 +72,7 @@ from .op import (
     view_of,
 )
 from .verifier import SEGMENTS, misfit, problem, quoted_as, verify_module, verify_structure
-from .view import View
+from .view import FieldView
 
 __all__ = [
     "ANY",
@@ -94,18 +94,18 @@ __all__ = [
     "ZERO",
     "AttrKind",
     "Attributes",
-    "Axes",
+    "AxisSizes",
     "Constraint",
     "Enum",
     "F64s",
     "Field",
+    "FieldView",
     "I64s",
     "Op",
     "OpError",
     "Operands",
     "Sizes",
     "Spec",
-    "View",
     "attr",
     "attribute_names",
     "fail",

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
 NAMESPACE = "qmlir"
-Axes = tuple[str | Size | int | None, ...]
-Sizes = dict[str, Axes]
+AxisSizes = tuple[str | Size | int | None, ...]
+Sizes = dict[str, AxisSizes]
 Spec = tuple[Shape, str]  # of a value, and its dtype
 Operands = Mapping[str, Spec]
 Attributes = Mapping[str, Any]

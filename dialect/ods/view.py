@@ -10,7 +10,7 @@ from typing import Any
 from .op import Op
 
 
-class View:
+class FieldView:
     """The fields and rules of an op class over values that are no such op: the products inside a composite, or an
     op with some operands replaced.
 
@@ -18,7 +18,7 @@ class View:
     the class's own. For rules of the result's type, `values` needs "results".
     """
 
-    def __init__(self, cls: type[Op], values: Mapping[str, Any], base: Op | View | None = None) -> None:
+    def __init__(self, cls: type[Op], values: Mapping[str, Any], base: Op | FieldView | None = None) -> None:
         self._cls, self._values, self._base = cls, dict(values), base
 
     def __getattr__(self, name: str) -> Any:

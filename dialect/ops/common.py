@@ -10,7 +10,7 @@ import numpy as np
 from ...core.mlir import ir
 from ..constants import constant_array
 from ..dtypes import DTYPES, DType
-from ..ods import Attributes, Axes, Operands, fail
+from ..ods import Attributes, AxisSizes, Operands, fail
 from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
@@ -109,7 +109,7 @@ def packed_zero_shape(zero: ir.Value, scale: ir.Value, d: DType, packing: str, n
     return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
 
 
-def axes_along(own: Shape, axes: Axes, shape: Shape) -> Axes:
+def axes_along(own: Shape, axes: AxisSizes, shape: Shape) -> AxisSizes:
     """The sizes of an operand of shape `own` that broadcasts, in blocks or not, to one of `shape` with sizes `axes`."""
     count = len(own)
     if count > len(shape):
@@ -124,7 +124,7 @@ def axes_along(own: Shape, axes: Axes, shape: Shape) -> Axes:
     return tuple(size(*x) for x in zip(own, axes[-count:], shape[-count:], strict=True))
 
 
-def packed_axes(axes: Axes, d: DType, packing: str) -> Axes:
+def packed_axes(axes: AxisSizes, d: DType, packing: str) -> AxisSizes:
     """The sizes of an operand in bytes whose sizes in codes are `axes`. The last one of `interleaved` counts words."""
     if packing == "none" or not axes or not isinstance(axes[-1], str):
         return axes

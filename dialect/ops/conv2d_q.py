@@ -12,7 +12,7 @@ from ..ods import (
     I64,
     RESULT,
     Attributes,
-    Axes,
+    AxisSizes,
     Enum,
     I64s,
     Operands,
@@ -129,7 +129,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         s = self.filter_codes_shape()
         return tuple(s[i] for i in FILTER_AXES[self.filter_layout])
 
-    def result_axes(self, axes: Axes) -> Axes:
+    def result_axes(self, axes: AxisSizes) -> AxisSizes:
         return axes if self.input_layout == "NHWC" or len(axes) != 4 else (axes[0], axes[3], axes[1], axes[2])
 
     def sizes(self) -> Sizes:

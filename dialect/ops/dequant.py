@@ -10,7 +10,7 @@ from ..ods import (
     I64,
     ZERO,
     Attributes,
-    Axes,
+    AxisSizes,
     Enum,
     Op,
     Operands,
@@ -65,7 +65,7 @@ class DequantOp(Op, name="dequant", function="dequantize"):
 
     def sizes(self) -> Sizes:
         shape, d = shape_of(self.result), code_dtype(self.input, self.dtype, "input")
-        axes: Axes = tuple(f"D{i}" for i in range(len(shape)))
+        axes: AxisSizes = tuple(f"D{i}" for i in range(len(shape)))
         found: Sizes = {"input": packed_axes(axes, d, self.packing), "result": axes}
         found["scale"] = axes_along(shape_of(self.scale), axes, shape)
         if self.zero_point is not None and self.zero_mode != "packed_int":

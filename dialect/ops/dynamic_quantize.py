@@ -12,7 +12,7 @@ from ..ods import (
     I64,
     NUMBER,
     Attributes,
-    Axes,
+    AxisSizes,
     Enum,
     I64s,
     Op,
@@ -85,8 +85,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail(f"{self.out_dtype} codes are rounded half to even, but 'rounding' is '{self.rounding}'")
 
     def sizes(self) -> Sizes:
-        axes: Axes = tuple(f"D{i}" for i in range(len(shape_of(self.input))))
-        scale: Axes = () if self.granularity == "tensor" else (*axes[:-1], None)
+        axes: AxisSizes = tuple(f"D{i}" for i in range(len(shape_of(self.input))))
+        scale: AxisSizes = () if self.granularity == "tensor" else (*axes[:-1], None)
         found: Sizes = {"input": axes, "codes": axes, "scale": scale}
         return found if self.zero_point is None else {**found, "zero_point": scale}
 

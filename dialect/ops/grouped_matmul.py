@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INDEX,
+    RESULT,
+    Attributes,
+    AxisSizes,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    result,
+)
 from ..shapes import Shape, show
 from .common import Intermediate, check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
@@ -56,10 +71,12 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
 
     def sizes(self) -> Sizes:
         shape = shape_of(self.lhs)
-        lhs: Axes = ("M", "K") if self.expert_ids is None else ("T", "topk", "K") if len(shape) == 3 else ("T", "K")
-        rhs: Axes = ("G", "N", "K") if self.rhs_transposed else ("G", "K", "N")
+        lhs: AxisSizes = (
+            ("M", "K") if self.expert_ids is None else ("T", "topk", "K") if len(shape) == 3 else ("T", "K")
+        )
+        rhs: AxisSizes = ("G", "N", "K") if self.rhs_transposed else ("G", "K", "N")
         found = self.side_sizes(("lhs", "rhs"), lhs, rhs, (shape, self.rhs_codes_shape()))
-        per_group: Axes | None = ("G", "N") if self.bias is not None and len(shape_of(self.bias)) == 2 else None
+        per_group: AxisSizes | None = ("G", "N") if self.bias is not None and len(shape_of(self.bias)) == 2 else None
         if self.expert_ids is None:
             return {**found, "group_sizes": ("G",), **self.epilogue_sizes(("M", "N"), per_group)}
         found |= {"expert_ids": ("T", "topk"), **self.epilogue_sizes(("T", "topk", "N"), per_group)}

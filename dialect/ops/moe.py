@@ -27,12 +27,12 @@ from ..ods import (
     ZERO,
     Attributes,
     Enum,
+    FieldView,
     Op,
     Operands,
     OpError,
     Sizes,
     Spec,
-    View,
     attr,
     fail,
     operand,
@@ -132,7 +132,7 @@ class MoeOp(Op, name="moe"):
         """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
         return self.intermediate_dtype == "i8" and self.recipe in ("torchao", *SYMMETRIC_RECIPES)
 
-    def first(self, **replaced: object) -> View:
+    def first(self, **replaced: object) -> FieldView:
         """The product with W1, as a `grouped_matmul` whose result is the intermediate (f32 before a dynamic
         quantisation)."""
         slots = shape_of(self.expert_ids)
@@ -154,7 +154,7 @@ class MoeOp(Op, name="moe"):
         scale: Intermediate | ir.Value | None,
         zero: Intermediate | ir.Value | None,
         **replaced: object,
-    ) -> View:
+    ) -> FieldView:
         """The product with W2, as a `grouped_matmul` of the intermediate `hidden` with its scale and zero point."""
         weighted = self.routing_stage == "output"
         t = (
@@ -172,7 +172,7 @@ class MoeOp(Op, name="moe"):
         }  # fmt: skip
         return self._product(values, replaced)
 
-    def _product(self, values: dict[str, Any], replaced: dict[str, object]) -> View:
+    def _product(self, values: dict[str, Any], replaced: dict[str, object]) -> FieldView:
         shared = {
             "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "rhs_packing": self.weight_packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
@@ -180,13 +180,13 @@ class MoeOp(Op, name="moe"):
             "group_size": self.group_size,
             "bias_stage": "acc" if values["bias"] is not None and element_of(values["bias"]).is_int else "scaled",
         }  # fmt: skip
-        return View(GroupedMatmulOp, {**shared, **values, **replaced})
+        return FieldView(GroupedMatmulOp, {**shared, **values, **replaced})
 
     def _mode(self, zero: Any) -> str:
         """The zero mode of a weight: the offset forms hold without a zero point too."""
         return str(self.weight_zero_mode) if zero is not None or self.weight_zero_mode.startswith("offset") else "none"
 
-    def products(self) -> tuple[View, View]:
+    def products(self) -> tuple[FieldView, FieldView]:
         """Both products, of an intermediate of which only the type is known."""
         ids = shape_of(self.expert_ids)
         hidden = Intermediate(tensor_type((*ids, self.intermediate_width), self.intermediate_dtype))
@@ -288,7 +288,7 @@ def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> s
     return axis.after(other if isinstance(other, Size) else Size(other))
 
 
-def _rules(product: View, names: dict[str, str]) -> None:
+def _rules(product: FieldView, names: dict[str, str]) -> None:
     """The rules of one product, with this op's names of the operands in the message."""
     try:
         product.verify_semantics()

@@ -16,7 +16,7 @@ from ..ods import (
     NUMBER,
     ZERO,
     Attributes,
-    Axes,
+    AxisSizes,
     Enum,
     F64s,
     I64s,
@@ -143,7 +143,7 @@ class ProductOp(Op):
 
     # ---- sizes
 
-    def side_sizes(self, names: tuple[str, str], lhs: Axes, rhs: Axes, shapes: tuple[Shape, Shape]) -> Sizes:
+    def side_sizes(self, names: tuple[str, str], lhs: AxisSizes, rhs: AxisSizes, shapes: tuple[Shape, Shape]) -> Sizes:
         """The sizes of both sides, called `names`, with their scales and zero points; `shapes` are in codes."""
         found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.rhs_packing)}
         for side, axes, shape in (("lhs", lhs, shapes[0]), ("rhs", rhs, shapes[1])):
@@ -158,10 +158,10 @@ class ProductOp(Op):
                 found[f"{side}_zero_point"] = packed_axes(codes, self.rhs_code, self.rhs_packing)
         return found
 
-    def epilogue_sizes(self, axes: Axes, bias: Axes | None = None) -> Sizes:
+    def epilogue_sizes(self, axes: AxisSizes, bias: AxisSizes | None = None) -> Sizes:
         """The sizes of the operands of the epilogue, and of the result. `axes` are the product's, `N` the last;
         `bias` replaces them for the bias."""
-        result: Axes = (*axes[:-1], Size("N", div=2)) if self.gated else axes
+        result: AxisSizes = (*axes[:-1], Size("N", div=2)) if self.gated else axes
         found: Sizes = {"result": self.result_axes(result)}
         for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
             value = getattr(self, name)
@@ -178,7 +178,7 @@ class ProductOp(Op):
             found[name] = axes_along(own, to, shape if blocked else own) if len(own) <= len(to) else (None,) * len(own)
         return found
 
-    def result_axes(self, axes: Axes) -> Axes:
+    def result_axes(self, axes: AxisSizes) -> AxisSizes:
         """The axes that the rules are stated in, in the order of the result's own."""
         return axes
 

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES
 from ..enums import ROUNDING
-from ..ods import CODE, FLOAT, INT, Attributes, Axes, Enum, I64s, Op, Operands, Sizes, Spec, attr, fail, operand, result
+from ..ods import (
+    CODE,
+    FLOAT,
+    INT,
+    Attributes,
+    AxisSizes,
+    Enum,
+    I64s,
+    Op,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    result,
+)
 from .common import axes_along, check_result, scale_blocks, shape_of
 
 
@@ -30,7 +46,7 @@ class QuantizeOp(Op, name="quantize"):
 
     def sizes(self) -> Sizes:
         shape = shape_of(self.input)
-        axes: Axes = tuple(f"D{i}" for i in range(len(shape)))
+        axes: AxisSizes = tuple(f"D{i}" for i in range(len(shape)))
         others = {n: axes_along(shape_of(v), axes, shape) for n, v in self.operands_by_name().items() if n != "input"}
         return {"input": axes, "result": axes, **others}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ods import ANY, BOOL, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
+from ..ods import ANY, BOOL, RESULT, Attributes, AxisSizes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, broadcast, show
 from .common import axes_along, check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
@@ -55,11 +55,11 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
         rank = max(len(lhs), len(rhs)) - 2
         batch = tuple(f"B{i}" for i in range(rank))
 
-        def outer(shape: Shape) -> Axes:
+        def outer(shape: Shape) -> AxisSizes:
             return axes_along(shape[:-2], batch, shape[:-2]) if len(shape) > 2 else ()
 
-        a: Axes = (*outer(lhs), *(("K", "M") if self.lhs_transposed else ("M", "K")))
-        b: Axes = (*outer(rhs), *(("N", "K") if self.rhs_transposed else ("K", "N")))
+        a: AxisSizes = (*outer(lhs), *(("K", "M") if self.lhs_transposed else ("M", "K")))
+        b: AxisSizes = (*outer(rhs), *(("N", "K") if self.rhs_transposed else ("K", "N")))
         return {
             **self.side_sizes(("lhs", "rhs"), a, b, (lhs, rhs)),
             **self.epilogue_sizes((*batch, "M", "N")),

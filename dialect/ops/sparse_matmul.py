@@ -16,7 +16,7 @@ from ..ods import (
     RESULT,
     SPARSE_INDEX,
     Attributes,
-    Axes,
+    AxisSizes,
     Enum,
     I64s,
     Operands,
@@ -141,9 +141,9 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
 
     def sizes(self) -> Sizes:
         shape = shape_of(self.lhs)
-        outer: Axes = (*(f"B{i}" for i in range(len(shape) - 2)), "M")
+        outer: AxisSizes = (*(f"B{i}" for i in range(len(shape) - 2)), "M")
         weight = tuple(self.rhs_shape)
-        rhs: Axes = ("N", "K") if self.rhs_transposed else ("K", "N")
+        rhs: AxisSizes = ("N", "K") if self.rhs_transposed else ("K", "N")
         k = weight[1 if self.rhs_transposed else 0]
         found = self.side_sizes(("lhs", "values"), (*outer, k), rhs, (shape, weight))
         # The sizes of the weight's own arrays are static.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..dtypes import Array
-from .epilogue import Epilogue
+from .epilogue import ReferenceEpilogue
 from .matmul import make_side, normalize_epilogue, sums
 from .values import F32
 
@@ -64,7 +64,7 @@ def conv2d_q(
     `padding` is `(top, left, bottom, right)` and adds the real value 0. A transposed convolution takes the same
     weight shapes, with F the output channels, and follows torch's ConvTranspose2d.
     """
-    e = Epilogue(**normalize_epilogue(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
+    e = ReferenceEpilogue(**normalize_epilogue(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
     weight_scale, weight_zero_point = (
         filter_parameter(weight_scale, filter_layout),
         filter_parameter(weight_zero_point, filter_layout),

@@ -15,7 +15,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
-class Epilogue:
+class ReferenceEpilogue:
     """Keyword arguments of a product that act after the contraction."""
 
     bias: Array | None = None

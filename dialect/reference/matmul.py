@@ -12,7 +12,7 @@ import numpy as np
 from ..dtypes import DTYPES, Array, DType
 from ..enums import GATED
 from ..shapes import blocks
-from .epilogue import Epilogue
+from .epilogue import ReferenceEpilogue
 from .packing import unpack
 from .values import F32, code_dtype, decode, expand, offset_of, wrap32, zero_mode_of, zero_points
 
@@ -20,7 +20,7 @@ _FLOATS = ("f32", "f16", "bf16", "f64")
 
 
 @dataclass(frozen=True)
-class Side:
+class ReferenceSide:
     """One operand of a product in row-major `[.., R, K]` form (rows are M for lhs, N for rhs)."""
 
     name: str
@@ -73,7 +73,7 @@ def make_side(
     length: int | None,
     codebook: Array | None = None,
     global_scale: Array | None = None,
-) -> Side:
+) -> ReferenceSide:
     """Decode an operand. `transposed` says that K is the second-to-last axis of `q`."""
     d = code_dtype(q, dtype)
     q = unpack(q, d.name, packing, length)
@@ -100,7 +100,7 @@ def make_side(
         values = np.swapaxes(values, -1, -2)
         s = None if s is None else np.swapaxes(s, -1, -2)
         z = None if z is None else np.swapaxes(z, -1, -2)
-    return Side(name, d, values, s, z, mode, k_block, global_scale)
+    return ReferenceSide(name, d, values, s, z, mode, k_block, global_scale)
 
 
 def _columns(x: Array | None, start: int, length: int) -> Array | None:
@@ -125,7 +125,9 @@ def sums(multiply: Callable[[Array, Array], Array], a: Array, b: Array, terms: i
     return wrap32(multiply(a.astype(exact), b.astype(exact)).astype(np.int64))
 
 
-def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = None) -> Array:
+def contract(
+    a: ReferenceSide, b: ReferenceSide, epilogue: ReferenceEpilogue, compute_dtype: str | None = None
+) -> Array:
     """Steps 1 and 2: the contraction and its scales; int64 when the result is raw i32, else f32 `[.., M, N]`."""
     k = a.values.shape[-1]
     if a.plain or b.plain:
@@ -191,9 +193,9 @@ def scaled_matmul(
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 
     `rhs_packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
-    `qmlir.reference.epilogue.Epilogue`; `group_size` says what the shapes of the scales say too.
+    `qmlir.reference.epilogue.ReferenceEpilogue`; `group_size` says what the shapes of the scales say too.
     """
-    e = Epilogue(**normalize_epilogue(epilogue))
+    e = ReferenceEpilogue(**normalize_epilogue(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     k = lhs.shape[-2 if lhs_transposed else -1]
     # Behind a gated activation a bias has half of the columns.

@@ -9,11 +9,11 @@ import numpy as np
 from ..dtypes import Array
 from .matmul import scaled_matmul
 
-Block = tuple[int, ...]
+BlockShape = tuple[int, ...]
 Position = tuple[Array, Array]  # row and column of each stored entry or block
 
 
-class Weight(Protocol):
+class SparseWeightLike(Protocol):
     """What a sparse weight tells; `qmlir.SparseWeight` is one."""
 
     @property
@@ -23,7 +23,7 @@ class Weight(Protocol):
     def to_dense(self) -> Array: ...
 
 
-def sparse_matmul(lhs: Array, weight: Weight, **kw: Any) -> Array:
+def sparse_matmul(lhs: Array, weight: SparseWeightLike, **kw: Any) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B sparse, `[K, N]` or `[N, K]` as the weight says.
 
     An absent entry is the real value 0; so there is no zero point on the weight. Keywords are those of
@@ -64,7 +64,7 @@ def pack_metadata(positions: Array) -> Array:
 
 
 def densify(
-    format: str, shape: tuple[int, ...], values: Array, indices: Array, indptr: Array | None, block: Block | None
+    format: str, shape: tuple[int, ...], values: Array, indices: Array, indptr: Array | None, block: BlockShape | None
 ) -> Array:
     """The dense codes `shape`, zero where there is no entry. `values` are codes, one per element."""
     if format == "2:4":
@@ -84,7 +84,7 @@ def densify(
 
 
 def structure_problem(
-    format: str, shape: tuple[int, ...], stored: int, indices: Array, indptr: Array | None, block: Block | None
+    format: str, shape: tuple[int, ...], stored: int, indices: Array, indptr: Array | None, block: BlockShape | None
 ) -> str:
     """What is wrong with indices and pointers, "" when nothing is. `stored`: number of entries, of `bsr` blocks."""
     if format == "2:4":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
-from ...ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
+from ...ir.build import Arg, Extent, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
 from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, AttentionTensor, describe, has_body
 from ...kernels.description import Unfit
@@ -131,7 +131,13 @@ def _ordered(t: AttentionTensor, loops: tuple[int, ...]) -> ir.Value:
 
 
 def _product(
-    sizes: list[Size], batch: Sequence[int], rows: Sequence[int], lhs: ir.Value, rhs: ir.Value, column: int, t: ir.Type
+    sizes: list[Extent],
+    batch: Sequence[int],
+    rows: Sequence[int],
+    lhs: ir.Value,
+    rhs: ir.Value,
+    column: int,
+    t: ir.Type,
 ) -> ir.Value:
     """`[batch.., rows.., K]` by `[batch.., K, N]`."""
     count = len(batch)

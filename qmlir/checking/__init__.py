@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..core.deprecation import by_old_name
+from ..core.progress import Step
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation, options_of
 from ..errors import UsageError
@@ -24,8 +25,6 @@ from .layers import Layer
 from .runners import ORACLES, Replayable, Runner, open_runner
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
-
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify
 from ..errors import Diagnostic, DiagnosticsError, InputError
 from . import tensors
-from .resources import Resources
+from .resources import ModuleResources
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -51,7 +51,7 @@ class Interpreter:
     def __init__(self, module: ir.Module) -> None:
         self._functions: dict[str, OpLike] = {}
         self._globals: dict[str, Any] = {}
-        self._resources = Resources(module)
+        self._resources = ModuleResources(module)
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func" and len(operation.regions[0].blocks):

@@ -13,7 +13,7 @@ _HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')
 _ALIGNMENT = 4  # bytes in front of the elements
 
 
-class Resources:
+class ModuleResources:
     """Of one module. Its text is made when the first one is asked for."""
 
     def __init__(self, module: ir.Module) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
-Block: TypeAlias = "Callable[[ir.Block, Sequence[Array]], list[Array]]"
-Rule: TypeAlias = "Callable[[OpLike, list[Array], Block], list[Array]]"
+RunBlock: TypeAlias = "Callable[[ir.Block, Sequence[Array]], list[Array]]"
+TensorRule: TypeAlias = "Callable[[OpLike, list[Array], RunBlock], list[Array]]"
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -40,23 +40,23 @@ def _segments(op: OpLike, operands: list[Array]) -> list[list[Array]]:
     return parts
 
 
-def _empty(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _empty(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     t, sizes = _type(op.results[0]), iter(operands)
     shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
     return [np.zeros(shape, numpy_type(t.element_type))]
 
 
-def _collapse(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _collapse(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     x = operands[0]
     groups = [[int(i.value) for i in g] for g in op.attributes["reassociation"]]
     return [x.reshape([int(np.prod([x.shape[i] for i in g], dtype=np.int64)) for g in groups])]
 
 
-def _expand(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _expand(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     return [operands[0].reshape(_mixed(op, "static_output_shape", iter(operands[1:])))]
 
 
-def _flow_reshape(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _flow_reshape(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     t, sizes = _type(op.results[0]), iter(_segments(op, operands)[-1])
     shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
     return [operands[0].reshape(shape)]
@@ -69,7 +69,7 @@ def _slices(op: OpLike, parts: list[list[Array]]) -> tuple[slice, ...]:
     return tuple(slice(o, o + (s - 1) * t + 1 if s else o, t) for o, s, t in zip(offsets, sizes, strides, strict=True))
 
 
-def _extract_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _extract_slice(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     source, *rest = _segments(op, operands)
     part = source[0][_slices(op, rest)]
     return [part.reshape(_reduced(part.shape, _type(op.results[0])))]
@@ -88,7 +88,7 @@ def _reduced(shape: Sequence[int], t: ir.Type) -> list[int]:
     return kept
 
 
-def _insert_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _insert_slice(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     source, into, *rest = _segments(op, operands)
     out = into[0].copy()
     where = _slices(op, rest)
@@ -96,7 +96,7 @@ def _insert_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     return [out]
 
 
-def _pad(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _pad(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     source, low_sizes, high_sizes = _segments(op, operands)
     low = _mixed(op, "static_low", iter(low_sizes))
     high = _mixed(op, "static_high", iter(high_sizes))
@@ -106,33 +106,33 @@ def _pad(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [np.pad(source[0], widths, constant_values=fill.reshape(()).astype(source[0].dtype))]
 
 
-def _generate(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _generate(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     [out] = _empty(op, operands, block)
     [value] = block(op.regions[0].blocks[0], list(np.indices(out.shape, sparse=True)))
     return [np.broadcast_to(value, out.shape).astype(out.dtype)]
 
 
-def _concat(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _concat(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     return [np.concatenate(operands, int(op.attributes["dim"].value))]
 
 
-def _from_elements(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _from_elements(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     t = _type(op.results[0])
     return [np.array([x.reshape(()) for x in operands], numpy_type(t.element_type)).reshape(t.shape)]
 
 
-def _splat(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _splat(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     [out] = _empty(op, operands[1:], block)
     return [np.full(out.shape, operands[0].reshape(()), out.dtype)]
 
 
-def _softmax(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _softmax(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     axis, x = int(op.attributes["dimension"].value), operands[0].astype(np.float64)
     e = np.exp(x - x.max(axis, keepdims=True))
     return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
 
 
-def _attention(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _attention(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     a = describe_attention(op)
     q, k, v, scale, *mask, out = operands
     scores, result = (*a.batch, *a.rows, *a.keys), list(a.out.axes)
@@ -148,7 +148,7 @@ def _attention(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [np.einsum(weights, list(scores), v, list(a.v.axes), result).astype(out.dtype)]
 
 
-def _apply(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
+def _apply(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     affine_map = ir.AffineMapAttr(op.attributes["map"]).value
     [e] = affine_map.results
     return [np.asarray(_affine(downcast(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
@@ -158,7 +158,7 @@ def _dimension(op: OpLike) -> int:
     return int(ir.IntegerAttr(op.attributes["dimension"]).value)
 
 
-def _sort(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _sort(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     """Stable: elements that the comparison does not tell apart stay in their order."""
     axis = _dimension(op)
     lines = [np.moveaxis(x, axis, -1) for x in operands]
@@ -174,7 +174,7 @@ def _sort(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [np.moveaxis(np.take_along_axis(x, order, -1), -1, axis) for x in lines]
 
 
-def _scan(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _scan(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     source, out, last = np.moveaxis(operands[0], axis := _dimension(op), 0), operands[1].copy(), operands[2]
     moved = np.moveaxis(out, axis, 0)
     inclusive = bool(ir.BoolAttr(op.attributes["inclusive"]).value)
@@ -186,7 +186,7 @@ def _scan(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [out, moved[-1].copy() if len(source) else last]
 
 
-def _scatter(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
+def _scatter(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     updates, indices, out = operands[0], operands[1], operands[2].copy()
     axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
     # The indices of one place are the last axis, where there is more than one element to a place's index.
@@ -200,7 +200,7 @@ def _scatter(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [out]
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, TensorRule] = {
     ATTENTION: _attention,
     "affine.apply": _apply,
     "iree_linalg_ext.sort": _sort,
@@ -242,7 +242,7 @@ def is_structured(op: OpLike) -> bool:
     return True
 
 
-def structured(op: OpLike, operands: list[Array], block: Block, indices: list[Array]) -> list[Array]:
+def structured(op: OpLike, operands: list[Array], block: RunBlock, indices: list[Array]) -> list[Array]:
     """Any structured linalg op by its indexing maps and its body: over all parallel loops at once, along reductions
     step by step, ascending. `indices` is where `linalg.index` of the body finds the loops' counters."""
     maps = indexing_maps(op)

@@ -56,7 +56,7 @@ def stated_limits(text: str) -> tuple[float, float]:
 def run(args: argparse.Namespace) -> int:
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], child.Limits.of(args), args.quiet)
+        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], child.ProcessLimits.of(args), args.quiet)
     if args.threads is not None:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir

@@ -17,7 +17,7 @@ from .arguments import (
     compilation,
     wrapped,
 )
-from .child import Limits, breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, in_child, run_in_child
 from .compile import check_writable
 from .run import arguments_of
 
@@ -47,7 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input_file, Limits.of(args), args.quiet)
+        return run_in_child("qmlir", args.words, "qmlir", args.input_file, ProcessLimits.of(args), args.quiet)
     import qmlir
 
     if args.plot is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import settings
 from ..core.files import WRITING
-from ..core.isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
+from ..core.isolation import NO_LIMITS, ProcessLimits as ProcessLimits, limit_memory as limit_memory
 from .progress import Progress, tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
@@ -110,7 +110,7 @@ class _Interrupts:
 
 
 def run_in_child(
-    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = NO_LIMITS, quiet: bool = False
+    module: str, argv: Sequence[str], program: str, what: str, limits: ProcessLimits = NO_LIMITS, quiet: bool = False
 ) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 

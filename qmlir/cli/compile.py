@@ -15,7 +15,7 @@ from ..core.files import write_atomically
 from ..core.spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
 from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
-from .child import Limits, breadcrumb, in_child, published, publishing, run_in_child
+from .child import ProcessLimits, breadcrumb, in_child, published, publishing, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
     return _compile(args)
 
 

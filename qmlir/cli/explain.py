@@ -6,7 +6,7 @@ import argparse
 import json
 
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
-from .child import Limits, breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, in_child, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 1 when the target refuses the program."""
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
     import qmlir
 
     breadcrumb(f"the choice of strategies for {args.target}\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.cache import Cache, key_of
-from ..core.isolation import Limits, in_fork
+from ..core.isolation import ProcessLimits, in_fork
 from ..core.rows import SourceRow
 from ..core.spelling import LEVELS
 from ..errors import TuningWarning, UsageError
@@ -22,7 +22,7 @@ from .notes import refuse_notes, warn, warn_once
 from .options import KeepParameters, Options, file_digest, kept_parameters
 from .rebuilding import rebuild
 from .run import run_compiler
-from .sources import Program, program_of
+from .sources import SourceProgram, program_of
 from .tuning_database import Database
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def compile(
     if tuning is not None:
         made = {**_tuned(program, resolved, options, tuning), **made}
     options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
-    limits = Limits(timeout, memory) if isolated or timeout is not None or memory is not None else None
+    limits = ProcessLimits(timeout, memory) if isolated or timeout is not None or memory is not None else None
     options = replace(options, origin=_origin(program, options), limits=limits)
     key = None
     if cache and options.dump_stages is None:
@@ -132,7 +132,7 @@ def compile_built(
     return artifact
 
 
-def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Choice:
+def _tuned(program: SourceProgram, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Choice:
     """The best known choice, {} when that is the default or none is known, which is said."""
     found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
@@ -141,7 +141,7 @@ def _tuned(program: Program, target: Target, options: Options, tuning: str | os.
     return found or {}
 
 
-def _origin(program: Program, options: Options) -> SourceRow | None:
+def _origin(program: SourceProgram, options: Options) -> SourceRow | None:
     """Which file a program came from, and with what it was compiled; None when it was no file."""
     if program.path is None:
         return None

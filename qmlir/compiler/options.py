@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..checkpoint.parameters import ParameterFiles
-from ..core.isolation import Limits
+from ..core.isolation import ProcessLimits
 from ..core.rows import SourceRow
 from ..errors import UsageError, caller
 from ..targets.strategy import Choice
@@ -46,7 +46,7 @@ class Options:
     cache: bool = True
     strict: bool = False
     choice: Choice = field(default_factory=dict)
-    limits: Limits | None = None
+    limits: ProcessLimits | None = None
     origin: SourceRow | None = None
 
 

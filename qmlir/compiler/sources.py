@@ -37,10 +37,10 @@ class MlirSource:
         return self.text
 
 
-Program = MlirSource | ImportedSource
+SourceProgram = MlirSource | ImportedSource
 
 
-def program_of(source: object, settings: Mapping[str, Any], start: str = "import") -> Program:
+def program_of(source: object, settings: Mapping[str, Any], start: str = "import") -> SourceProgram:
     """What builds the program of a source."""
     found = find(source)
     if found is None:

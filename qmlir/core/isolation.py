@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What a child may use: seconds, and bytes of memory; None is without a limit."""
 
     seconds: float | None = None
     memory: int | None = None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Limits:
+    def of(cls, args: argparse.Namespace) -> ProcessLimits:
         """As `cli.arguments.add_limits` has them."""
         return cls(args.timeout, args.memory)
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ProcessLimits()
 
 
 def limit_memory(size: int | None) -> None:
@@ -42,7 +42,7 @@ def limit_memory(size: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
-def in_fork(work: Callable[[], bytes], limits: Limits) -> bytes:
+def in_fork(work: Callable[[], bytes], limits: ProcessLimits) -> bytes:
     """What `work` returns, computed in a fork of this process, which has all that `work` refers to.
 
     `limits.memory` counts what the child takes beyond what this process has.
@@ -101,7 +101,7 @@ def _ended(pid: int, seconds: float | None) -> int | None:
             os.waitpid(pid, 0)
 
 
-def _child(work: Callable[[], bytes], limits: Limits, answer: Path) -> None:
+def _child(work: Callable[[], bytes], limits: ProcessLimits, answer: Path) -> None:
     """Run `work` and leave what came of it; does not return."""
     try:
         os.environ["TMPDIR"] = str(answer.parent)  # what IREE leaves there goes with the folder

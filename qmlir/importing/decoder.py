@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..checkpoint.contents import Checkpoint
 from ..core.mlir import arith, context, func, ir, tensor
 from ..errors import UsageError
-from ..ir.build import Arg, Size, as_index, collapse, dims, expand, index, static, tensor_type
+from ..ir.build import Arg, Extent, as_index, collapse, dims, expand, index, static, tensor_type
 from ..ir.signature import NAME
 from ..ir.util_globals import declare, load_global, store_global
 from ..passes.core.lower.blocks import assert_that, constant, count, flag, names_a_group
@@ -87,7 +87,7 @@ class _Builder:
                 declare(f"{kind}_cache_{layer}", t, ir.DenseElementsAttr.get_splat(t, number), mutable=True)
 
     def _cached(
-        self, symbol: str, new: ir.Value, position: ir.Value, taken: Size, end: ir.Value, fresh: bool
+        self, symbol: str, new: ir.Value, position: ir.Value, taken: Extent, end: ir.Value, fresh: bool
     ) -> ir.Value:
         """Put `new [T, G, D]` at `position` and return all up to `end`."""
         old = load_global(symbol, self._cache_type())
@@ -150,7 +150,7 @@ class _Builder:
         logits = product(self._norm(last, NORM), name, weight, p, quantize=self._quantize)
         return collapse(logits, [[0, 1]])
 
-    def _check(self, tokens: ir.Value, said: str, taken: Size, end: ir.Value) -> None:
+    def _check(self, tokens: ir.Value, said: str, taken: Extent, end: ir.Value) -> None:
         """What a caller may have wrong, before the state changes."""
         if not isinstance(taken, int):
             some = arith.cmpi(arith.CmpIPredicate.sgt, taken, index(0))
@@ -164,7 +164,7 @@ class _Builder:
 
     # ---- pieces
 
-    def _at(self, table: ir.Value, start: ir.Value, size: Size) -> ir.Value:
+    def _at(self, table: ir.Value, start: ir.Value, size: Extent) -> ir.Value:
         """Rows `start .. start + size` of a matrix."""
         sizes = [size, table.type.get_dim_size(1)]
         dynamic = ir.ShapedType.get_dynamic_size()

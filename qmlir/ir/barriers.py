@@ -10,7 +10,7 @@ from enum import Enum
 from typing import overload
 
 from ..core.mlir import ir, util
-from .build import Size, dims
+from .build import Extent, dims
 
 BARRIER_REASON = "qmlir.barrier_reason"
 
@@ -48,7 +48,7 @@ PER_TARGET = frozenset({
 })  # fmt: skip
 
 
-def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Size] | None = None) -> ir.Value:
+def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | None = None) -> ir.Value:
     """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
     at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
     own when not given."""

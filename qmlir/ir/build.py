@@ -14,9 +14,9 @@ import numpy as np
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import DTYPES, Array
-from .facts import REPEATS, Fact, note
+from .facts import REPEATS, FactValue, note
 
-Size: TypeAlias = "ir.Value | int"  # the value is of index type
+Extent: TypeAlias = "ir.Value | int"  # the value is of index type
 Body: TypeAlias = "Callable[..., ir.Value]"
 
 
@@ -96,32 +96,32 @@ def _small(array: Array, t: ir.Type) -> ir.Attribute:
 # --------------------------------------------------------------------------------------------------- shapes
 
 
-def dims(value: ir.Value) -> list[Size]:
+def dims(value: ir.Value) -> list[Extent]:
     """The sizes of a tensor value; dynamic ones as `tensor.dim`."""
     t = value.type
     return [tensor.dim(value, index(i)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
 
 
-def static(sizes: Sequence[Size]) -> list[int]:
+def static(sizes: Sequence[Extent]) -> list[int]:
     """Sizes for a type: dynamic ones as MLIR's marker."""
     return [s if isinstance(s, int) else ir.ShapedType.get_dynamic_size() for s in sizes]
 
 
-def tensor_type(sizes: Sequence[Size], t: ir.Type) -> ir.Type:
+def tensor_type(sizes: Sequence[Extent], t: ir.Type) -> ir.Type:
     return ir.RankedTensorType.get(static(sizes), t)
 
 
-def empty(sizes: Sequence[Size], t: ir.Type) -> ir.Value:
+def empty(sizes: Sequence[Extent], t: ir.Type) -> ir.Value:
     return tensor.empty(list(sizes), t)
 
 
-def filled(sizes: Sequence[Size], value: ir.Value) -> ir.Value:
+def filled(sizes: Sequence[Extent], value: ir.Value) -> ir.Value:
     """A tensor of `sizes` filled with the scalar `value`."""
     return linalg.fill(value, outs=[empty(sizes, value.type)])
 
 
-def _product(sizes: Sequence[Size]) -> Size:
-    total: Size = 1
+def _product(sizes: Sequence[Extent]) -> Extent:
+    total: Extent = 1
     for s in sizes:
         if isinstance(total, int) and isinstance(s, int):
             total *= s
@@ -130,7 +130,7 @@ def _product(sizes: Sequence[Size]) -> Size:
     return total
 
 
-def as_index(size: Size) -> ir.Value:
+def as_index(size: Extent) -> ir.Value:
     return index(size) if isinstance(size, int) else size
 
 
@@ -143,7 +143,7 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     return tensor.collapse_shape(tensor_type(out, value.type.element_type), value, [list(g) for g in groups])
 
 
-def expand(value: ir.Value, groups: Sequence[Sequence[Size]]) -> ir.Value:
+def expand(value: ir.Value, groups: Sequence[Sequence[Extent]]) -> ir.Value:
     """Split each axis into the sizes of its group. At most one size a group is dynamic."""
     if all(len(g) == 1 for g in groups):
         return value
@@ -205,7 +205,7 @@ def pad(value: ir.Value, low: Sequence[int], high: Sequence[int], fill: ir.Value
     return op.result
 
 
-def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Size]) -> ir.Value:
+def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Extent]) -> ir.Value:
     """The box of `sizes` that starts at `low`."""
     if 0 in sizes:  # tensor.extract_slice has no valid offset in an axis of size 0
         return empty(sizes, value.type.element_type)
@@ -232,7 +232,7 @@ class Arg:
     axes: tuple[int | None, ...]
 
     @classmethod
-    def aligned(cls, value: ir.Value, sizes: Sequence[Size]) -> Arg:
+    def aligned(cls, value: ir.Value, sizes: Sequence[Extent]) -> Arg:
         """Right-aligned with `sizes`, numpy's broadcast."""
         t, offset = value.type, len(sizes) - value.type.rank
         axes: list[int | None] = []
@@ -258,7 +258,7 @@ def generic(
     loops: int,
     body: Body,
     *,
-    facts: Mapping[str, Fact] | None = None,
+    facts: Mapping[str, FactValue] | None = None,
 ) -> ir.Value:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
     operands and of the result and returns the new one. `facts`: what is known of it (`ir/facts.py`)."""
@@ -272,7 +272,7 @@ def generics(
     loops: int,
     body: Callable[..., Sequence[ir.Value]],
     *,
-    facts: Mapping[str, Fact] | None = None,
+    facts: Mapping[str, FactValue] | None = None,
 ) -> list[ir.Value]:
     """`generic` with several results over the same axes; `body` returns a list."""
     prepared = [a.prepared() for a in args]
@@ -295,14 +295,19 @@ def loop_index(i: int) -> ir.Value:
 
 
 def elementwise(
-    args: Sequence[Arg], sizes: Sequence[Size], t: ir.Type, body: Body, *, facts: Mapping[str, Fact] | None = None
+    args: Sequence[Arg],
+    sizes: Sequence[Extent],
+    t: ir.Type,
+    body: Body,
+    *,
+    facts: Mapping[str, FactValue] | None = None,
 ) -> ir.Value:
     """One result element from one element of each operand. `body` gets only the operands' scalars."""
     rank = len(sizes)
     return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), facts=facts)
 
 
-def mapped(value: ir.Value, t: ir.Type, body: Body, facts: Mapping[str, Fact] | None = None) -> ir.Value:
+def mapped(value: ir.Value, t: ir.Type, body: Body, facts: Mapping[str, FactValue] | None = None) -> ir.Value:
     """One result element, of type `t`, from each element of one tensor."""
     return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body, facts=facts)
 

@@ -23,7 +23,7 @@ from .walk import behind, made_by
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-Fact: TypeAlias = "int | str | tuple[int, ...]"
+FactValue: TypeAlias = "int | str | tuple[int, ...]"
 
 # What a body computes. `present` is the value of those that have none.
 PRESENT = 1
@@ -53,7 +53,7 @@ _MARKS = (ROW_OF, ROUTES, ROWS, *MAGNITUDES)
 _NOTED = "qmlir.noted"
 
 
-def note(op: OpLike, facts: Mapping[str, Fact]) -> None:
+def note(op: OpLike, facts: Mapping[str, FactValue]) -> None:
     """Write facts about `op`, whose body is complete."""
     for name, value in facts.items():
         op.attributes[name] = _attribute(value)
@@ -61,7 +61,7 @@ def note(op: OpLike, facts: Mapping[str, Fact]) -> None:
         op.attributes[_NOTED] = ir.StringAttr.get(fingerprint(op))
 
 
-def known(op: OpLike, name: str) -> Fact | None:
+def known(op: OpLike, name: str) -> FactValue | None:
     """The fact of that name; None where there is none, or where it was written for another body."""
     if name not in op.attributes or _NOTED not in op.attributes:
         return None
@@ -120,7 +120,7 @@ def _named(value: ir.Value, numbers: dict[ir.Value, str]) -> str:
     return numbers.setdefault(value, f"x{len(numbers)}:{value.type}")
 
 
-def _attribute(value: Fact) -> ir.Attribute:
+def _attribute(value: FactValue) -> ir.Attribute:
     if isinstance(value, str):
         return ir.StringAttr.get(value)
     if isinstance(value, tuple):
@@ -128,7 +128,7 @@ def _attribute(value: Fact) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def _value(attribute: ir.Attribute) -> Fact | None:
+def _value(attribute: ir.Attribute) -> FactValue | None:
     """None for an attribute of another kind, which nobody here wrote."""
     if isinstance(attribute, ir.StringAttr):
         return str(attribute.value)

@@ -36,10 +36,10 @@ def _program(text: str) -> bytes:
 
 
 # The results of a program's functions by their names; it loads its parameters from files by scope.
-Run = Callable[[bytes, Mapping[str, str]], dict[str, Array]]
+RunPacker = Callable[[bytes, Mapping[str, str]], dict[str, Array]]
 
 
-def packed(packer: str, files: Mapping[str, str], run: Run) -> Any:
+def packed(packer: str, files: Mapping[str, str], run: RunPacker) -> Any:
     """The packed weights as a parameter index of IREE, from the cache or made by the packer of a manifest.
 
     Args:

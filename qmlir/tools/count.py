@@ -19,7 +19,7 @@ from ..runtime.program import load
 
 
 @dataclass(frozen=True)
-class Row:
+class CountRow:
     """One program: its kernels in the order of their launches, each with what it counted."""
 
     program: str
@@ -35,7 +35,7 @@ class Row:
 class CountReport:
     """What one call of each program executed."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CountRow, ...]
 
     def text(self) -> str:
         return "\n\n".join(_text(row) for row in self.rows)
@@ -64,7 +64,7 @@ def matrix_share(counts: Counts) -> float:
     return counts.instructions.get("matrix", 0) / counts.total if counts.total else 0.0
 
 
-def _text(row: Row) -> str:
+def _text(row: CountRow) -> str:
     c = row.counts
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(c.instructions.items(), key=lambda item: -item[1]))
     lines = [
@@ -123,5 +123,5 @@ def count(
             given = list(arguments)
         call(*given)
         assert program.emulated is not None
-        rows.append(Row(name, artifact.target, tuple(program.emulated.kernels)))
+        rows.append(CountRow(name, artifact.target, tuple(program.emulated.kernels)))
     return CountReport(tuple(rows))

@@ -22,6 +22,7 @@ from .. import settings
 from ..checking.onnxruntime import open as open_peer
 from ..compiler.compilation import compile
 from ..core.deprecation import by_old_name
+from ..core.progress import Step
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..report import html, plots
@@ -31,8 +32,6 @@ from ..runtime.function import Function
 from ..runtime.program import load
 from ..targets import backend_of, resolve
 from ..targets.strategy import seconds_text
-
-Step = Callable[[str], None]
 
 
 def peak_memory() -> int:
@@ -175,7 +174,7 @@ def measured_cpu() -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasureRow:
     """One program's figures."""
 
     name: str
@@ -215,11 +214,11 @@ class Row:
 class BenchReport:
     """What `bench` measured; ratios are to the first row."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MeasureRow, ...]
     threads: int
     peak_memory: int  # bytes, of the process
 
-    def ratio(self, row: Row) -> float:
+    def ratio(self, row: MeasureRow) -> float:
         """How many times as long as the first."""
         return row.timing.median / self.rows[0].timing.median
 
@@ -380,15 +379,15 @@ def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
     return _Subject(name, None, given, lambda: way.run(given))
 
 
-def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> Row:
+def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> MeasureRow:
     results = subject.run()
     moved = inputs.bytes_of([*subject.arguments, *(results if isinstance(results, (tuple, list)) else (results,))])
     artifact = subject.artifact
     if artifact is None:
-        return Row(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
+        return MeasureRow(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
     moved += constant_bytes(artifact)
-    return Row(subject.name, artifact.target, timing, _operations(artifact), moved, stated or limits_of(artifact),
-               len(artifact.vmfb))  # fmt: skip
+    limits, size = stated or limits_of(artifact), len(artifact.vmfb)
+    return MeasureRow(subject.name, artifact.target, timing, _operations(artifact), moved, limits, size)
 
 
 def constant_bytes(artifact: Artifact) -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from .. import settings
 from ..checking.compare import Tolerance, compare
 from ..core.files import write_atomically
+from ..core.progress import Step
 from ..errors import InputError, QmlirError, UsageError
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
@@ -24,7 +25,6 @@ from ..tools.measure import alternate
 from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"
-Step = Callable[[str], None]
 
 
 class Result(TypedDict, total=False):

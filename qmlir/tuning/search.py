@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..compiler.choices import ranked, space_of
 from ..compiler.explanation import Explanation, explain
 from ..compiler.tuning_database import Database, Record, key_of
 from ..core.files import write_atomically
+from ..core.progress import Step
 from ..errors import UsageError
 from ..report import html
 from ..targets import resolve
@@ -27,7 +28,6 @@ from ..targets.devices import present_device
 from ..targets.strategy import Choice, seconds_text
 from .measure import PLAN, Candidate, TuningPlan, measure_folder, read_json, read_plan, read_results
 
-Step = Callable[[str], None]
 # Compilers of this process, for whoever ends it early.
 RUNNING: set[subprocess.Popen[str]] = set()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qmlir.core.isolation import Limits
+from qmlir.core.isolation import ProcessLimits
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "onnxruntime", "onnxscript", "torchao")
 MISSING = [name for name in PACKAGES if find_spec(name) is None]
@@ -29,7 +29,7 @@ def test_model(name: str, form: str, dynamic: bool) -> None:
     from benchmarks.models.report import message, verdict
     from benchmarks.models.worker import measured
 
-    row = measured(name, form, dynamic, rounds=0, limits=Limits(600, 8 << 30))
+    row = measured(name, form, dynamic, rounds=0, limits=ProcessLimits(600, 8 << 30))
     if row["import"] == "not made":
         pytest.skip(message(row))
     assert verdict(row) == "right", message(row) or row

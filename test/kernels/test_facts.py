@@ -212,10 +212,10 @@ def _program(name: str, target: str) -> str:
     raise AssertionError("the program was compiled to its end")
 
 
-def _without(kept: tuple[str, ...]) -> Callable[[ir.Operation, Mapping[str, facts.Fact]], None]:
+def _without(kept: tuple[str, ...]) -> Callable[[ir.Operation, Mapping[str, facts.FactValue]], None]:
     note = facts.note
 
-    def written(op: ir.Operation, known: Mapping[str, facts.Fact]) -> None:
+    def written(op: ir.Operation, known: Mapping[str, facts.FactValue]) -> None:
         note(op, {name: fact for name, fact in known.items() if name in kept})
 
     return written
@@ -237,7 +237,7 @@ def test_kernels_are_the_same_without_facts(name: str, target: str, monkeypatch:
     asked: list[str] = []
     known = facts.known
 
-    def counted(op: ir.Operation, name: str) -> facts.Fact | None:
+    def counted(op: ir.Operation, name: str) -> facts.FactValue | None:
         found = known(op, name)
         if found is not None and name not in TABLES:
             asked.append(name)

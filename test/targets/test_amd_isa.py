@@ -42,7 +42,7 @@ amdhsa.kernels:
 
 
 def test_resources() -> None:
-    assert isa.resources(LOOP) == (isa.Resources("kernel", 40, 20, 4096, 16, 4),)
+    assert isa.resources(LOOP) == (isa.KernelResources("kernel", 40, 20, 4096, 16, 4),)
 
 
 def test_the_main_loop_and_its_count() -> None:

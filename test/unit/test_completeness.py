@@ -15,7 +15,7 @@ from qmlir.dialect import (
     reference,
 )
 from qmlir.dialect.ods import OPS, Op
-from qmlir.dialect.reference.epilogue import Epilogue
+from qmlir.dialect.reference.epilogue import ReferenceEpilogue
 from qmlir.errors import UsageError
 from qmlir.passes.core.lower import RULES
 from qmlir.passes.registry import PASSES, pass_class
@@ -85,7 +85,7 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
 def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
     """What the reference takes an argument for that is not given is what the op reads."""
     cls = OPS[f"qmlir.{name}"]
-    shared = inspect.signature(Epilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
+    shared = inspect.signature(ReferenceEpilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
     given = {**shared, **inspect.signature(reference.BY_NAME[name]).parameters}
     stated = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal and f.name in given]
     assert stated

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.core.isolation import Limits, in_fork
+from qmlir.core.isolation import ProcessLimits, in_fork
 from qmlir.errors import CompileError, Diagnostic, FrontEndError, UsageError
 
 SUM = """
@@ -23,17 +23,17 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 def test_crash_is_an_exception() -> None:
     with pytest.raises(CompileError, match=r"crashed \(SIGFPE\)"):
-        in_fork(lambda: os.kill(os.getpid(), signal.SIGFPE) or b"", Limits())  # type: ignore[func-returns-value]
+        in_fork(lambda: os.kill(os.getpid(), signal.SIGFPE) or b"", ProcessLimits())  # type: ignore[func-returns-value]
 
 
 def test_time_is_bounded() -> None:
     with pytest.raises(CompileError, match=r"did not finish in 0\.2 s"):
-        in_fork(lambda: time.sleep(60) or b"", Limits(seconds=0.2))  # type: ignore[func-returns-value]
+        in_fork(lambda: time.sleep(60) or b"", ProcessLimits(seconds=0.2))  # type: ignore[func-returns-value]
 
 
 def test_memory_is_bounded() -> None:
     with pytest.raises(CompileError, match=r"more memory than 0\.0625 GiB"):
-        in_fork(lambda: bytes(1 << 30), Limits(memory=1 << 26))
+        in_fork(lambda: bytes(1 << 30), ProcessLimits(memory=1 << 26))
 
 
 def test_errors_are_those_of_the_compiler() -> None:
@@ -41,7 +41,7 @@ def test_errors_are_those_of_the_compiler() -> None:
         raise FrontEndError([Diagnostic("what", "where")], "headline:")
 
     with pytest.raises(FrontEndError, match="headline:\nwhere: error: what") as caught:
-        in_fork(fail, Limits())
+        in_fork(fail, ProcessLimits())
     assert caught.value.diagnostics == [Diagnostic("what", "where")]
 
 

@@ -29,9 +29,9 @@ from .sparse import lower_sparse_matmul
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
 
-Rule: TypeAlias = "Callable[[Any], list[ir.Value]]"  # the op's view -> its results' replacements
+LoweringRule: TypeAlias = "Callable[[Any], list[ir.Value]]"  # the op's view -> its results' replacements
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     "qmlir.dequant": lower_dequant,
     "qmlir.quantize": lower_quantize,
     "qmlir.dynamic_quantize": lower_dynamic_quantize,

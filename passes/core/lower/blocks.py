@@ -18,8 +18,8 @@ from typing import Protocol
 from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.build import Arg, Size, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
-from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, Fact
+from ....ir.build import Arg, Extent, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, FactValue
 from ....ir.scalars import i32, to_i32
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
@@ -57,17 +57,17 @@ def loop_i32(i: int) -> ir.Value:
     return arith.index_cast(i32(), loop_index(i))
 
 
-def _size(size: Size) -> ir.Value:
+def _size(size: Extent) -> ir.Value:
     """A size inside a body, i32."""
     return constant(size) if isinstance(size, int) else arith.index_cast(i32(), size)
 
 
 def count(
     args: list[Arg],
-    sizes: list[Size],
+    sizes: list[Extent],
     out: list[int],
     body: Callable[..., ir.Value],
-    facts: Mapping[str, Fact] | None = None,
+    facts: Mapping[str, FactValue] | None = None,
 ) -> ir.Value:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
@@ -132,10 +132,10 @@ def _before(sizes: ir.Value, groups: int) -> ir.Value:
 # ------------------------------------------------------------------------------------------------------ routing
 
 
-class Routing(Protocol):
+class RowRouting(Protocol):
     """Which group each row belongs to, and where in it."""
 
-    rows: Size
+    rows: Extent
     groups: int
     owner: ir.Value  # [R] i32; outside [0, G) for rows that no group has
     position: ir.Value  # [R] i32: the row's place in its group
@@ -148,7 +148,7 @@ class Routing(Protocol):
 class Sorted:
     """Rows sorted by group; the sizes of the groups are given."""
 
-    def __init__(self, sizes: ir.Value, rows: Size, groups: int) -> None:
+    def __init__(self, sizes: ir.Value, rows: Extent, groups: int) -> None:
         self.rows, self.groups, self.sizes = rows, groups, sizes
         self._assert_sizes()
         self._start = start = fusion_barrier(_before(sizes, groups), Reason.INDEXED_READS)
@@ -178,7 +178,7 @@ class Sorted:
 class Ranked:
     """Rows in any order, each with the group that it names."""
 
-    def __init__(self, owner: ir.Value, rows: Size, groups: int) -> None:
+    def __init__(self, owner: ir.Value, rows: Extent, groups: int) -> None:
         self.rows, self.groups, self.owner = rows, groups, owner
         self._width = width = _chunk_width(rows)
         self._chunks = chunks = _chunk_count(rows, width)
@@ -236,7 +236,7 @@ class Ranked:
         return count([Arg(hits, (0, 1, 2)), Arg(chunk, (0, 1))], [blocks, width, self._width], [0, 1], row)
 
 
-def _chunk_width(rows: Size) -> int:
+def _chunk_width(rows: Extent) -> int:
     """The power of two at or above the root of the rows, from 8 to 128; 64 where the rows are dynamic."""
     if not isinstance(rows, int):
         return 64
@@ -246,18 +246,18 @@ def _chunk_width(rows: Size) -> int:
     return width
 
 
-def _chunk_count(rows: Size, width: int) -> Size:
+def _chunk_count(rows: Extent, width: int) -> Extent:
     return -(-rows // width) if isinstance(rows, int) else arith.ceildivsi(rows, index(width))
 
 
 # ------------------------------------------------------------------------------------------------------- blocks
 
 
-class Blocks:
+class RowBlocks:
     """Where rows live in blocks: `row_of [NB, B]` (row of each slot, any row where empty), `group_of [NB]` (any group
     for unused blocks), and for the way back `block_of [R]` and `slot_of [R]`."""
 
-    def __init__(self, routing: Routing, width: int | None = None) -> None:
+    def __init__(self, routing: RowRouting, width: int | None = None) -> None:
         self.routing = routing
         rows, groups = routing.rows, routing.groups
         # Tables that the program asked for, by their width, have the size that it knows of; those of products are never
@@ -336,7 +336,7 @@ class Blocks:
         return elementwise([Arg(self.group_of, (0,)), Arg(self.used, ())], [self.count], i32(), body)
 
 
-def _block_width(rows: Size, groups: int) -> int:
+def _block_width(rows: Extent, groups: int) -> int:
     """Rows of a block: the power of two near the mean group, from 8 to 64; 32 where the rows are dynamic."""
     if not isinstance(rows, int):
         return 32
@@ -346,7 +346,7 @@ def _block_width(rows: Size, groups: int) -> int:
     return width
 
 
-def _block_count(rows: Size, groups: int, width: int, least: int) -> Size:
+def _block_count(rows: Extent, groups: int, width: int, least: int) -> Extent:
     if isinstance(rows, int):
         return max(least, block_count(rows, groups, width) or 0)
     bound = arith.addi(arith.ceildivsi(rows, index(width)), index(groups - 1))

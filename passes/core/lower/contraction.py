@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.build import Arg, Size, filled, generic, scalar
+from ....ir.build import Arg, Extent, filled, generic, scalar
 from ....ir.facts import MAGNITUDES, PRESENT, ROW_SUMS
 from ....ir.scalars import const, i32, to_f32, to_i32
 from .values import Side
@@ -55,8 +55,8 @@ def _mul_add_float(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
 
 
 def contract(
-    a: ir.Value, a_axes: Sequence[int | None], b: ir.Value, b_axes: Sequence[int | None], sizes: list[Size], loops: int,
-    out_axes: Sequence[int], bounds: tuple[int, int] | None,
+    a: ir.Value, a_axes: Sequence[int | None], b: ir.Value, b_axes: Sequence[int | None], sizes: list[Extent],
+    loops: int, out_axes: Sequence[int], bounds: tuple[int, int] | None,
 ) -> ir.Value:  # fmt: skip
     """The multiply-add contraction; integer when `bounds` (largest |code| of each side) is given."""
     zero = scalar(0, i32()) if bounds else const(0.0)
@@ -66,7 +66,7 @@ def contract(
                    facts=facts)  # fmt: skip
 
 
-def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> ir.Value:
+def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Extent], keep: Sequence[int]) -> ir.Value:
     """Sums over K of stored codes, i32, over the loops `keep`."""
     used = sorted({x for x in axes if x is not None})
     order = {loop: i for i, loop in enumerate(used)}

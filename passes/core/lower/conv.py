@@ -18,7 +18,7 @@ from ....dialect.ops.common import shape_of
 from ....dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ....ir.build import (
     Arg,
-    Size,
+    Extent,
     as_index,
     collapse,
     crop,
@@ -50,7 +50,7 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
     x = transpose(op.input, (0, 2, 3, 1)) if nchw else op.input
     a = make_side("lhs", x, op.lhs_code, dims(x), 0, 3, scale=_scalar(op.lhs_scale), zero=_scalar(op.lhs_zero_point),
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
-    shape: list[Size] = [s for s in op.filter_codes_shape() if s is not None]
+    shape: list[Extent] = [s for s in op.filter_codes_shape() if s is not None]
     codes = unpack_codes(op.weight, op.rhs_code, op.rhs_packing, shape[-1]) if op.rhs_packing != "none" else op.weight
     w = _to_fhwc(codes, op.filter_layout)
     b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.filter_layout),
@@ -194,7 +194,7 @@ def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
     return pad(x, (0, grow[0], grow[1], 0), (0, grow[2], grow[3], 0), fill)
 
 
-def _less(size: Size, by: int) -> Size:
+def _less(size: Extent, by: int) -> Extent:
     return size - by if isinstance(size, int) else arith.subi(size, as_index(by))
 
 
@@ -240,7 +240,7 @@ def _convolve(
     f, kh, kw, cg = dims(w)
     assert isinstance(kh, int)
     assert isinstance(kw, int)
-    out: list[Size] = [
+    out: list[Extent] = [
         n,
         *(_extent(s, k, st, d) for s, k, st, d in zip((h, width), (kh, kw), strides, dilations, strict=True)),
     ]
@@ -277,7 +277,7 @@ def _drop_first_kept(w: ir.Value) -> ir.Value:
     return transpose(collapse(w, [[0], [1], [2, 3]]), (1, 2, 0))
 
 
-def _extent(size: Size, kernel: int, stride: int, dilation: int) -> Size:
+def _extent(size: Extent, kernel: int, stride: int, dilation: int) -> Extent:
     """Output size of one axis of the padded input."""
     reach = dilation * (kernel - 1) + 1
     if isinstance(size, int):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
-from ....ir.build import Size, scalar
+from ....ir.build import Extent, scalar
 from ....ir.scalars import i32, to_i32
 from .contraction import parameter_axes, row_sums
 from .epilogue import Inputs, Named
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_corrections(
     inputs: Inputs, a: Side, b: Side, a_codes: ir.Value, b_codes: ir.Value, a_axes: Sequence[int | None],
-    b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
+    b_axes: Sequence[int | None], sizes: list[Extent], keep: list[int], nb: int, m_loop: int, n_loop: int,
     g_loop: int | None, k: int,
 ) -> Callable[[Named], ir.Value] | None:  # fmt: skip
     """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies

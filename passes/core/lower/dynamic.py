@@ -7,15 +7,15 @@ from collections.abc import Callable
 from ....core.mlir import arith, ir, math
 from ....dialect.dtypes import DTYPES, DType
 from ....dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
-from ....dialect.ods import View
+from ....dialect.ods import FieldView
 from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
-from ....ir.build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from ....ir.facts import PRESENT, ROWS, WITHIN, Fact
+from ....ir.build import Arg, Extent, collapse, dims, element, elementwise, expand, filled, generics, scalar
+from ....ir.facts import PRESENT, ROWS, WITHIN, FactValue
 from ....ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
 from .values import full_rank
 
 
-def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
+def lower_dynamic_quantize(op: DynamicQuantizeOp | FieldView) -> list[ir.Value]:
     """Rows are what shares a scale: the whole tensor, a token, or a group."""
     sizes = dims(op.input)
     rank = len(sizes)
@@ -32,7 +32,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
         wide = [*sizes[:-1], k // op.group_size, op.group_size]
         x = expand(op.input, [[s] for s in sizes[:-1]] + [wide[-2:]])
         kept = list(range(rank))
-    rows: list[Size] = [wide[i] for i in kept]
+    rows: list[Extent] = [wide[i] for i in kept]
     loops = len(wide)
 
     def largest(*bodies: Callable[..., ir.Value]) -> list[ir.Value]:
@@ -52,7 +52,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
 
     def on_rows(values: list[ir.Value], t: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
         args = [Arg(v, tuple(range(len(rows)))) for v in values]
-        facts: dict[str, Fact] = {ROWS: PRESENT} if t == f32() else {ROWS: PRESENT, WITHIN: (lo, hi)}
+        facts: dict[str, FactValue] = {ROWS: PRESENT} if t == f32() else {ROWS: PRESENT, WITHIN: (lo, hi)}
         return elementwise(args, rows, t, body, facts=facts)
 
     zero = None
@@ -97,7 +97,7 @@ def _number(bits: ir.Value) -> ir.Value:
     return arith.bitcast(f32(), bits)
 
 
-def _keep_axis(value: ir.Value, op: DynamicQuantizeOp | View, rows: list[Size]) -> ir.Value:
+def _keep_axis(value: ir.Value, op: DynamicQuantizeOp | FieldView, rows: list[Extent]) -> ir.Value:
     """Per token, the scale keeps an axis of size one."""
     if op.granularity != "token":
         return value

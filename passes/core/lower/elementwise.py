@@ -14,7 +14,7 @@ from ....dialect.ops.quantize import QuantizeOp
 from ....dialect.ops.unpack import UnpackOp
 from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import Shape, blocks
-from ....ir.build import Arg, Size, collapse, dense, dims, element, elementwise, expand
+from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand
 from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
 from .values import make_side, real_value, unpack_codes
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class SplitAxes:
     """An elementwise operand whose axes are split where a scale covers blocks, so that the scale's map stays a
     projection."""
 
-    groups: list[list[Size]]
+    groups: list[list[Extent]]
 
     @classmethod
-    def of(cls, sizes: list[Size], scale: ir.Value, shape: Shape) -> Blocks:
+    def of(cls, sizes: list[Extent], scale: ir.Value, shape: Shape) -> SplitAxes:
         """`sizes` split by what one element of `scale` covers of `shape`."""
-        groups: list[list[Size]] = []
+        groups: list[list[Extent]] = []
         for s, block in zip(sizes, blocks(shape_of(scale), shape, "scale", "input"), strict=True):
             groups.append([s // block, block] if isinstance(s, int) and block is not None and block > 1 else [s])
         return cls(groups)
 
     @property
-    def wide(self) -> list[Size]:
+    def wide(self) -> list[Extent]:
         return [s for g in self.groups for s in g]
 
     def split(self, value: ir.Value) -> Arg:
@@ -76,7 +76,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     # Scales are handled here, in blocks along any axis: the side only carries codes and the meaning of a code.
     side = make_side("input", op.input, d, sizes, -1, -1, scale=None, zero=None, mode=op.zero_mode,
                      packing=op.packing if length is not None else "none", codebook=op.codebook)  # fmt: skip
-    split = Blocks.of(sizes, op.scale, shape_of(op.result))
+    split = SplitAxes.of(sizes, op.scale, shape_of(op.result))
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
         if d.name == "u8" and str(zero.type.element_type) == "i8":
@@ -95,7 +95,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
 
 def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
     """`clamp(round(x * (1/s)) + z, lo, hi)`."""
-    split = Blocks.of(dims(op.input), op.scale, shape_of(op.input))
+    split = SplitAxes.of(dims(op.input), op.scale, shape_of(op.input))
     known = constant_array(op.scale)
     factor = dense(reciprocal(known), "f32") if known is not None else op.scale
     names, args = ["x", "scale"], [split.split(op.input), split.parameter(factor)]

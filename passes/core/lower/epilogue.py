@@ -8,12 +8,12 @@ from typing import TypeAlias
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
-from ....dialect.ods import OpError, View
+from ....dialect.ods import FieldView, OpError
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.product import ProductOp
 from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import blocks
-from ....ir.build import Arg, Size, crop, dense, drop_axes, element, elementwise, expand, repeat
+from ....ir.build import Arg, Extent, crop, dense, drop_axes, element, elementwise, expand, repeat
 from ....ir.scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
 
 Named: TypeAlias = "dict[str, ir.Value]"
@@ -32,7 +32,7 @@ class Inputs:
             self.names.append(name)
             self.args.append(Arg(value, tuple(axes)))
 
-    def aligned(self, name: str, value: ir.Value | None, sizes: Sequence[Size]) -> None:
+    def aligned(self, name: str, value: ir.Value | None, sizes: Sequence[Extent]) -> None:
         """Right-aligned with the result."""
         if value is not None:
             self.names.append(name)
@@ -43,8 +43,8 @@ class Inputs:
 
 
 def finish(
-    op: ProductOp | View,
-    sizes: list[Size],
+    op: ProductOp | FieldView,
+    sizes: list[Extent],
     inputs: Inputs,
     start: Start,
     align: Callable[[ir.Value], ir.Value] | None = None,
@@ -77,7 +77,7 @@ def finish(
 
 
 def _before_activation(
-    op: ProductOp | View, inputs: Inputs, start: Start, fit: Callable[[ir.Value], ir.Value], sizes: list[Size]
+    op: ProductOp | FieldView, inputs: Inputs, start: Start, fit: Callable[[ir.Value], ir.Value], sizes: list[Extent]
 ) -> Start:
     """Steps 3 and 4."""
     if op.bias is not None and op.bias_stage != "acc":
@@ -99,7 +99,7 @@ def _before_activation(
 
 
 def _after_activation(
-    op: ProductOp | View, inputs: Inputs, out: DType, fit: Callable[[ir.Value], ir.Value], sizes: list[Size]
+    op: ProductOp | FieldView, inputs: Inputs, out: DType, fit: Callable[[ir.Value], ir.Value], sizes: list[Extent]
 ) -> Callable[[ir.Value, Named], ir.Value]:
     """Steps 5b to 7: the scale after the activation, the cast or requantisation, the bias after it."""
 
@@ -143,7 +143,7 @@ def _byte(x: ir.Value) -> bool:
     return isinstance(x.type, ir.IntegerType) and x.type.width == 8
 
 
-def _per_element(value: ir.Value, sizes: list[Size]) -> ir.Value:
+def _per_element(value: ir.Value, sizes: list[Extent]) -> ir.Value:
     """A scale that covers blocks of the result, repeated to one value per element of those axes."""
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
@@ -156,7 +156,7 @@ def _per_element(value: ir.Value, sizes: list[Size]) -> ir.Value:
 
 
 def _gated(
-    op: ProductOp | View, y: ir.Value, sizes: list[Size], out: DType, fit: Callable[[ir.Value], ir.Value]
+    op: ProductOp | FieldView, y: ir.Value, sizes: list[Extent], out: DType, fit: Callable[[ir.Value], ir.Value]
 ) -> ir.Value:
     """swiglu and geglu: pairs of columns of `y` become one."""
     n = sizes[-1]
@@ -188,7 +188,7 @@ def _gated(
     return elementwise(inputs.args, inner, element(out.name), body)
 
 
-def _column(pairs: ir.Value, outer: list[Size], half: int, which: int) -> ir.Value:
+def _column(pairs: ir.Value, outer: list[Extent], half: int, which: int) -> ir.Value:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DType
-from ....dialect.ods import OpError, View
+from ....dialect.ods import FieldView, OpError
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.grouped_matmul import GroupedMatmulOp
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import (
     Arg,
-    Size,
+    Extent,
     collapse,
     dims,
     element,
@@ -27,7 +27,7 @@ from ....ir.build import (
     scalar,
 )
 from ....ir.scalars import add, cast_f, const, f32, to_f32
-from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
+from .blocks import Ranked, RowBlocks, Sorted, as_i32, assert_ids
 from .matmul import product
 from .values import known_sums, make_side, unpack_codes, unpacked_dtype
 
@@ -47,12 +47,12 @@ def lower_grouped_matmul(op: GroupedMatmulOp) -> list[ir.Value]:
     if op.expert_ids is not None:
         return [_routed(op, groups)]
     assert op.group_sizes is not None
-    blocks = Blocks(Sorted(as_i32(op.group_sizes), dims(op.lhs)[0], groups))
-    view = View(GroupedMatmulOp, {n: blocked_rows(blocks, getattr(op, n)) for n in ROW_PARAMETERS}, base=op)
+    blocks = RowBlocks(Sorted(as_i32(op.group_sizes), dims(op.lhs)[0], groups))
+    view = FieldView(GroupedMatmulOp, {n: blocked_rows(blocks, getattr(op, n)) for n in ROW_PARAMETERS}, base=op)
     return [blocks.back(blocked_product(view, blocks, blocks.rows_of(op.lhs)), None)]
 
 
-def blocked_rows(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
+def blocked_rows(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
     """A per-token parameter `[R, X]` to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
     if value is None or value.type.rank == 0:
         return value
@@ -62,14 +62,14 @@ def blocked_rows(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
     return fusion_barrier(blocks.rows_of(value), Reason.SMALL_GATHER)
 
 
-def _group_parameter(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
+def _group_parameter(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
     """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
     return fusion_barrier(blocks.weights_of(value), Reason.SMALL_GATHER)
 
 
-def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
+def blocked_product(op: FieldView, blocks: RowBlocks, x: ir.Value) -> ir.Value:
     """`[NB, B, N]`: the batched product of the blocks `x [NB, B, K]` with the weights of their groups.
 
     `op` is a grouped_matmul, or a view of one, whose row parameters are in block form.
@@ -92,11 +92,11 @@ def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
                   packing="none", sum_=None if (sums := known_sums(op)) is None else blocks.weights_of(sums),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
-    view: GroupedMatmulOp | View = op
+    view: GroupedMatmulOp | FieldView = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
         per_block = fusion_barrier(blocks.weights_of(op.bias), Reason.SMALL_GATHER)
         n, width = dims(per_block)
-        view = View(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
+        view = FieldView(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
     return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])
 
 
@@ -110,7 +110,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
     }
     if op.routing_weights is not None:
         values["out_dtype"] = "f32"
-    view = View(GroupedMatmulOp, values, base=op)
+    view = FieldView(GroupedMatmulOp, values, base=op)
     lhs = slot_rows(op.lhs, slots, per_token)
     assert lhs is not None
     y = blocked_product(view, blocks, blocks.rows_of(lhs))
@@ -121,7 +121,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
 
 def route_rows(
     expert_ids: ir.Value, groups: int, skip_invalid: bool, width: int | None = None
-) -> tuple[Blocks, list[Size]]:
+) -> tuple[RowBlocks, list[Extent]]:
     """The blocks (of `width` rows where given) of the slots `T * topk`, and `[T, topk]`."""
     if not skip_invalid:
         assert_ids(expert_ids, groups)
@@ -130,10 +130,10 @@ def route_rows(
     if not isinstance(topk, int):
         raise OpError("the second axis of 'expert_ids' (top-k) must be static")
     owner = collapse(ids, [[0, 1]])
-    return Blocks(Ranked(owner, dims(owner)[0], groups), width), [tokens, topk]
+    return RowBlocks(Ranked(owner, dims(owner)[0], groups), width), [tokens, topk]
 
 
-def slot_rows(value: ir.Value | None, slots: list[Size], per_token: bool) -> ir.Value | None:
+def slot_rows(value: ir.Value | None, slots: list[Extent], per_token: bool) -> ir.Value | None:
     """A parameter of the tokens `[T, X]`, or of the slots `[T, topk, X]`, with one row a slot; shared ones stay."""
     if value is None or value.type.rank < 2:
         return value
@@ -153,14 +153,14 @@ def slot_rows(value: ir.Value | None, slots: list[Size], per_token: bool) -> ir.
     return repeat(value, 0, topk)
 
 
-def unblocked(blocks: Blocks, y: ir.Value, slots: list[Size], skips: bool) -> ir.Value:
+def unblocked(blocks: RowBlocks, y: ir.Value, slots: list[Extent], skips: bool) -> ir.Value:
     """`[NB, B, N]` to `[T, topk, N]`; slots that are skipped, if any may be, are zero."""
     flat = blocks.back(y, scalar(0, y.type.element_type) if skips else None)
     return expand(flat, [slots, [dims(flat)[1]]])
 
 
 def combine(
-    blocks: Blocks, y: ir.Value, slots: list[Size], skips: bool, weights: ir.Value | None, d: DType
+    blocks: RowBlocks, y: ir.Value, slots: list[Extent], skips: bool, weights: ir.Value | None, d: DType
 ) -> ir.Value:
     """`[NB, B, N]` to `[T, N]`: the sum over a token's slots, weighted, in f32 and ascending order; then the cast.
 

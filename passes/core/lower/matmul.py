@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith
-from ....dialect.ods import OpError, View
+from ....dialect.ods import FieldView, OpError
 from ....dialect.ops.product import ProductOp
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
-from ....ir.build import Arg, Size, dims, element, elementwise, filled, generic, scalar
+from ....ir.build import Arg, Extent, dims, element, elementwise, filled, generic, scalar
 from ....ir.facts import PRESENT, SCALES_GROUPS
 from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .contraction import contract, parameter_axes, row_sums, side_axes
@@ -53,9 +53,9 @@ def lower_scaled_matmul(op: ScaledMatmulOp) -> list[ir.Value]:
     return [product(op, a, b, batch, m, n, k)]
 
 
-def _broadcast(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
+def _broadcast(a: Sequence[Extent], b: Sequence[Extent]) -> list[Extent]:
     """Batch sizes of the result."""
-    out: list[Size] = []
+    out: list[Extent] = []
     for i in range(max(len(a), len(b))):
         x = a[len(a) - 1 - i] if i < len(a) else 1
         y = b[len(b) - 1 - i] if i < len(b) else 1
@@ -65,19 +65,19 @@ def _broadcast(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
 
 # Multiplies and adds in another way than `contract`: from the tensor of lhs numbers, what makes a side's numbers, and
 # the bounds of integer ones, to the accumulator `[batch.., M, N]`.
-Numbers: TypeAlias = "Callable[[Side], ir.Value]"
-Contraction: TypeAlias = "Callable[[ir.Value, Numbers, tuple[int, int] | None], ir.Value]"
+SideNumbers: TypeAlias = "Callable[[Side], ir.Value]"
+ContractionBuilder: TypeAlias = "Callable[[ir.Value, SideNumbers, tuple[int, int] | None], ir.Value]"
 
 
 def product(
-    op: ProductOp | View,
+    op: ProductOp | FieldView,
     a: Side,
     b: Side,
-    batch: list[Size],
-    m: Size,
-    n: Size,
-    k: Size,
-    contraction: Contraction | None = None,
+    batch: list[Extent],
+    m: Extent,
+    n: Extent,
+    k: Extent,
+    contraction: ContractionBuilder | None = None,
 ) -> ir.Value:
     """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales are constant along
     K, and `b` need only hold what the epilogue reads: its scale, sums, and codes of the right rank."""
@@ -94,8 +94,8 @@ def product(
 
 
 def _accumulate(
-    a: Side, b: Side, sizes: list[Size], numbers: Numbers, bounds: tuple[int, int] | None,
-    contraction: Contraction | None,
+    a: Side, b: Side, sizes: list[Extent], numbers: SideNumbers, bounds: tuple[int, int] | None,
+    contraction: ContractionBuilder | None,
 ) -> ir.Value:  # fmt: skip
     """The accumulator `[batch.., M, N]` of all of K."""
     if contraction is not None:
@@ -106,7 +106,7 @@ def _accumulate(
 
 
 def _float_product(
-    op: ProductOp | View, a: Side, b: Side, sizes: list[Size], to: str, contraction: Contraction | None
+    op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent], to: str, contraction: ContractionBuilder | None
 ) -> ir.Value:
     nb = len(sizes) - 2
     acc = _accumulate(a, b, sizes, lambda side: dequantized(side, to), None, contraction)
@@ -136,12 +136,12 @@ def number_type(a: Side, b: Side) -> str:
 
 
 def _one_group(
-    op: ProductOp | View,
+    op: ProductOp | FieldView,
     a: Side,
     b: Side,
-    sizes: list[Size],
+    sizes: list[Extent],
     k: int,
-    contraction: Contraction | None,
+    contraction: ContractionBuilder | None,
 ) -> ir.Value:
     """Scales and zero points constant along K."""
     nb = len(sizes) - 2
@@ -207,7 +207,7 @@ def apply_globals(value: ir.Value, named: Named) -> ir.Value:
     return value
 
 
-def _many_groups(op: ProductOp | View, a: Side, b: Side, sizes: list[Size], k: int, group: int) -> ir.Value:
+def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent], k: int, group: int) -> ir.Value:
     """Scales or zero points in groups of K: exact sums inside a group, f32 over groups in ascending order."""
     nb = len(sizes) - 2
     groups = k // group

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....core.mlir import arith, ir, math as math_ops
-from ....dialect.ods import View
+from ....dialect.ods import FieldView
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from ....dialect.ops.moe import MoeOp
@@ -44,7 +44,7 @@ def lower_moe(op: MoeOp) -> list[ir.Value]:
     if op.quantises_dynamically:
         recipe = {"input": hidden, "out_dtype": op.intermediate_dtype, "symmetric": op.symmetric, "recipe": op.recipe,
                   "rounding": op.rounding}  # fmt: skip
-        hidden, inner, *rest = lower_dynamic_quantize(View(DynamicQuantizeOp, recipe))
+        hidden, inner, *rest = lower_dynamic_quantize(FieldView(DynamicQuantizeOp, recipe))
         zero = rest[0] if rest else None
     weighted = op.routing_stage == "output"
     y = blocked_product(op.second(hidden, inner, zero, out_dtype="f32"), blocks, hidden)

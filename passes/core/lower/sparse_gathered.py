@@ -15,7 +15,7 @@ from ....dialect.reference.sparse import entries
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import (
     Arg,
-    Size,
+    Extent,
     collapse,
     crop,
     dense,
@@ -32,7 +32,7 @@ from ....ir.build import (
 from ....ir.scalars import f32, i32, to_f32, to_i32
 from .blocks import as_i32, bounded, constant, gather, loop_i32, read
 from .contraction import contract
-from .matmul import Contraction, Numbers
+from .matmul import ContractionBuilder, SideNumbers
 from .sparse_form import Pieces, row_pieces
 from .sparse_positions import positions_of, rank
 from .values import Side, make_side, unpacked_dtype
@@ -50,11 +50,11 @@ class GatheredRows:
     n: int
     pieces: Pieces | None
 
-    def contraction(self, batch: Sequence[Size], m: Size) -> Contraction:
+    def contraction(self, batch: Sequence[Extent], m: Extent) -> ContractionBuilder:
         """`acc[.., m, n] = sum_w lhs[.., m, positions[n, w]] * codes[n, w]`."""
         loops = len(batch) + 2  # the loop over w
 
-        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
+        def run(lhs: ir.Value, numbers: SideNumbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, Reason.INDEXED_READS)
 
             def body(y: ir.Value, column: ir.Value, acc: ir.Value) -> ir.Value:
@@ -166,7 +166,7 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
                       lambda s, e, acc: arith.maxsi(acc, arith.subi(e, s)))  # fmt: skip
     # Bounded: the checks have not been waited for yet.
     width = arith.minsi(tensor.extract(longest, []), constant(columns))
-    sizes: list[Size] = [n, arith.index_cast(ir.IndexType.get(), width)]
+    sizes: list[Extent] = [n, arith.index_cast(ir.IndexType.get(), width)]
 
     def reading(source: ir.Value) -> ir.Value:
         def body(s: ir.Value, e: ir.Value) -> ir.Value:
@@ -185,18 +185,18 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
 
 
 @dataclass(frozen=True)
-class Blocks:
+class GatheredBlocks:
     """Blocks `[B, r, Q]`: for each block row the stored blocks side by side, padded. `part` holds them."""
 
     side: Side
     part: Side
     positions: ir.Value  # i32 [B, Q]: columns
 
-    def contraction(self, batch: Sequence[Size], m: Size) -> Contraction:
+    def contraction(self, batch: Sequence[Extent], m: Extent) -> ContractionBuilder:
         """A batched contraction over block rows, of the gathered columns of lhs."""
         nb = len(batch)
 
-        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
+        def run(lhs: ir.Value, numbers: SideNumbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, Reason.INDEXED_READS)
             block_rows, depth = dims(self.positions)
             r = dims(self.part.codes)[1]
@@ -223,7 +223,7 @@ class Blocks:
         return collapse(total, [[0, 1]])
 
 
-def blocks_of(op: SparseMatmulOp) -> Blocks:
+def blocks_of(op: SparseMatmulOp) -> GatheredBlocks:
     weight = op.constant()
     assert weight is not None
     assert op.block is not None
@@ -248,4 +248,4 @@ def blocks_of(op: SparseMatmulOp) -> Blocks:
     part = replace(side, scale=scale, row=1, k=2)
     # The epilogue counts axes of the codes: those of the weight.
     flat = collapse(part.codes, [[0, 1], [2]])
-    return Blocks(replace(side, codes=flat), part, dense(where.reshape(block_rows, longest * c)))
+    return GatheredBlocks(replace(side, codes=flat), part, dense(where.reshape(block_rows, longest * c)))

@@ -23,7 +23,7 @@ from ....dialect.reference.packing import unpack as unpack_array
 from ....dialect.shapes import blocks
 from ....ir.build import (
     Arg,
-    Size,
+    Extent,
     collapse,
     crop,
     dense,
@@ -37,13 +37,13 @@ from ....ir.build import (
     scalar,
     tensor_type,
 )
-from ....ir.facts import DECODES, PRESENT, SIGNED_CODES, WIDENS, Fact
+from ....ir.facts import DECODES, PRESENT, SIGNED_CODES, WIDENS, FactValue
 from ....ir.scalars import add, const, f32, i32, sub, to_f32, to_i32
 
 # ---------------------------------------------------------------------------------------------------- codes
 
 
-def unpack_codes(value: ir.Value, d: DType, packing: str, length: Size | None) -> ir.Value:
+def unpack_codes(value: ir.Value, d: DType, packing: str, length: Extent | None) -> ir.Value:
     """Bytes `[.., L*bits/8]` to i8 codes `[.., L]`: sign-extended for signed codes, 0.. for unsigned and table
     ones; a 1-bit signed code becomes 2q - 1."""
     known = constant_array(value)
@@ -83,7 +83,9 @@ def _shifts(d: DType, packing: str) -> Array:
     return shifts[::-1].copy() if packing == "high_first" else shifts
 
 
-def _unpack_interleaved(value: ir.Value, d: DType, outer: list[Size], last: Size, length: Size | None) -> ir.Value:
+def _unpack_interleaved(
+    value: ir.Value, d: DType, outer: list[Extent], last: Extent, length: Extent | None
+) -> ir.Value:
     """32-bit words, element i at bit `(i % 2) * 16 + (i // 2) * bits`: byte and shift of each are constants."""
     per = 32 // d.bits
     i = np.arange(per)
@@ -108,7 +110,7 @@ def _unpack_interleaved(value: ir.Value, d: DType, outer: list[Size], last: Size
     return _cut(flat, outer, length, last // 4, per)
 
 
-def _cut(flat: ir.Value, outer: list[Size], length: Size | None, units: Size, per: int) -> ir.Value:
+def _cut(flat: ir.Value, outer: list[Extent], length: Extent | None, units: Extent, per: int) -> ir.Value:
     """Drop the padding codes of the last byte."""
     if length is None or (isinstance(length, int) and isinstance(units, int) and length == units * per):
         return flat
@@ -232,7 +234,7 @@ def make_side(
     name: str,
     value: ir.Value,
     d: DType,
-    shape: Sequence[Size],
+    shape: Sequence[Extent],
     row: int,
     k: int,
     *,
@@ -354,7 +356,7 @@ def dequantized(side: Side, t_name: str) -> ir.Value:
     return out
 
 
-def _facts(side: Side, t: ir.Type) -> dict[str, Fact]:
+def _facts(side: Side, t: ir.Type) -> dict[str, FactValue]:
     """What is known of the op that makes numbers of type `t` of a side's codes alone."""
     if side.scale is not None or side.zero is not None or side.global_scale is not None:
         return {}

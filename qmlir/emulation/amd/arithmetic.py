@@ -17,7 +17,7 @@ from ...dialect.dtypes import Array
 from . import floats
 from .floats import fma16, fma32
 
-Function: TypeAlias = "Callable[..., Array]"
+LaneFunction: TypeAlias = "Callable[..., Array]"
 U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64
 
 
@@ -46,7 +46,7 @@ def _med3i(a: Array, b: Array, c: Array) -> Array:
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
-def _to_int(low: int, high: int, rounding: Any = np.trunc) -> Function:
+def _to_int(low: int, high: int, rounding: Any = np.trunc) -> LaneFunction:
     def convert(x: Array) -> Array:
         y = np.nan_to_num(rounding(np.asarray(x, F64)), nan=0.0, posinf=high, neginf=low)
         return np.clip(y, low, high).astype(I64)
@@ -129,11 +129,11 @@ def _ldexp(x: Array, e: Array) -> Array:
     return np.ldexp(x, np.clip(np.asarray(e, I32), -400, 400)).astype(np.asarray(x).dtype)
 
 
-def _ubyte(i: int) -> Function:
+def _ubyte(i: int) -> LaneFunction:
     return lambda x: ((np.asarray(x) >> U32(8 * i)) & U32(255)).astype(F32)
 
 
-def _through_f64(function: Function) -> Function:
+def _through_f64(function: LaneFunction) -> LaneFunction:
     return lambda x: function(np.asarray(x, F64)).astype(np.asarray(x).dtype)
 
 
@@ -147,7 +147,7 @@ def _pack16(low: Array, high: Array) -> Array:
     return np.asarray(low).view(np.uint16).astype(U32) | (np.asarray(high).view(np.uint16).astype(U32) << U32(16))
 
 
-def _wide_mul(shift: int, kind: Any) -> Function:
+def _wide_mul(shift: int, kind: Any) -> LaneFunction:
     return lambda a, b: (np.asarray(a).astype(kind) * np.asarray(b).astype(kind)) >> kind(shift)
 
 
@@ -155,7 +155,7 @@ _bfi = lambda m, a, b: (m & a) | (~m & b)  # noqa: E731
 _24 = U32(0xFFFFFF)
 s5, s4, s6 = _shift(32), _shift(16), _shift(64)
 
-LANES: dict[str, tuple[str, str, Function]] = {
+LANES: dict[str, tuple[str, str, LaneFunction]] = {
     # moves and bits
     "v_mov_b32": ("u32", "u32", lambda a: a),
     "v_mov_b16": ("u16", "u16", lambda a: a),
@@ -328,7 +328,7 @@ for _kind in ("i32", "u32", "i16", "u16"):
     LANES[f"v_med3_{_kind}"] = (_kind, _three, _med3i)
     LANES[f"v_minmax_{_kind}"] = (_kind, _three, lambda a, b, c: np.maximum(np.minimum(a, b), c))
     LANES[f"v_maxmin_{_kind}"] = (_kind, _three, lambda a, b, c: np.minimum(np.maximum(a, b), c))
-_HALVES: dict[str, Function] = {
+_HALVES: dict[str, LaneFunction] = {
     "rcp": lambda x: 1 / x, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "exp": np.exp2, "log": np.log2,
     "rndne": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
 }  # fmt: skip
@@ -344,7 +344,7 @@ LANES["v_mad_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: a * b + c)
 LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
 
 # With the clamp bit these stop at the ends of their type.
-SATURATING: dict[str, tuple[int, int, Function]] = {
+SATURATING: dict[str, tuple[int, int, LaneFunction]] = {
     f"v_{name}_nc_{kind}": (low, high, function)
     for name, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a))
     for kind, low, high in (
@@ -356,7 +356,7 @@ SATURATING: dict[str, tuple[int, int, Function]] = {
 }
 
 
-def saturated(name: str, kind: str) -> Function:
+def saturated(name: str, kind: str) -> LaneFunction:
     """An addition or subtraction that stops at the ends of its type."""
     low, high, function = SATURATING[name]
     wide = {"u32": U32, "i32": I32, "u16": np.uint16, "i16": np.int16}[kind]
@@ -368,7 +368,7 @@ def saturated(name: str, kind: str) -> Function:
     return run
 
 
-COMPARISONS: dict[str, Function] = {
+COMPARISONS: dict[str, LaneFunction] = {
     "f": lambda a, b: np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),
     "t": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),
     "tru": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),

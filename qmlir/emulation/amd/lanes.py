@@ -10,7 +10,7 @@ import numpy as np
 from ..launch import EmulationError
 from .decode import ACC, EXEC, VGPR
 from .gang import Gang
-from .operands import Builder, DecodedOperation, Fetch
+from .operands import Builder, DecodedOperation, ReadOperand
 from .shadow import InstructionFault, RegisterShadow
 from .waves import SCALARS, Array, Waves, register_bits, registers_of
 
@@ -58,7 +58,7 @@ def _source_lanes(b: Builder) -> Array:
     return dpp_lanes(f["dpp"], b.lanes)
 
 
-def dpp(b: Builder, fetch: Fetch) -> Fetch:
+def dpp(b: Builder, fetch: ReadOperand) -> ReadOperand:
     """A vector operand read from other lanes; 0 where there is none."""
     lanes = _source_lanes(b)
     valid, index = lanes >= 0, np.maximum(lanes, 0)

@@ -22,7 +22,7 @@ from ..launch import EmulationError
 from . import floats
 from .decode import VGPR
 from .gang import Gang
-from .operands import Builder, DecodedOperation, Fetch
+from .operands import Builder, DecodedOperation, ReadOperand
 from .shadow import InstructionFault, RegisterShadow
 from .waves import Array, register_bits
 
@@ -202,7 +202,7 @@ class MatrixProduct:
             shadow.update(self.d + i)
 
 
-def _scaled(g: Gang, x: Array, fetch: Fetch, byte: int) -> Array:
+def _scaled(g: Gang, x: Array, fetch: ReadOperand, byte: int) -> Array:
     """Rows times e8m0 scales: lane `row + rows * group` has that of the row's block `group` of 32 along K."""
     rows, k = x.shape[1:]
     codes = (np.broadcast_to(fetch(g), (g.count, g.lanes)) >> U32(8 * byte)).astype(np.uint8)

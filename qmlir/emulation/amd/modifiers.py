@@ -12,7 +12,7 @@ from ..launch import EmulationError
 from .arithmetic import SATURATING
 from .decode import VGPR
 from .lanes import dpp, dpp_target, only
-from .operands import WIDTH, Builder, Fetch, Store
+from .operands import WIDTH, Builder, ReadOperand, Store
 from .waves import Waves
 
 _FLOATS = ("f16", "f32", "f64")
@@ -20,7 +20,7 @@ _FLOATS = ("f16", "f32", "f64")
 _KEEP = re.compile(r"v_(fma|mad|div_fixup)_|v_(fma|mad)_mix(lo|hi)|v_cvt_pk_(fp8|bf8)|v_cvt_sr")
 
 
-def source(b: Builder, position: int, kind: str) -> Fetch:
+def source(b: Builder, position: int, kind: str) -> ReadOperand:
     """The operand `src<position>` with everything that the encoding does to it."""
     f, form = b.instruction.fields, b.instruction.form
     number = _number(f, position)
@@ -46,7 +46,7 @@ def source(b: Builder, position: int, kind: str) -> Fetch:
     return fetch
 
 
-def _then(fetch: Fetch, function: Callable[[Array], Array]) -> Fetch:
+def _then(fetch: ReadOperand, function: Callable[[Array], Array]) -> ReadOperand:
     return lambda g: function(fetch(g))
 
 
@@ -64,7 +64,7 @@ def _signs(f: dict[str, int], form: str, position: int) -> tuple[bool, bool]:
     return bool(f.get("neg", 0) >> position & 1), bool(f.get("abs", 0) >> position & 1)
 
 
-def _selected(b: Builder, number: int, position: int, kind: str) -> Fetch:
+def _selected(b: Builder, number: int, position: int, kind: str) -> ReadOperand:
     """SDWA: one byte or half of a 32-bit register."""
     f = b.instruction.fields
     if (position == 0 and f.get("s0")) or (position == 1 and f.get("s1")):

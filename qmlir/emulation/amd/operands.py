@@ -15,7 +15,7 @@ from .generation import Generation
 from .waves import Array, Waves, register_bits
 
 # A fetch gives an array of lanes, or a numpy scalar that is the same in all.
-Fetch = Callable[[Waves], Any]
+ReadOperand = Callable[[Waves], Any]
 Store = Callable[[Waves, Any], None]
 
 WIDTH = {"u16": 16, "i16": 16, "f16": 16, "u32": 32, "i32": 32, "f32": 32, "u64": 64, "i64": 64, "f64": 64}
@@ -111,7 +111,7 @@ class Builder:
             raise EmulationError(f"operand {number} of {self.instruction.name} is not emulated")
         return np.array(integer & ((1 << width) - 1), TYPES[f"u{width}"]).view(dtype)[()]
 
-    def read(self, number: int, kind: str, half: int = 0) -> Fetch:
+    def read(self, number: int, kind: str, half: int = 0) -> ReadOperand:
         """An operand `[waves, lanes]`, `[waves, 1]`, or one number for all."""
         if number != self.null:
             self.uses |= register_bits(number, max(1, WIDTH[kind] // 32))
@@ -156,7 +156,7 @@ class Builder:
 
         return store16
 
-    def read_scalar(self, number: int, bits: int = 32) -> Fetch:
+    def read_scalar(self, number: int, bits: int = 32) -> ReadOperand:
         """A scalar operand `uint32[waves]` or `uint64[waves]`, or one number for all."""
         if number == self.null:
             return lambda g: np.uint64(0) if bits == 64 else np.uint32(0)
@@ -209,7 +209,7 @@ class Builder:
         return lambda g, x: g.put_mask(number, x)
 
 
-def _vector(r: int, kind: str, half: int) -> Fetch:
+def _vector(r: int, kind: str, half: int) -> ReadOperand:
     if kind == "f32":
         return lambda g: g.f32[r][g.at]
     if kind == "u32":
@@ -230,7 +230,7 @@ def _vector(r: int, kind: str, half: int) -> Fetch:
     return pair
 
 
-def _scalar(n: int, kind: str, half: int) -> Fetch:
+def _scalar(n: int, kind: str, half: int) -> ReadOperand:
     if WIDTH[kind] == 32:
         view = f"s_{kind}"
         return lambda g: getattr(g, view)[n][g.at][:, None]

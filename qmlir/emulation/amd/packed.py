@@ -13,7 +13,7 @@ from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
 from .gang import Gang
-from .operands import Builder, DecodedOperation, Fetch
+from .operands import Builder, DecodedOperation, ReadOperand
 from .shadow import RegisterShadow
 from .waves import Array, Waves, register_bits
 
@@ -68,11 +68,11 @@ def _selects(b: Builder) -> tuple[int, int, int, int]:
     return f["opsel"], high, f["neg"], f["neg_hi"]
 
 
-def _negated(fetch: Fetch, negate: int) -> Fetch:
+def _negated(fetch: ReadOperand, negate: int) -> ReadOperand:
     return (lambda g: -fetch(g)) if negate else fetch
 
 
-def _half(b: Builder, number: int, kind: str, half: int) -> Fetch:
+def _half(b: Builder, number: int, kind: str, half: int) -> ReadOperand:
     """One half of an operand; inline constants are 16 bits wide for floats, 32 for integers."""
     if 128 <= number < VGPR:
         if kind == "f16" and 240 <= number <= 248:
@@ -113,7 +113,7 @@ def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[
     return run
 
 
-def _word(b: Builder, i: int, select: int, kind: str) -> Fetch:
+def _word(b: Builder, i: int, select: int, kind: str) -> ReadOperand:
     """The word of operand `i`'s pair of registers that bit `i` of `select` names; a constant has one."""
     number = b.instruction.fields[f"src{i}"]
     return b.read(number + (select >> i & 1 if number < 128 or number >= VGPR else 0), kind)
@@ -168,7 +168,7 @@ def _mixed(b: Builder) -> Callable[[Gang], object]:
     name = b.instruction.name
     select, is_half, negate, absolute = _selects(b)
 
-    def operand(i: int) -> Fetch:
+    def operand(i: int) -> ReadOperand:
         number = f[f"src{i}"]
         fetch = _half(b, number, "f16", select >> i & 1) if is_half >> i & 1 else b.read(number, "f32")
 

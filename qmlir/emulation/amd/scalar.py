@@ -14,7 +14,7 @@ from .decode import EXEC, LITERAL, VCC, AmdInstruction
 from .floats import fma32
 from .gang import Gang
 from .generation import Generation
-from .operands import TYPES, WIDTH, Builder, DecodedOperation, Fetch
+from .operands import TYPES, WIDTH, Builder, DecodedOperation, ReadOperand
 from .waves import Array
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
@@ -333,7 +333,7 @@ def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang],
         x = b.read_scalar(f["sdst"])
         value = f["simm16"] - (1 << 16) if signed and f["simm16"] >> 15 else f["simm16"]
         word = np.array(value, I64).astype(U32)[()]
-        y: Fetch = lambda g: word  # noqa: E731
+        y: ReadOperand = lambda g: word  # noqa: E731
     else:
         x, y = b.read_scalar(f["ssrc0"], bits), b.read_scalar(f["ssrc1"], bits)
 

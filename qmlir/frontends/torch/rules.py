@@ -14,17 +14,17 @@ import torch
 from .dtypes import FROM_TORCH
 from .graph import aten
 
-Rule = Callable[..., Any]
-RULES: dict[Any, Rule] = {}  # by operator, or by the name of one whose library may not be imported
+TorchRule = Callable[..., Any]
+RULES: dict[Any, TorchRule] = {}  # by operator, or by the name of one whose library may not be imported
 
 
-def rule_of(target: Any) -> Rule | None:
+def rule_of(target: Any) -> TorchRule | None:
     """The rule of an operator; None without one."""
     return RULES.get(target) or RULES.get(str(target))
 
 
-def _rule(*targets: Any) -> Callable[[Rule], Rule]:
-    def decorate(rule: Rule) -> Rule:
+def _rule(*targets: Any) -> Callable[[TorchRule], TorchRule]:
+    def decorate(rule: TorchRule) -> TorchRule:
         RULES.update(dict.fromkeys(targets, rule))
         return rule
 
@@ -45,7 +45,7 @@ SUMS = frozenset((
 ))  # fmt: skip
 
 
-def in_f32(target: Any) -> Rule:
+def in_f32(target: Any) -> TorchRule:
     """An operator on f16 or bf16, computed in f32."""
     names = [a.name for a in target._schema.arguments]
 

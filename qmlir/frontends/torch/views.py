@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir
-from ...ir.build import Size, as_index, collapse, dims, expand, tensor_type
+from ...ir.build import Extent, as_index, collapse, dims, expand, tensor_type
 from .graph import aten, same
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def reshape(
     value: ir.Value,
     old: Sequence[torch.SymInt | int],
     new: Sequence[torch.SymInt | int],
-    size_of: Callable[[int], Size | None],
+    size_of: Callable[[int], Extent | None],
 ) -> ir.Value:
     """`value`, of the sizes `old`, with the sizes `new`; both may hold symbols. `size_of(j)` is the program's own value
     of a size of the result, None where it says none (-1).
@@ -46,7 +46,7 @@ def reshape(
     return expand(merged, [[sizes[j] for j in g] for _, g in groups])
 
 
-def reshape_between(value: ir.Value, sizes: Sequence[Size]) -> ir.Value:
+def reshape_between(value: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
     """A reshape between dispatches, of any sizes."""
     own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
     return ir.Operation.create(
@@ -77,16 +77,16 @@ def _first_match(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt |
     return len(old), len(new)
 
 
-def _dynamic(sizes: Sequence[Size], axes: Sequence[int]) -> int:
+def _dynamic(sizes: Sequence[Extent], axes: Sequence[int]) -> int:
     return sum(not isinstance(sizes[i], int) for i in axes)
 
 
 def _sizes(
     groups: Sequence[AxisGroup], old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int],
-    have: Sequence[Size], size_of: Callable[[int], Size | None],
-) -> list[Size]:  # fmt: skip
-    sizes: list[Size | None] = [s if isinstance(s, int) else None for s in new]
-    equal: Iterator[Size | None]
+    have: Sequence[Extent], size_of: Callable[[int], Extent | None],
+) -> list[Extent]:  # fmt: skip
+    sizes: list[Extent | None] = [s if isinstance(s, int) else None for s in new]
+    equal: Iterator[Extent | None]
     for sources, targets in groups:
         for j in targets:
             equal = (have[i] for i in sources if same(old[i], new[j]))
@@ -101,7 +101,7 @@ def _sizes(
     return [s for s in sizes if s is not None]
 
 
-def _product(sizes: Sequence[Size]) -> Size:
+def _product(sizes: Sequence[Extent]) -> Extent:
     known = math.prod(s for s in sizes if isinstance(s, int))
     values = [s for s in sizes if not isinstance(s, int)]
     if not values:

@@ -51,7 +51,7 @@ class Launch:
 
 
 # Of the number of rows and a memref of each view.
-Body: TypeAlias = "Callable[[e.Index, list[ir.Value]], None]"
+KernelBody: TypeAlias = "Callable[[e.Index, list[ir.Value]], None]"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class KernelFunction:
     rows: int | None
     views: Sequence[View]
     launch: Launch
-    body: Body
+    body: KernelBody
     tokens: bool = False
     results: int = 1
 

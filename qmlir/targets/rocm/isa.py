@@ -24,7 +24,7 @@ _SLOT, _LANES, _LDS_BYTES = 4, 64, 128
 
 
 @dataclass(frozen=True)
-class Resources:
+class KernelResources:
     """Of one kernel, as its metadata says."""
 
     name: str
@@ -35,7 +35,7 @@ class Resources:
     spilled: int  # registers, vector and scalar
 
 
-def resources(assembly: str) -> tuple[Resources, ...]:
+def resources(assembly: str) -> tuple[KernelResources, ...]:
     """Of each kernel of a file."""
     found = []
     for part in re.split(r"^  - ", assembly[assembly.find("amdhsa.kernels:") :], flags=re.M)[1:]:
@@ -48,7 +48,7 @@ def resources(assembly: str) -> tuple[Resources, ...]:
 
         name = re.search(r"^\s*\.name: +(\S+)", part, re.M)
         found.append(
-            Resources(
+            KernelResources(
                 name=name.group(1) if name else "",
                 vector_registers=number("vgpr_count"),
                 scalar_registers=number("sgpr_count"),

@@ -9,7 +9,7 @@ from ....core.mlir import arith, func, ir, llvm, memref, scf
 from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
-Body: TypeAlias = "Callable[[ir.Value, list[ir.Value]], None]"
+WorkBody: TypeAlias = "Callable[[ir.Value, list[ir.Value]], None]"
 
 _TOTAL, _WORDS = 0, 8  # offsets in the frame
 
@@ -17,7 +17,13 @@ _I64 = "i64"
 
 
 def share(
-    name: str, module: ir.Block, team: ir.Value, total: ir.Value, cost: ir.Value, words: Sequence[ir.Value], body: Body
+    name: str,
+    module: ir.Block,
+    team: ir.Value,
+    total: ir.Value,
+    cost: ir.Value,
+    words: Sequence[ir.Value],
+    body: WorkBody,
 ) -> None:
     """Emit, at the insertion point, `body` for every chunk in `range(total)`, on this thread and on helpers.
 
@@ -71,7 +77,7 @@ def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
     return made
 
 
-def _chunk_function(name: str, count: int, body: Body) -> None:
+def _chunk_function(name: str, count: int, body: WorkBody) -> None:
     """`(frame, chunk)`: the work of one chunk."""
     made = _private(name, [_pointer(), _type()])
     # It has two callers, and its buffers twice would not fit the stack of IREE's threads.

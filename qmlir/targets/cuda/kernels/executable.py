@@ -9,7 +9,7 @@ from ....core.mlir import hal, ir
 from ....kernels import emit as e
 from ....kernels.description import Kernel
 from ....kernels.outline import picks
-from ...gpu_kernels.executable import Body, KernelFunction, Launch, View
+from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, View
 
 WARP = 32
 
@@ -20,7 +20,8 @@ def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
 
 
 def function_of(
-    rows: int | None, tensors: Sequence[ir.Type], launch: Launch, body: Body, *, tokens: bool = False, results: int = 1,
+    rows: int | None, tensors: Sequence[ir.Type], launch: Launch, body: KernelBody, *, tokens: bool = False,
+    results: int = 1,
 ) -> KernelFunction:  # fmt: skip
     """A function of an executable whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
@@ -28,15 +29,15 @@ def function_of(
 
 
 def with_scratch(
-    kernel: Kernel, inputs: Sequence[ir.Type], result: ir.Type, body: Body, uses: bool
-) -> tuple[list[ir.Type], Body, int]:
+    kernel: Kernel, inputs: Sequence[ir.Type], result: ir.Type, body: KernelBody, uses: bool
+) -> tuple[list[ir.Type], KernelBody, int]:
     """The tensors of a function, what it does and how many of them are results. Where `inputs` end with the types of
     scratch (`outline.Scratch`), counters and workspace are among them, also for a body that does not use them."""
     own = inputs[: 2 + len(picks(kernel)) + len(kernel.operands)]
     if len(own) == len(inputs):
         return [*own, result], body, 1
     counters, space = inputs[len(own) :]
-    inner: Body = body if uses else lambda rows, buffers: body(rows, [*buffers[:-3], buffers[-2]])
+    inner: KernelBody = body if uses else lambda rows, buffers: body(rows, [*buffers[:-3], buffers[-2]])
     return [*own, counters, result, space], inner, 3
 
 

@@ -32,7 +32,7 @@ from ....kernels.description import (
 from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
-from ...gpu_kernels.executable import Body, KernelFunction, Launch, executable
+from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .epilogue import TensorEpilogue
@@ -184,7 +184,7 @@ class MmaGemm:
     def block(self) -> type[Block]:
         return Block
 
-    def _work(self) -> tuple[int | None, Body]:
+    def _work(self) -> tuple[int | None, KernelBody]:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
         if self.workgroups:
