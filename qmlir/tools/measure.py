@@ -174,7 +174,7 @@ def measured_cpu() -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class MeasureRow:
+class BenchRow:
     """One program's figures."""
 
     name: str
@@ -214,11 +214,11 @@ class MeasureRow:
 class BenchReport:
     """What `bench` measured; ratios are to the first row."""
 
-    rows: tuple[MeasureRow, ...]
+    rows: tuple[BenchRow, ...]
     threads: int
     peak_memory: int  # bytes, of the process
 
-    def ratio(self, row: MeasureRow) -> float:
+    def ratio(self, row: BenchRow) -> float:
         """How many times as long as the first."""
         return row.timing.median / self.rows[0].timing.median
 
@@ -379,15 +379,15 @@ def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
     return _Subject(name, None, given, lambda: way.run(given))
 
 
-def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> MeasureRow:
+def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> BenchRow:
     results = subject.run()
     moved = inputs.bytes_of([*subject.arguments, *(results if isinstance(results, (tuple, list)) else (results,))])
     artifact = subject.artifact
     if artifact is None:
-        return MeasureRow(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
+        return BenchRow(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
     moved += constant_bytes(artifact)
     limits, size = stated or limits_of(artifact), len(artifact.vmfb)
-    return MeasureRow(subject.name, artifact.target, timing, _operations(artifact), moved, limits, size)
+    return BenchRow(subject.name, artifact.target, timing, _operations(artifact), moved, limits, size)
 
 
 def constant_bytes(artifact: Artifact) -> int:

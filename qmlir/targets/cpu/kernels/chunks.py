@@ -18,7 +18,7 @@ from . import emit as e
 # A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
 OfSizes = Callable[..., e.Index]
 # Emits the work of one chunk: its number, the sizes, and a buffer of each tensor.
-Work: TypeAlias = "Callable[[ir.Value, list[e.Index], list[e.Buffer]], None]"
+ChunkWork: TypeAlias = "Callable[[ir.Value, list[e.Index], list[e.Buffer]], None]"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Chunked:
     """A kernel: `count` chunks, `work` for each, `cost` nanoseconds on one thread for all."""
 
     count: OfSizes
-    work: Work
+    work: ChunkWork
     cost: OfSizes
 
 
