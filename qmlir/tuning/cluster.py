@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..core.progress import Step
 from ..errors import QmlirError, UsageError
 from ..runtime.artifact import Artifact, read_manifest
 from ..targets import resolve
 from ..targets.devices import present_device
 from . import measure
-from .measure import Caller, Result, Step
+from .measure import Caller, Result
 
 _ALONE = threading.Lock()  # one measurement a process at a time
 _defaults: dict[tuple[str, str, int], Caller] = {}
