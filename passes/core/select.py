@@ -12,7 +12,17 @@ from ...errors import Diagnostic, UsageError
 from ...ir.facts import MAGNITUDES
 from ...kernels.weights import shared_constants
 from ...targets import Target, backend_of, resolve
-from ...targets.strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
+from ...targets.strategy import (
+    Decision,
+    Strategy,
+    answer_text,
+    chosen_strategies,
+    current_choice,
+    current_name,
+    decide,
+    parse_choice,
+    preferred,
+)
 from ..base import Pass, State, error_at, fail
 from .contractions import find_contractions
 
@@ -37,7 +47,9 @@ class SelectPass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         target = resolve(self.target)
-        strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
+        strategies = chosen_strategies(
+            _preferred(target, current_name(self.prefer)), current_choice(parse_choice(self.choice))
+        )
         failures: list[Diagnostic] = []
         with shared_constants():
             self._choose(module, state, target, strategies, failures)

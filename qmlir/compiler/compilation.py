@@ -16,7 +16,7 @@ from ..core.spelling import LEVELS
 from ..errors import TuningWarning, UsageError
 from ..runtime.artifact import Artifact, read_manifest
 from ..targets import Target, resolve
-from ..targets.strategy import Choice
+from ..targets.strategy import Choice, current_choice
 from .choices import best_choice, choice_flags
 from .notes import refuse_notes, warn, warn_once
 from .options import KeepParameters, Options, file_digest, kept_parameters
@@ -95,7 +95,7 @@ def compile(
     )  # fmt: skip
     program = program_of(source, import_options or {}, start)
     resolved = resolve(target)
-    made = dict(choice or {})
+    made = current_choice(choice or {})
     if tuning is not None:
         made = {**_tuned(program, resolved, options, tuning), **made}
     options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
@@ -172,7 +172,8 @@ def text_at(source: object, level: str, *, target: str = "cpu", dispatch: str | 
     """
     program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     resolved = resolve(target)
-    options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
+    options["choice"] = current_choice(options.get("choice") or {})
+    options["flags"] = (*choice_flags(resolved, options["choice"]), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
     options["keep_parameters"] = kept_parameters(
         options.get("keep_parameters", False), options.pop("map_parameters", False)

@@ -21,6 +21,7 @@ from ..errors import ArtifactError, UsageError
 from ..passes.pipeline import undeclared
 from ..runtime.artifact import Artifact
 from ..targets import Target, resolve
+from ..targets.strategy import saved_choice
 from .choices import choice_flags
 from .disassembly import device_code
 from .options import KEEP_PARAMETERS, Options
@@ -76,7 +77,7 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
         parameters=files,
         keep_parameters=kept.get("keep_parameters", False),
         flags=tuple(kept["flags"]),
-        choice=kept.get("choice", {}),
+        choice=saved_choice(kept.get("choice", {})),
     )
     return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
 
@@ -89,7 +90,7 @@ def _check_declared(options: OptionsRow, import_options: Mapping[str, object], t
 
     again = "if they are yours, compile the source again with them (qmlir.source, or qmlir inspect SOURCE)"
     try:
-        declared = choice_flags(target, options.get("choice"))
+        declared = choice_flags(target, saved_choice(options.get("choice", {})))
     except UsageError as e:
         raise refuse(f"makes a choice that no strategy of {target.spelling} declares", str(e)) from None
     if foreign := [f for f in options["flags"] if f not in declared]:

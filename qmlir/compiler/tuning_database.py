@@ -20,7 +20,7 @@ from ..core.rows import DecisionRow
 from ..core.version import __version__
 from ..errors import UsageError
 from ..targets import Target
-from ..targets.strategy import Choice, shape_text
+from ..targets.strategy import Choice, saved_choice, shape_text
 
 FORMAT = 1
 # A choice counts as better than the default when it takes at most this share of its time: less is noise.
@@ -106,7 +106,7 @@ class Database:
 
 
 def _record(row: Mapping[str, Any]) -> Record:
-    choice = tuple(sorted((str(k), v) for k, v in row["choice"].items()))
+    choice = tuple(sorted(saved_choice({str(k): v for k, v in row["choice"].items()}).items()))
     if not all(isinstance(v, (str, int, float, bool)) for _, v in choice):
         raise ValueError("a choice has values that are not plain ones")
     seconds, baseline = float(row["seconds"]), float(row["baseline"])

@@ -10,13 +10,14 @@ Targets know this module and the dialect, never the passes; passes know targets 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ..core.rows import AnswerRow, DecisionRow, Fact as Fact, Facts as Facts
 from ..core.spelling import did_you_mean
-from ..errors import Diagnostic, PassError, UsageError
+from ..errors import Diagnostic, PassError, UsageError, caller
 from .cost import Cost
 
 if TYPE_CHECKING:
@@ -199,6 +200,26 @@ def preferred(strategies: Sequence[Strategy], name: str) -> list[Strategy]:
 
 
 FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
+RENAMED = {"by-rows": "multi-version-m"}  # names that strategies had before
+
+
+def saved_choice(choice: Choice) -> dict[str, int | str]:
+    """A choice of a file, such as a tuning database, which may name a strategy as it was called before."""
+    return {name: RENAMED.get(str(value), value) if name == FIRST else value for name, value in choice.items()}
+
+
+def current_name(strategy: str) -> str:
+    """The name of today of a strategy that a user names; an old one is warned of."""
+    if strategy not in RENAMED:
+        return strategy
+    new = RENAMED[strategy]
+    warnings.warn(f"strategy {strategy!r} is deprecated: use {new!r}", DeprecationWarning, stacklevel=caller())
+    return new
+
+
+def current_choice(choice: Choice) -> dict[str, int | str]:
+    """A choice of a user by the names of today; an old one is warned of."""
+    return {name: current_name(str(value)) if name == FIRST else value for name, value in choice.items()}
 
 
 def chosen_strategies(strategies: Sequence[Strategy], choice: Choice) -> list[Strategy]:

@@ -34,7 +34,7 @@ def _powers(rng: Any, *shape: int) -> Any:
 
 def _run(artifact: Any, target: str, *inputs: Any) -> Any:
     (choice,) = {decision["chosen"] for decision in artifact.manifest.strategies}
-    assert choice in ("cooperative", "tiled", "matrix", "by-rows"), artifact.manifest.strategies
+    assert choice in ("cooperative", "tiled", "matrix", "multi-version-m"), artifact.manifest.strategies
     return qmlir.load(artifact).main(*inputs) if target.endswith("lavapipe") else gpu_programs.run(artifact, *inputs)[0]
 
 

@@ -12,6 +12,7 @@ from qmlir.errors import PassError, TargetError
 from qmlir.passes.base import State
 from qmlir.passes.core.select import SelectPass
 from qmlir.passes.registry import parse_pass
+from qmlir.targets.strategy import current_choice
 
 
 def test_options_are_read_from_a_pipeline() -> None:
@@ -38,7 +39,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cuda:sm_80", "matmul", "mma-sync-int8"),
         ("cuda:sm_80", "row", "gemv-int8"),
         ("cuda:sm_80", "conv", "mma-sync-int8-conv"),
-        ("cuda:sm_80", "dynamic conv", "by-rows"),
+        ("cuda:sm_80", "dynamic conv", "multi-version-m"),
         ("cuda:sm_80", "depthwise", "stock"),
         ("cuda:sm_80", "f16", "mma"),
         ("vulkan:rdna3", "matmul", "cooperative-matrix"),
@@ -52,7 +53,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cpu", "e4m3", "widened"),
         ("vulkan:lavapipe", "bf16", "bf16"),
         ("vulkan:lavapipe", "row", "cooperative"),
-        ("vulkan:lavapipe", "dynamic", "by-rows"),
+        ("vulkan:lavapipe", "dynamic", "multi-version-m"),
     ],
 )
 def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -> None:
@@ -73,6 +74,13 @@ def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -
     json.dumps(selected.decisions)  # what the manifest holds
     declined = [a for a in selected.decisions[0]["answers"] if not a["accepted"]]
     assert all(answer["reason"] for answer in declined)
+
+
+def test_a_strategy_has_its_old_name(forms: Any, select: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="strategy 'by-rows' is deprecated: use 'multi-version-m'"):
+        assert select(forms.matmul(None, 256, 512), "vulkan:lavapipe", prefer="by-rows").chosen == "multi-version-m"
+    with pytest.warns(DeprecationWarning, match="strategy 'by-rows' is deprecated: use 'multi-version-m'"):
+        assert current_choice({"strategy": "by-rows", "unroll": 2}) == {"strategy": "multi-version-m", "unroll": 2}
 
 
 def test_magnitude_attributes_are_removed(forms: Any, select: Any) -> None:

@@ -36,8 +36,8 @@ def _artifact(target: str, size: int, **more: Any) -> qmlir.Artifact:
 
 def _plans(artifact: qmlir.Artifact) -> list[dict[str, Any]]:
     (decision,) = artifact.manifest.strategies
-    assert decision["chosen"] == "by-rows"
-    plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == "by-rows")
+    assert decision["chosen"] == "multi-version-m"
+    plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == "multi-version-m")
     return [kernel for kernel in plan.values() if isinstance(kernel, dict)]
 
 

@@ -74,6 +74,14 @@ def test_a_damaged_file_is_refused(text: str, tmp_path: Path) -> None:
         Database.read(tmp_path / "t.json")
 
 
+def test_a_file_with_an_old_name_of_a_strategy_is_read(tmp_path: Path) -> None:
+    row = {"choice": {"strategy": "by-rows", "unroll": 4}, "seconds": 0.5, "baseline": 1.0, "device": "d"}
+    (tmp_path / "t.json").write_text(json.dumps({"format": 1, "entries": {"k": [row]}}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Database.read(tmp_path / "t.json").best("k") == {"strategy": "multi-version-m", "unroll": 4}
+
+
 def test_another_format_and_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"format": 2, "entries": {}}')
     with pytest.raises(UsageError, match="has format 2, but this version reads 1; tune again"):

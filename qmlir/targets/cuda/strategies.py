@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import MatrixInstruction
-from ..gpu_kernels.by_rows import ByRowsStrategy
+from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
@@ -78,7 +78,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target))
     kernels = (GemvStrategy(target), *int8, *convolutions, *fp8, weight_only)
     sized = (GemvStrategy(target), *int8, *convolutions, Fp8Strategy(target), weight_only)
-    by_rows = ByRowsStrategy(sized)
+    multi_version = MultiVersionStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
-    return (by_rows, *kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))
+    return (
+        multi_version,
+        *kernels,
+        patches,
+        exact,
+        mma,
+        WidenedStrategy("bf16", (mma,)),
+        StockStrategy(target, stock_facts),
+    )

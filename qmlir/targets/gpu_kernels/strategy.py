@@ -17,11 +17,11 @@ from ..cost import Cost, Figures, Work
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline, Estimate, Facts, Strategy
-from .by_rows import SizedPlan
 from .described import described, small_floats
 from .dot import DotKernel, WorkSplit
 from .executable import KernelFunction
 from .machine import Machine
+from .multi_version import SizedPlan
 from .route import with_routing
 from .weights import COLUMNS, CodeFormat, packed, stored
 
@@ -53,7 +53,7 @@ class Made(Protocol):
 
 @dataclass(frozen=True)
 class GpuKernelPlan:
-    """A kernel in the place of the contraction and of what is fused with it; see `by_rows.SizedPlan`."""
+    """A kernel in the place of the contraction and of what is fused with it; see `multi_version.SizedPlan`."""
 
     kernel: Kernel
 
@@ -177,15 +177,15 @@ class DotStrategy:
         )
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return self._types(c) or described(c)
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return self._many(c) or self.check(kernel)
 
     def each(self) -> Sequence[DotStrategy]:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return [self]
 
     def check(self, kernel: Kernel) -> Accept | Decline:

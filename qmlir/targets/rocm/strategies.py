@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import parse_mma
-from ..gpu_kernels.by_rows import ByRowsStrategy
+from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
@@ -64,7 +64,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     matrix = MatrixStrategy(target, code, 128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (
-        ByRowsStrategy((replace(matrix, always=True),)),
+        MultiVersionStrategy((replace(matrix, always=True),)),
         few,
         scaled,
         matrix,

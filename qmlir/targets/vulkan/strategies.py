@@ -17,7 +17,7 @@ from ...ir.barriers import Reason, fusion_barrier
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
-from ..gpu_kernels.by_rows import ByRowsStrategy
+from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
@@ -233,8 +233,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
-    by_rows = ByRowsStrategy((few, ours, tiled))
-    return (by_rows, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
+    multi_version = MultiVersionStrategy((few, ours, tiled))
+    return (multi_version, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
 
 
 def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:

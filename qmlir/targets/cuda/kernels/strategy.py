@@ -55,7 +55,7 @@ class CudaKernelPlan:
         self.outline(self.generator.emit, ())
 
     def outline(self, emit: Emit, beside: Sequence[CudaKernelPlan]) -> None:
-        """See `by_rows.SizedPlan`."""
+        """See `multi_version.SizedPlan`."""
         made = self.generator
         padded_k = max(plan.generator.padded_k for plan in (self, *beside))
 
@@ -70,7 +70,7 @@ class CudaKernelPlan:
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
 
-    # ---- see `by_rows.SizedPlan`
+    # ---- see `multi_version.SizedPlan`
 
     @property
     def kernel(self) -> Kernel:
@@ -181,7 +181,7 @@ class Tiled:
         return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
 
     def each(self) -> Sequence[Self]:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
     def accepted(self, chosen: Chosen, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
@@ -214,7 +214,7 @@ class CudaProductStrategy(Tiled):
         return replace(answer, plan=CudaRoutedPlan(answer.plan, self, c))
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
         if declined := self.unlike(c):
@@ -226,7 +226,7 @@ class CudaProductStrategy(Tiled):
         return _unfit(kernel) or kernel
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return self.check(kernel, c)
 
     def described(self, c: Contraction) -> Kernel:
@@ -346,7 +346,7 @@ class CudaConvolutionStrategy:
         return CudaConvolutionStrategy(self.matmul.choosing(choice))
 
     def each(self) -> Sequence[CudaConvolutionStrategy]:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return [CudaConvolutionStrategy(matmul) for matmul in self.matmul.each()]
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
@@ -354,7 +354,7 @@ class CudaConvolutionStrategy:
         return kernel if isinstance(kernel, Decline) else self.plan_of(kernel, contraction)
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         if c.kind != "conv2d":
             return Decline(f"a {c.kind}", "a convolution")
         if declined := self.matmul.unlike(c):
@@ -366,7 +366,7 @@ class CudaConvolutionStrategy:
         return _unfit(kernel) or kernel
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         answer = self.matmul.check(kernel, c)
         groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
         if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:

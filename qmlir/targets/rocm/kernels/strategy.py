@@ -96,7 +96,7 @@ class MatrixStrategy:
         return considered(self, contraction)
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         floats = c.acc == "f32" and (c.lhs in ("f16", "bf16") or small_floats(c))
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and not floats:
             return Decline(
@@ -105,11 +105,11 @@ class MatrixStrategy:
         return described(c, planes=True)
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return self.check(kernel)
 
     def each(self) -> Sequence[MatrixStrategy]:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         sizes = (4, 2, 1)
         return [replace(self, only=(r, c, w)) for r in sizes for c in sizes for w in sizes]
 

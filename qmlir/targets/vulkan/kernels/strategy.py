@@ -98,7 +98,7 @@ class CooperativeKernelStrategy:
         return considered(self, contraction)
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         types = (c.lhs, c.rhs, c.acc)
         if types not in (("i8", "i8", "i32"), ("f16", "f16", "f32")):
             return Decline(
@@ -109,11 +109,11 @@ class CooperativeKernelStrategy:
         return described(c, planes=True)
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return self.check(kernel)
 
     def each(self) -> Sequence[CooperativeKernelStrategy]:
-        """See `by_rows.SizedStrategy`."""
+        """See `multi_version.SizedStrategy`."""
         return [self]
 
     def _matrices(self, lhs: str, rhs: str, acc: str) -> list[MatrixInstruction]:

@@ -13,7 +13,7 @@ from kernels.gpu_products import PRODUCTS, Product, check, codes_of, functions, 
 import qmlir
 from qmlir import TensorSpec
 from qmlir.core.mlir import context, ir
-from qmlir.targets.gpu_kernels.by_rows import partition
+from qmlir.targets.gpu_kernels.multi_version import partition
 from qmlir.targets.rocm import isa
 
 pytestmark = pytest.mark.sweep(fast=3)
@@ -188,5 +188,5 @@ def test_weights_of_one_layout(lavapipe: str) -> None:
 def test_a_static_number_of_rows_has_one_kernel() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_80", **WIDE["w8a8"].arguments(64))
     answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
-    assert answers["by-rows"]["reason"] == "the number of rows is static"
+    assert answers["multi-version-m"]["reason"] == "the number of rows is static"
     assert not _bounds(artifact)

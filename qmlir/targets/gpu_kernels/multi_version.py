@@ -90,7 +90,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class ByRows:
+class MultiVersionPlan:
     """Plans of one kernel, each with the most rows that it is taken for, in ascending order, None for the last."""
 
     variants: tuple[tuple[int | None, Variant], ...]
@@ -121,11 +121,11 @@ class ByRows:
 
 
 @dataclass(frozen=True)
-class ByRowsStrategy:
+class MultiVersionStrategy:
     """Products of a dynamic number of rows, by what `strategies` make of each number."""
 
     strategies: tuple[SizedStrategy, ...]
-    name: str = "by-rows"
+    name: str = "multi-version-m"
 
     def space(self) -> tuple[Knob, ...]:
         """Nothing of its own: see `strategy.Tunable`."""
@@ -134,7 +134,7 @@ class ByRowsStrategy:
     def program_flags(self, choice: Choice) -> tuple[str, ...]:
         return ()
 
-    def choosing(self, choice: Choice) -> ByRowsStrategy:
+    def choosing(self, choice: Choice) -> MultiVersionStrategy:
         made = tuple(s.choosing(choice) if isinstance(s, Tunable) else s for s in self.strategies)
         return replace(self, strategies=made)  # type: ignore[arg-type]
 
@@ -196,7 +196,7 @@ class _Choice:
         variant = candidates[next(i for end, i in chosen if typical < end)]
         cost = self._asked_cost(variant, typical)
         note = f"a size is dynamic, the estimate of {self.samples[typical]} rows"
-        return Accept(ByRows(tuple(zip(bounds, variants, strict=True))), Estimate(None, note, cost))
+        return Accept(MultiVersionPlan(tuple(zip(bounds, variants, strict=True))), Estimate(None, note, cost))
 
     def _every(self) -> Iterator[Variant]:
         """What strategies could choose for many rows, chosen or not."""

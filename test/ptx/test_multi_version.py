@@ -48,7 +48,7 @@ def test_numbers_of_rows(target: str, name: str) -> None:
 
 def _expected(artifact: Any, rows: int) -> str:
     """The name of the function that the manifest says so many rows have."""
-    plan = next(a["plan"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "by-rows")
+    plan = next(a["plan"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "multi-version-m")
     above = [int(name.split()[2]) for name in plan if name.startswith("more than")]
     above += [int(name.split()[0]) - 1 for name in plan if name.endswith("rows") and name[0].isdigit()]
     passed = [bound for bound in above if rows > bound]
