@@ -111,7 +111,7 @@ class MoeOp(Op, name="moe"):
 
     @property
     def out_code(self) -> DType:
-        """The dtype of the result: stated, or told by its element type."""
+        """The dtype of the result: stated, or its element type's."""
         return DTYPES[self.out_dtype] if self.out_dtype else element_of(self.result)
 
     @property

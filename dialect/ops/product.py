@@ -121,7 +121,7 @@ class ProductOp(Op):
 
     @property
     def out_code(self) -> DType:
-        """The dtype of the result: stated, or told by its element type."""
+        """The dtype of the result: stated, or its element type's."""
         return DTYPES[self.out_dtype] if self.out_dtype else element_of(self.results[0])
 
     @property

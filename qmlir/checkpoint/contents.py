@@ -21,7 +21,7 @@ class Entry:
 
     kind: str
     load: Callable[[], Value]
-    shape: tuple[int, ...] | None = None  # None: told by what it is stored with
+    shape: tuple[int, ...] | None = None  # None: known from the tensors it is stored with
 
 
 class Checkpoint(Mapping[str, Value]):

@@ -15,7 +15,7 @@ FLOATS = ("f16", "bf16", "f32")
 def part(
     tensors: Mapping[str, Array], name: str, dtypes: Collection[str], shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """A tensor of one of `dtypes` and, where told, of `shape` (None: any size).
+    """A tensor of one of `dtypes` and, where given, of `shape` (None: any size).
 
     Raises:
         CheckpointError: with the tensor's name, when it is missing or is another.

@@ -1,4 +1,4 @@
-"""What a front end is, what it is told, and what it reports."""
+"""What a front end is, the options that it gets, and what it reports."""
 
 from __future__ import annotations
 

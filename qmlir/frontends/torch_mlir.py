@@ -32,7 +32,7 @@ def to_linalg(
 ) -> None:
     """Lower every torch op of `module`, after the passes `head` of one front end.
 
-    `blame` picks what the user is told from what torch-mlir said, whole messages in order. Raises FrontEndError.
+    `blame` chooses the user's message from torch-mlir's, whole messages in order. Raises FrontEndError.
     """
     try:
         passmanager.PassManager.parse(f"builtin.module({','.join((*head, *_TO_LINALG))})").run(module.operation)

@@ -16,7 +16,7 @@
     weights.py       a constant weight: its codes, and the bytes that a kernel stores
     codes.py         what is known of a weight's codes, constant or not
     at_load.py       what parameters decide: computed when a program is loaded
-    picked.py        what a batch picks by an index, read from where it is
+    gather_operands.py what a batch gathers by an index, read from where it is
     routing.py       rows in blocks of experts: found, and written back to where they belong
     attention.py     what an attention op computes
     rows.py          groups of elementwise ops and reductions along rows

@@ -130,11 +130,11 @@ def gathered_from(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     if facts.known(op, facts.GATHER) is not None:
         reads = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name == "tensor.extract"]
         return reads[0].operands[0], op.operands[0]
-    source = _picked_by_body(op)
+    source = _gathered_by_body(op)
     return None if source is None else (source, op.operands[0])
 
 
-def _picked_by_body(op: OpLike) -> ir.Value | None:
+def _gathered_by_body(op: OpLike) -> ir.Value | None:
     """The tensor whose rows the body picks: at its argument, and at the loops of the other axes."""
     of_index, out = indexing_maps(op)
     if out != ir.AffineMap.get_identity(out.n_dims):

@@ -64,7 +64,7 @@ def outline(
     first as an index, or as `size_type`, and behind it the number of tokens, where rows are picked from as many.
     `first` makes scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand,
     with its axes in another order than theirs. With `scratch` the executable gets its counters behind the inputs and
-    its workspace behind the result; `emit` is told the types of both behind those of the inputs.
+    its workspace behind the result; `emit` gets the types of both behind those of the inputs.
     """
     last = kernel.operations[-1]
     function = function_of(last)

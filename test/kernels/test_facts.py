@@ -255,7 +255,7 @@ def test_kernels_are_the_same_without_facts(name: str, target: str, monkeypatch:
 @pytest.mark.parametrize(("name", "target"), SAMPLE[:6:2])
 def test_kernels_are_the_same_by_facts_alone(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _program(name, target)
-    monkeypatch.setattr(computes, "_picked_by_body", lambda op: None)
+    monkeypatch.setattr(computes, "_gathered_by_body", lambda op: None)
     monkeypatch.setattr(computes, "_adds_signed", lambda op: False)
     monkeypatch.setattr(computes, "decodes_e2m1", lambda op: False)
     assert _program(name, target) == found

@@ -148,12 +148,12 @@ class WaveOrder:
 
     def _advance(self, w: int) -> WaveTimes:
         """What a wave's release tells: what it knows, and what it stored if that has ended."""
-        told = dict(self._known.get(w, {}))
+        known = dict(self._known.get(w, {}))
         if self._stores[w] and self._ended(w):
-            told[w] = int(self._time[w])
+            known[w] = int(self._time[w])
             self._time[w] += 1
             self._stamp[w] = 0
-        return told
+        return known
 
     def atomic(self, g: Waves, addresses: Array, on: Array) -> None:
         """Atomics on words of global memory: they release, and acquire what others released there."""
@@ -162,11 +162,11 @@ class WaveOrder:
         wave = self._wave(g)
         for w in np.flatnonzero(on.any(axis=1)):
             me = int(wave[w])
-            told = self._advance(me)
+            known = self._advance(me)
             for address in np.unique(addresses[w][on[w]]).tolist():
                 there = self._released.setdefault(address, {})
                 _merge(self._seen.setdefault(me, {}), there)
-                _merge(there, told)
+                _merge(there, known)
 
     def barrier(self, wave: Array) -> None:
         """These waves of a workgroup have met."""

@@ -52,7 +52,7 @@ class MemoryBarrier:
         clock: what those who have arrived knew of the workgroup's warps; `others`: of other workgroups.
         copies: that this phase tracks.
         ended: the three, of the phases that have ended; the copies that nobody has seen land.
-        asked: threads whose last `try_wait` was told no: the first is, whatever the phase.
+        asked: threads whose last `try_wait` returned false: the first one does, whatever the phase.
         parked: those that asked again too early, and where they ask a third time.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...kernels.bodies import unclonable
 from ...kernels.convolution import describe_convolution
 from ...kernels.description import Kernel, Unfit
+from ...kernels.gather_operands import gather_operands
 from ...kernels.group import describe
-from ...kernels.picked import picked
 from ...kernels.routing import scattered
 from ...kernels.row_sums import absorbed
 from ..base import FLOAT8
@@ -36,4 +36,4 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
                 return Decline(f"what dequantises the filter has no form on vectors: {reason}", "codes and scales")
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
-    return scattered(picked(absorbed(kernel.without_gate()), slots=True))
+    return scattered(gather_operands(absorbed(kernel.without_gate()), slots=True))

@@ -1,6 +1,6 @@
-"""Rows of groups into blocks, in one workgroup: the tables that a product by experts is told its rows and its places
-by. The many small ops of the lowering, which run on every target, make the same tables up to the order of the rows of
-one group, which no result depends on.
+"""Rows of groups into blocks, in one workgroup: the tables in which a product by experts finds its rows and their
+places. The many small ops of the lowering, which run on every target, make the same tables up to the order of the rows
+of one group, which no result depends on.
 
 Rows that name their group are counted by atomic additions in shared memory, where each also gets its place in its
 group. Groups whose rows lie in order need only their sizes.

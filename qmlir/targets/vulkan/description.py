@@ -60,7 +60,7 @@ def _vulkan(
         features="spirv:v1.6,cap:Shader",
         subgroup_sizes=subgroups,
         shared_memory=shared_kib * 1024,
-        mma=_told(mma),
+        mma=_listed(mma),
         compute=compute,
         threads=threads,
         workgroup_sizes=sizes or (threads, threads, threads),
@@ -113,9 +113,9 @@ def known_to_iree(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kind for kind in kinds if kind.startswith("WMMA") and parse_mma(kind).lhs == "i8")
 
 
-def _told(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """What IREE is told of: where it may use none, one whose types no program here has, which says that there are
-    cooperative matrices for our kernels."""
+def _listed(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """What IREE's target attribute lists. Where IREE may use none of them, it is one whose types no program here has,
+    which says that there are cooperative matrices for the built-in kernels."""
     return known_to_iree(kinds) or (("NV_MMA_SYNC_F32_16x8x32_F8E4M3FN",) if kinds else ())
 
 

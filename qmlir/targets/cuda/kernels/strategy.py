@@ -11,11 +11,11 @@ from ....dialect.dtypes import Array
 from ....kernels.convolution import describe_convolution
 from ....kernels.description import Kernel, Unfit
 from ....kernels.emit import integer
+from ....kernels.gather_operands import gather_operands
 from ....kernels.group import describe
 from ....kernels.layouts import by_columns
 from ....kernels.order import arranged
 from ....kernels.outline import Emit, function_of, outline, widest
-from ....kernels.picked import picked
 from ....kernels.routing import routing_of, scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
@@ -220,7 +220,7 @@ class CudaProductStrategy(Tiled):
         if declined := self.unlike(c):
             return declined
         try:
-            kernel = scattered(picked(self.described(c), slots=True).without_counts())
+            kernel = scattered(gather_operands(self.described(c), slots=True).without_counts())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or kernel

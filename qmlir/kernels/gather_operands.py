@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *BARRIERS)
 
 
-def picked(kernel: Kernel, slots: bool = False) -> Kernel:
+def gather_operands(kernel: Kernel, slots: bool = False) -> Kernel:
     """The same kernel, whose operands follow the axes `MATRIX` and `TOKEN`, with `slots` also `SLOT`, where the program
     gathers them with the batch's own index. The ops that gather become operations of the kernel, the first ones, where
     nothing else reads them."""
