@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.facts import ROWS
-from ...ir.walk import functions
+from ...ir.walk import functions, operations_of
 from ...kernels import code_pooling, pointwise
 from ...targets import backend_of, resolve
 from ...targets.strategy import GroupStrategy, first_plan
@@ -37,9 +37,9 @@ class CodeKernelsPass(Pass):
             return
         for function in functions(module):
             block = function.regions[0].blocks[0]
-            for op in [o.operation for o in block.operations]:
+            for op in operations_of(block):
                 _take(op, code_pooling.find(op), strategies)
-            for op in reversed([o.operation for o in block.operations]):
+            for op in reversed(operations_of(block)):
                 if op.name != "linalg.generic" or ROWS in op.attributes:
                     continue
                 if not any(list(r.uses) for r in op.results):  # only a chain behind it read it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.mlir import ir
 from ...ir.build import dims
 from ...ir.facts import ROWS
-from ...ir.walk import collect, producer
+from ...ir.walk import collect, operations_of, producer
 from ..base import Pass, State
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FuseRowsPass(Pass):
 def _clusters(block: ir.Block) -> list[list[OpLike]]:
     """The marked operations of a block, in order, by which of them read each other's results."""
     clusters: list[list[OpLike]] = []
-    for op in (o.operation for o in block.operations):
+    for op in operations_of(block):
         if ROWS not in op.attributes:
             continue
         sources = [made for made in map(producer, op.operands) if made is not None]
@@ -52,7 +52,7 @@ def _clusters(block: ir.Block) -> list[list[OpLike]]:
 
 def _outline(block: ir.Block, cluster: list[OpLike]) -> None:
     """Move the operations into a region at the place of the last one."""
-    order: dict[OpLike, int] = {o.operation: i for i, o in enumerate(block.operations)}
+    order: dict[OpLike, int] = {op: i for i, op in enumerate(operations_of(block))}
     last = cluster[-1]
     leaving = []
     for op in cluster:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.facts import ROWS
-from ...ir.walk import functions, producer
+from ...ir.walk import functions, operations_of, producer
 from ...kernels.rows import RowGroup, find, read_by
 from ...targets import backend_of, resolve
 from ...targets.strategy import first_plan
@@ -69,7 +69,7 @@ def _partially_covered(rows: RowGroup) -> bool:
 
 def _last(rows: RowGroup, block: ir.Block) -> OpLike | None:
     """The group's last op, what reads the group moved behind it; None where that cannot be moved."""
-    operations = [o.operation for o in block.operations]
+    operations = operations_of(block)
     places = [i for i, op in enumerate(operations) if op in rows.operations]
     late = {v for v, _ in rows.outputs}
     moving = []

@@ -12,6 +12,7 @@ from ..core.spelling import location_text
 from ..dialect.ods import OPS
 from ..errors import UsageError
 from ..ir.signature import public_functions
+from ..ir.walk import operations_of
 from ..kernels.attention import OP as ATTENTION
 
 if TYPE_CHECKING:
@@ -54,14 +55,10 @@ def inline_calls(module: ir.Module, name: str) -> None:
     """Replace calls in the function by the bodies they call, so that every layer is in one block. MLIR's own inliner
     leaves ops of unregistered dialects alone."""
     f = function_of(module, name)
-    functions = {
-        op.operation.attributes["sym_name"].value: op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
+    functions = {op.attributes["sym_name"].value: op for op in operations_of(module.body) if op.name == "func.func"}
     for _ in range(10_000):  # a program that calls itself does not compile either
         block = f.regions[0].blocks[0]
-        call = next((op.operation for op in block.operations if op.operation.name == "func.call"), None)
+        call = next((op for op in operations_of(block) if op.name == "func.call"), None)
         if call is None:
             return
         callee = functions.get(call.attributes["callee"].value)
@@ -73,7 +70,7 @@ def inline_calls(module: ir.Module, name: str) -> None:
         body = copy.regions[0].blocks[0]
         for argument, value in zip(body.arguments, list(call.operands), strict=True):
             argument.replace_all_uses_with(value)
-        *ops, last = [op.operation for op in body.operations]
+        *ops, last = operations_of(body)
         for op in ops:
             op.move_before(call)
         for old, new in zip(call.results, list(last.operands), strict=True):
@@ -113,7 +110,7 @@ def return_also(module: ir.Module, name: str, chosen: Sequence[Layer], alone: bo
     """Make the function return the chosen layers behind its own results, or nothing else."""
     f = function_of(module, name)
     block = f.regions[0].blocks[0]
-    ops = [op.operation for op in block.operations]
+    ops = operations_of(block)
     values = [ops[layer.position[0]].results[layer.position[1]] for layer in chosen]
     last = ops[-1]
     kept = [] if alone else list(last.operands)

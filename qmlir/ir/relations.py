@@ -14,6 +14,7 @@ from ..core.mlir import ir, linalg
 from ..dialect.ods import OPS, OpError, view_of
 from ..dialect.ops.common import shape_of
 from ..dialect.sizes import Size, Solver, Term
+from .walk import operations_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -42,7 +43,7 @@ class Relations:
 
     def read(self, function: OpLike) -> list[list[Term]]:
         """Take in the operations of a function of one block; the sizes of its results, none for other values."""
-        *ops, last = (op.operation for op in function.regions[0].blocks[0].operations)
+        *ops, last = operations_of(function.regions[0].blocks[0])
         for op in ops:
             self._read(op)
         return [self.dims(v) if _is_tensor(v) else [] for v in last.operands]

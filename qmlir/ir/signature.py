@@ -20,7 +20,7 @@ from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
 from .relations import Relations
-from .walk import collect
+from .walk import collect, operations_of, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -66,7 +66,7 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
             _attributes(f, "res_attrs", len(t.results)),
         )
         block = f.regions[0].blocks[0]
-        last = list(block.operations)[-1].operation
+        last = terminator_of(block)
         if last.name != "func.return":
             raise _error(f, f"ends in '{last.name}', not in a return")
         returned = last.operands
@@ -92,7 +92,7 @@ def _error(f: OpLike, message: str) -> ParseError:
 
 def _functions(module: ir.Module) -> dict[str, OpLike]:
     """Every function of a module with a body, by name."""
-    operations = [op.operation for op in module.body.operations]
+    operations = operations_of(module.body)
     return {op.attributes["sym_name"].value: op for op in operations
             if op.name == "func.func" and len(op.regions[0].blocks)}  # fmt: skip
 
@@ -135,7 +135,7 @@ def _sizes(
 
 
 def _returned(f: OpLike) -> list[ir.Value]:
-    return list(list(f.regions[0].blocks[0].operations)[-1].operation.operands)
+    return list(terminator_of(f.regions[0].blocks[0]).operands)
 
 
 def _state(

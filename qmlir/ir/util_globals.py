@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 from ..core.mlir import ir
+from .walk import operations_of
 
 
 def parameter(scope: str, key: str, t: ir.Type) -> ir.Attribute:
@@ -42,8 +43,8 @@ def store_global(symbol: str, value: ir.Value) -> None:
 def has_state(module: ir.Module) -> bool:
     """Whether a function of the program writes what a later call reads; the kernels' own globals do not count."""
     return any(
-        op.operation.name == "util.global"
+        op.name == "util.global"
         and "is_mutable" in op.attributes
         and not op.attributes["sym_name"].value.startswith("__qmlir")
-        for op in module.body.operations
+        for op in operations_of(module.body)
     )

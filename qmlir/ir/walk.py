@@ -14,10 +14,19 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the s
 BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # what `build.fusion_barrier` puts behind a value
 
 
+def operations_of(block: ir.Block) -> list[ir.Operation]:
+    """The operations of a block, in order. The list stays as it is when the caller changes the IR."""
+    return [op.operation for op in block.operations]
+
+
+def terminator_of(block: ir.Block) -> ir.Operation:
+    """The last operation of a block, such as a `linalg.yield`."""
+    return block.operations[len(block.operations) - 1].operation
+
+
 def functions(module: ir.Module) -> list[OpLike]:
     """The module's `func.func` that have a body. The list stays as it is when the caller changes the IR."""
-    found = (f.operation for f in module.body.operations)
-    return [f for f in found if f.name == "func.func" and len(f.regions[0].blocks)]
+    return [f for f in operations_of(module.body) if f.name == "func.func" and len(f.regions[0].blocks)]
 
 
 def producer(value: ir.Value) -> OpLike | None:

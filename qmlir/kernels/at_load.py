@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
 from ..ir.util_globals import declare, load_global, parameter, store_global
-from ..ir.walk import collect, producer
+from ..ir.walk import collect, operations_of, producer
 from .outline import function_of
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
 def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
     """A program of its own in the place of the initialisers: a function for each global, which has its name and returns
     what it holds. The globals of `module` become parameters of `scope`. None where it has none."""
-    operations = [o.operation for o in module.body.operations]
+    operations = operations_of(module.body)
     globals_ = {o.attributes["sym_name"].value: o for o in operations if o.name == "util.global"}
     packer = ir.Module.create()
     for initializer in (o for o in operations if o.name == "util.initializer"):
-        inner = [o.operation for o in initializer.regions[0].blocks[0].operations]
+        inner = operations_of(initializer.regions[0].blocks[0])
         *body, store, _ = inner
         name = store.attributes["global"].value if store.name == "util.global.store" else ""
         if not name.startswith(_PREFIX):
@@ -74,7 +74,7 @@ def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
             func.ReturnOp([_copied(body, store.operands[0])])
         initializer.erase()
         globals_[name].attributes["initial_value"] = parameter(scope, name, kind)
-    return packer if any(o.operation.name == "func.func" for o in packer.body.operations) else None
+    return packer if any(op.name == "func.func" for op in operations_of(packer.body)) else None
 
 
 def _slice(value: ir.Value) -> list[OpLike] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..core.mlir import arith, ir
 from ..ir import build
-from ..ir.walk import BARRIERS, behind, made_by
+from ..ir.walk import BARRIERS, behind, made_by, operations_of, terminator_of
 from .bodies import scalar_constant
 from .pointwise import Pointwise, Read, evaluated, meaning, sizes_of
 
@@ -59,7 +58,7 @@ def find(op: OpLike) -> CodePooling | None:
     x = behind(x, *BARRIERS)
     if (pad := made_by(x, "tensor.pad")) is not None:
         before, after = (list(pad.attributes[n]) for n in ("static_low", "static_high"))
-        end = list(pad.regions[0].blocks[0].operations)[-1].operation
+        end = terminator_of(pad.regions[0].blocks[0])
         value = scalar_constant(end.operands[0])
         if value is None or len(pad.operands) > 1 or any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
             return None
@@ -97,7 +96,7 @@ def replace(pooling: CodePooling, codes: ir.Value) -> None:
             made[read] = build.scalar(array.reshape(()).item(), read.value.type.element_type)
         for step in group.steps:
             known = dict(zip(step.body.arguments, (made[r] for r in step.reads), strict=False))
-            made[step.result] = _cloned(list(step.body.operations), known)
+            made[step.result] = _cloned(step.body, known)
         return made[group.steps[-1].result]
 
     value = build.mapped(codes, op.results[0].type.element_type, body)
@@ -117,9 +116,9 @@ def _sources(op: OpLike) -> list[OpLike]:
     return found
 
 
-def _cloned(operations: Sequence[ir.OpView], known: dict[ir.Value, ir.Value]) -> ir.Value:
+def _cloned(body: ir.Block, known: dict[ir.Value, ir.Value]) -> ir.Value:
     """A body's ops on scalars at the insertion point; the yielded value."""
-    *steps, end = [o.operation for o in operations]
+    *steps, end = operations_of(body)
     for op in steps:
         made = op.clone(ir.InsertionPoint.current)
         for i, operand in enumerate(op.operands):

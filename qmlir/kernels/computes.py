@@ -12,7 +12,7 @@ from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir import facts
 from ..ir.affine import indexing_maps
-from ..ir.walk import BARRIERS, behind, made_by
+from ..ir.walk import BARRIERS, behind, made_by, operations_of, terminator_of
 from .axes import dims_of, size_of
 from .bodies import scalar_constant
 from .scaled import decodes_e2m1
@@ -128,7 +128,7 @@ def gathered_from(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     if op is None:
         return None
     if facts.known(op, facts.GATHER) is not None:
-        reads = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name == "tensor.extract"]
+        reads = [o for o in operations_of(op.regions[0].blocks[0]) if o.name == "tensor.extract"]
         return reads[0].operands[0], op.operands[0]
     source = _gathered_by_body(op)
     return None if source is None else (source, op.operands[0])
@@ -244,7 +244,7 @@ def _arguments(op: OpLike) -> list[ir.Value]:
 
 def _yielded(op: OpLike) -> ir.Value:
     """What the body gives, its first result."""
-    value: ir.Value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
+    value: ir.Value = terminator_of(op.regions[0].blocks[0]).operands[0]
     return value
 
 

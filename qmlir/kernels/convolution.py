@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
-from ..ir.walk import producer_name
+from ..ir.walk import producer_name, terminator_of
 from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
 from .chain import Chain
@@ -184,7 +184,7 @@ def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
     op = data.owner.operation
     low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
     block = op.regions[0].blocks[0]
-    number = list(block.operations)[-1].operation.operands[0]
+    number = terminator_of(block).operands[0]
     code = 0 if _is_positive_zero(number) else constant_scalar(number)
     dynamic = ir.ShapedType.get_dynamic_size()
     if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):

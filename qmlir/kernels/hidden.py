@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import ir
+from ..ir.walk import operations_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -54,5 +55,5 @@ def _functions(module: ir.Module) -> Iterator[tuple[str, OpLike]]:
                         yield from ((name, f) for f in _operations(code) if f.name == "func.func")
 
 
-def _operations(op: OpLike | ir.Module) -> list[OpLike]:
-    return [o.operation for o in op.operation.regions[0].blocks[0].operations]
+def _operations(op: OpLike | ir.Module) -> list[ir.Operation]:
+    return operations_of(op.operation.regions[0].blocks[0])

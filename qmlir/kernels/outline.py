@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.mlir import arith, flow, ir, linalg, tensor
 from ..dialect.constants import constant_array
-from ..ir.walk import made_by
+from ..ir.walk import made_by, operations_of
 from .description import ORDER, Factor, Kernel, Operand
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def once(module: OpLike, name: str, entry: str) -> str:
     """The entry point of an executable that the module has already and that differs from the new one in its name only;
     the new one's where there is none. The layers of a model repeat their kernels, and each takes IREE a third of a
     second."""
-    executables = [o.operation for o in module.regions[0].blocks[0].operations if o.operation.name in _EXECUTABLES]
+    executables = [o for o in operations_of(module.regions[0].blocks[0]) if o.name in _EXECUTABLES]
     new = next(o for o in executables if o.attributes["sym_name"].value == name)
     text = str(new.get_asm(assume_verified=True, use_local_scope=True))
     digest = sha256(text.replace(name, "").encode()).hexdigest()
@@ -193,7 +193,7 @@ def unused_name(function: OpLike, what: str) -> str:
     """A name for an executable and its entry point that the module does not have yet."""
     base = f"{function.attributes['sym_name'].value}_{what}"
     block = function.parent.regions[0].blocks[0]
-    operations = [o.operation for o in block.operations]
+    operations = operations_of(block)
     taken = {o.attributes["sym_name"].value for o in operations if "sym_name" in o.attributes}
     number = 0
     while f"{base}_{number}" in taken:

@@ -19,7 +19,7 @@ from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars
 from ..ir.affine import indexing_maps
-from ..ir.walk import producer
+from ..ir.walk import operations_of, producer
 from .bodies import scalar_constant, unclonable
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def evaluated(group: Pointwise) -> Evaluated:
     values: dict[ir.Value, Array] = {}
     for step in group.steps:
         known = dict(zip(step.body.arguments, (results[r] for r in step.reads), strict=False))
-        for op in (o.operation for o in step.body.operations):
+        for op in operations_of(step.body):
             operands = [known[v] if v in known else _scalar(v) for v in op.operands]
             if op.name == "linalg.yield":
                 results[step.result] = operands[0]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ..core.mlir import ir
-from ..ir.walk import producer
+from ..ir.walk import producer, terminator_of
 from .bodies import scalar_constant
 from .description import Kernel, Literal, Operand, Previous, StageSource
 from .weights import known
@@ -81,4 +81,4 @@ class Ranges:
             return float(128 * 128 * kernel.k) if whole else None
         if kernel.gate is not None and index >= kernel.gate.stages:
             return None
-        return self.bound(list(kernel.stages[index - 1].body.operations)[-1].operation.operands[0])
+        return self.bound(terminator_of(kernel.stages[index - 1].body).operands[0])

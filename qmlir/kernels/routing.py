@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.facts import BACK, BLOCK_OF, ROUTES, ROW_OF, SLOT_OF, known
-from ..ir.walk import collect, producer
+from ..ir.walk import collect, operations_of, producer
 from .description import Kernel
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def scattered(kernel: Kernel) -> Kernel:
 
 def sweep(function: OpLike) -> None:
     """Drop the ops of a function whose results nothing reads, also those behind barriers, which IREE would keep."""
-    for op in reversed([o.operation for o in function.regions[0].blocks[0].operations]):
+    for op in reversed(operations_of(function.regions[0].blocks[0])):
         droppable = op.name.startswith(_DROPPABLE) and list(op.results)
         if droppable and not any(list(result.uses) for result in op.results):
             op.erase()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
-from ..ir.walk import collect, made_by
+from ..ir.walk import collect, made_by, operations_of, terminator_of
 from .bodies import scalar_constant, unclonable
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _storable(t: ir.Type) -> bool:
 
 def _reduction(op: OpLike, number: int, running: Sequence[ir.Value]) -> Reduction | None:
     block = op.regions[0].blocks[0]
-    end = list(block.operations)[-1].operation
+    end = terminator_of(block)
     combine, mine = made_by(end.operands[number], *NEUTRAL), running[number]
     start = _start(list(op.operands)[len(op.operands) - len(op.results) + number])
     if combine is None or start is None:
@@ -239,7 +239,7 @@ def find(block: ir.Block, least_width: int) -> list[RowGroup]:
     made: dict[ir.Value, _Group] = {}  # value -> the group that makes it
     needs: dict[ir.Value, frozenset[_Group]] = {}  # other values -> groups that they come behind
     groups: list[_Group] = []
-    for op in (o.operation for o in block.operations):
+    for op in operations_of(block):
         around = read_by(op)
         candidates = list(dict.fromkeys(made[v] for v in reversed(around) if v in made))
         group = next((g for g in candidates if _joins(g, op, around, made, needs)), None)

@@ -16,7 +16,7 @@ from ..core.mlir import ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars
-from ..ir.walk import producer, producer_name
+from ..ir.walk import producer, producer_name, terminator_of
 from .bodies import scalar_constant
 from .description import Previous, Stage
 
@@ -146,4 +146,4 @@ def _constant_tensor(value: ir.Value) -> Array | None:
     if known is not None or producer_name(value) != "linalg.generic":
         return known
     body = value.owner.operation.regions[0].blocks[0]
-    return _constant(list(body.operations)[-1].operation.operands[0])
+    return _constant(terminator_of(body).operands[0])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.signature import public_functions
+from ..ir.walk import operations_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -37,7 +38,7 @@ def _live(blocks: ir.BlockList) -> set[OpLike]:
     live: set[OpLike] = set()
     seen: set[OpLike] = set()
     for block in reversed(list(blocks)):
-        for op in reversed([o.operation for o in block.operations]):
+        for op in reversed(operations_of(block)):
             users = [_outermost(use.owner.operation) for result in op.results for use in result.uses]
             pure = op.name.startswith(("tensor.", "linalg.", "arith."))
             if not pure or any(user in live or user not in seen for user in users):

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.build import dims, empty, tensor_type
 from ....ir.scalars import bf16_bits
-from ....ir.walk import collect
+from ....ir.walk import collect, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _rounding(op: OpLike) -> OpLike | None:
     if str(op.results[0].type.element_type) != "bf16":
         return None
     block = op.regions[0].blocks[0]
-    last = list(block.operations)[-1].operation
+    last = terminator_of(block)
     owner = last.operands[0].owner
     source = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
     known = source.get(getattr(owner, "name", ""), ())
@@ -92,7 +92,7 @@ def _rewrite(op: OpLike) -> None:
         rounding = _rounding(op)
         assert rounding is not None
         # The body moves as it is; only its end changes.
-        last = list(source.operations)[-1].operation
+        last = terminator_of(source)
         for old, fresh in zip(source.arguments, body.arguments, strict=True):
             if str(old.type) == str(fresh.type):
                 old.replace_all_uses_with(fresh)

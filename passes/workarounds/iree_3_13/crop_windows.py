@@ -10,7 +10,7 @@ from ....core.faults import Fault
 from ....core.mlir import ir, linalg
 from ....ir.affine import downcast, indexing_maps, loops_of
 from ....ir.build import crop, dims, pad
-from ....ir.walk import collect, made_by
+from ....ir.walk import collect, made_by, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _cropped(value: ir.Value, axes: Mapping[int, int]) -> ir.Value:
     shape = _shape(value)
     if padding is not None and len(padding.operands) == 1:
         low, high = (list(padding.attributes[name]) for name in ("static_low", "static_high"))
-        fill = list(padding.regions[0].blocks[0].operations)[-1].operation.operands[0]
+        fill = terminator_of(padding.regions[0].blocks[0]).operands[0]
         unread = [0 if size is None else size - axes.get(i, size) for i, size in enumerate(shape)]
         if not isinstance(fill.owner, ir.Block) and all(cut <= most for cut, most in zip(unread, high, strict=True)):
             return pad(padding.operands[0], low, [most - cut for most, cut in zip(high, unread, strict=True)], fill)

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions
+from ....ir.walk import collect, functions, terminator_of
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
 
@@ -78,7 +78,7 @@ def _refuse_empty(f: ir.OpView) -> None:
 
 def _fold_static(f: ir.OpView) -> None:
     """A result whose type says that it is empty needs no computation."""
-    last = list(f.regions[0].blocks[0].operations)[-1]
+    last = terminator_of(f.regions[0].blocks[0])
     for i, value in enumerate(last.operation.operands):
         t = value.type
         if isinstance(t, ir.RankedTensorType) and not _type_axes(t) and 0 in t.shape:

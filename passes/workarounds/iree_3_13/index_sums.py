@@ -10,7 +10,7 @@ import numpy as np
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
-from ....ir.walk import collect
+from ....ir.walk import collect, operations_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _summed_indices(op: OpLike) -> list[OpLike]:
     """The `linalg.index` ops of the body that ask for a static summed loop."""
     kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
     sizes = _sizes(op)
-    asked = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name == "linalg.index"]
+    asked = [o for o in operations_of(op.regions[0].blocks[0]) if o.name == "linalg.index"]
     return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]
 
 

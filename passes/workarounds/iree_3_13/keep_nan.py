@@ -10,7 +10,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
 from ....ir.build import dims, filled, mapped, scalar
-from ....ir.walk import collect, made_by, producer
+from ....ir.walk import collect, made_by, producer, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _reduced(op: OpLike) -> list[_Reduced]:
     if not count or len(block.arguments) < count:
         return []
     found = []
-    for i, value in enumerate(block.operations[len(block.operations) - 1].operands):
+    for i, value in enumerate(terminator_of(block).operands):
         running = block.arguments[len(block.arguments) - count + i]
         combined = producer(value)
         if combined is None or combined.name not in _BEYOND or running not in list(combined.operands):

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, behind, collect, made_by
+from ....ir.walk import VIEWS, behind, collect, made_by, operations_of
 from ....targets.tensors import permuted, rewritten
 from ...base import Pass, State, error_at, fail
 from ...core.contractions import ProductAxes, is_product
@@ -44,7 +44,7 @@ class OrderConvolutionsPass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]
-        if any(op.operation.name == "hal.executable" for op in module.body.operations):
+        if any(op.name == "hal.executable" for op in operations_of(module.body)):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
                     "wrong on GPUs; give both with their channels last (NHWC, FHWC)")  # fmt: skip
             fail(self.name, [error_at(op, text) for op, axes in found if not axes.in_order])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
+from ....ir.walk import operations_of
 from ....targets.gpu_kernels.shared_memory import SHARED_BYTES
 from ...base import Diagnostic, Pass, State, error_at, fail
 
@@ -60,7 +61,7 @@ def exports(module: ir.Module) -> Iterator[tuple[OpLike, OpLike]]:
 
 
 def _of(parent: OpLike, name: str) -> list[OpLike]:
-    return [op.operation for op in parent.regions[0].blocks[0].operations if op.operation.name == name]
+    return [op for op in operations_of(parent.regions[0].blocks[0]) if op.name == name]
 
 
 def shared_limit(variant: OpLike) -> int | None:

@@ -22,6 +22,7 @@ from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
+from ...ir.walk import operations_of
 from ...spec import TensorSpec
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_real, real
@@ -299,9 +300,9 @@ class GraphImporter:
         report = self.options.report
         taken = {i: by for by, many in self.absorbed.items() for i in many}
         became = {  # the last of our operations at the place of each node
-            str(op.location): op.operation.name
-            for op in f.operation.regions[0].blocks[0].operations
-            if op.operation.name.startswith("qmlir.")
+            str(op.location): op.name
+            for op in operations_of(f.operation.regions[0].blocks[0])
+            if op.name.startswith("qmlir.")
         }
         for node in self.nodes:
             kind, detail = self._outcome.get(node.index, ("torch", ""))

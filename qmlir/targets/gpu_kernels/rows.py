@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.mlir import arith, ir
-from ...ir.walk import made_by
+from ...ir.walk import made_by, terminator_of
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from . import bf16, emit as e
 from .executable import KernelFunction, Launch, View, executable
@@ -212,7 +212,7 @@ class _Row:
         return dict(zip(step.body.arguments, values, strict=False))
 
     def _yielded(self, step: RowStep, known: dict[ir.Value, ir.Value]) -> ir.Value:
-        return self.cloner.value(list(step.body.operations)[-1].operation.operands[0], known)
+        return self.cloner.value(terminator_of(step.body).operands[0], known)
 
     # ---- values
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir, llvm, vector
+from ....ir.walk import terminator_of
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
 from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
@@ -203,7 +204,7 @@ class RowEmitter:
         return after
 
     def _yielded(self, step: RowStep, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
-        end = list(step.body.operations)[-1].operation
+        end = terminator_of(step.body)
         return [self.cloner.value(v, known) for v in end.operands]
 
     # ---- memory
