@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, overload
 
-from ..core.mlir import arith, ir, llvm, scf, vector
+from ..core.mlir import arith, ir, llvm, memref, scf, vector
 
 Index: TypeAlias = "ir.Value | int"  # the value is of index type
 Condition: TypeAlias = "ir.Value | bool"  # the value is an i1
@@ -222,6 +222,23 @@ def lane(value: ir.Value, *position: int) -> ir.Value:
 def gathered(elements: Sequence[ir.Value]) -> ir.Value:
     """A vector of scalars."""
     return vector.FromElementsOp(vector_of(len(elements), elements[0].type), list(elements)).result
+
+
+def load_run(memory: ir.Value, where: Sequence[Index], lanes: int) -> ir.Value:
+    """`lanes` neighbours of a memref of scalars, the first of which lies at a multiple of so many."""
+    element = ir.MemRefType(memory.type).element_type
+    size = lanes * bits(element) // 8
+    return vector.LoadOp(vector_of(lanes, element), memory, [index(i) for i in where], alignment=size).result
+
+
+def store_run(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None:
+    """The same, stored: a vector, or a scalar."""
+    places = [index(i) for i in where]
+    if not isinstance(value.type, ir.VectorType):
+        memref.store(value, memory, places)
+        return
+    size = value.type.shape[0] * bits(value.type.element_type) // 8
+    vector.StoreOp(value, memory, places, alignment=size)
 
 
 def as_type(value: ir.Value, t: ir.Type) -> ir.Value:

@@ -84,12 +84,18 @@ class Products:
         assert self.kernel.m is not None
         return RuntimeSize(times=self.kernel.m) if batch.size is None else batch.size * self.kernel.m
 
-    def place(self, size: e.Index, memory: Sequence[ir.Value], first_row: e.Index) -> Place:
-        """Where this workgroup is. `memory`: the memrefs of `views`; `first_row`: of its tile in its product."""
+    def place(
+        self, size: e.Index, memory: Sequence[ir.Value], product: e.Index | None = None,
+        first_row: e.Index | None = None,
+    ) -> Place:  # fmt: skip
+        """Where this workgroup is. `memory`: the memrefs of `views`; `product`: its number, by default the third
+        coordinate of the workgroup; `first_row`: of its tile in its product, where tiles without rows are to be left
+        out."""
         batch = self.kernel.batch
         if batch is None:
             return Place(size)
-        product = e.block(2)
+        if product is None:
+            product = e.block(2)
         if batch.beside:
             return Place(size, product, product, True, self.kernel)
         assert self.kernel.m is not None
@@ -104,14 +110,16 @@ class Products:
         if batch.counts is not None:
             start, count = (arith.index_castui(ir.IndexType.get(), e.load(m, [matrix])) for m in memory[1:3])
             there = e.subtract(count, e.multiply(e.subtract(product, start), rows))
-            used = e.both(used, e.less(first_row, there))
+            used = e.both(used, True if first_row is None else e.less(first_row, there))
             rows = e.minimum(rows, there)
         left = list(memory)
         target = left.pop() if batch.target is not None else None
         picked = left.pop() if batch.rows is not None else None
         place = Place(rows, product, matrix, used, self.kernel, picked, target)
         # Rows of a block stand at its start: a tile whose first row goes nowhere has none.
-        return place if target is None else replace(place, used=e.both(used, place.goes(place.inside(first_row))[1]))
+        if target is None or first_row is None:
+            return place
+        return replace(place, used=e.both(used, place.goes(place.inside(first_row))[1]))
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class Place:
     kernel: Kernel | None = None  # of a batch
     picked: ir.Value | None = None  # the memref that says which row of the activation each row is
     target: ir.Value | None = None  # the memref that says which row of the result each row is
+    last_token: int | None = None  # of the activation, where rows that hold none may say any number
 
     def of_matrix(self, *where: e.Index) -> list[e.Index]:
         """A place in what each matrix has."""
@@ -143,7 +152,8 @@ class Place:
         assert self.kernel.m is not None
         if self.picked is None:
             return e.add(e.multiply(self.product, self.kernel.m), row)
-        return e.divide(self.slot(row), batch.repeats)
+        token = e.divide(self.slot(row), batch.repeats)
+        return token if self.last_token is None else e.minimum(token, self.last_token)
 
     def slot(self, row: e.Index) -> e.Index:
         """The number that picks a row."""

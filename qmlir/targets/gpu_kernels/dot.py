@@ -115,8 +115,8 @@ class _Threads(TileLoop):
     """What one thread does: its runs are rows of four columns."""
 
     def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
-        super().__init__(plan.kernel, plan.machine, workgroup, plan.pieces)
-        self.plan, self.lhs, self.rhs = plan, workgroup.lhs, workgroup.rhs
+        super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces)
+        self.plan, self.lhs, self.rhs, self.load = plan, workgroup.lhs, workgroup.rhs, workgroup.activations.load
         shape, thread = plan.shape, e.thread()
         self.workers = shape.workers
         self.worker = e.remainder(thread, shape.workers)
@@ -133,7 +133,7 @@ class _Threads(TileLoop):
         self.safe_rows, self.tokens = self.rows, self.rows
         self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
-    def start(self) -> list[ir.Value]:
+    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         rows, height = self.place.rows, self.plan.tile[0]
         if not isinstance(rows, int) or rows % height:
             self.safe_rows = [self.place.inside(row) for row in self.rows]
@@ -168,13 +168,14 @@ class _Threads(TileLoop):
             return [Run(total) for total in totals]
         rows = [totals[i : i + self._width] for i in range(0, len(totals), self._width)]
         values = [e.gathered(row[:COLUMNS]) for row in rows]
-        return self.of_bytes(self.plan.weights, values, [row[COLUMNS] if self.summing else None for row in rows])
+        form, sums = self.plan.weights, [row[COLUMNS] if self.summing else None for row in rows]
+        return self.of_bytes(values, sums, form.shift, form.offset)
 
     # ---- integers
 
     def _codes(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums after another piece of K."""
-        dot, width, load = self.machine.dot, self._width, self.workgroup.activations.load
+        dot, width, load = self.machine.dot, self._width, self.load
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []
@@ -194,7 +195,7 @@ class _Threads(TileLoop):
 
     def _numbers(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums of floats by decoded codes, in f32, after another piece of K."""
-        form, totals, load = self.plan.weights, list(totals), self.workgroup.activations.load
+        form, totals, load = self.plan.weights, list(totals), self.load
         lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         group: e.Index = 0
         if self.kernel.group is not None:

@@ -6,9 +6,10 @@ past the end are read as the last ones and not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...core.mlir import arith, ir
 from ...kernels.bodies import BodyCloner, is_small_float
@@ -37,8 +38,25 @@ from .machine import Machine
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-# The longest vector that one load or store moves.
+# The longest vector that one load or store moves, where memory is of vectors.
 _WIDEST = 4
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class Where:
+    """The row and the first column of a run, and those that are there to be read in their place: the same ones where
+    they are known to be there."""
+
+    row: e.Index
+    column: e.Index
+    safe_row: e.Index
+    safe_column: e.Index
+
+    def column_inside(self, n: int) -> e.Condition:
+        """Whether the first column is one of `n`."""
+        return True if self.column is self.safe_column else e.less(self.column, n)
 
 
 class Epilogue:
@@ -54,8 +72,7 @@ class Epilogue:
         self.cloner = bf16.cloner(lanes, machine, self._rules)
         self._memory: dict[Operand, ir.Value] = {}
         self._place = Place(0)
-        self._read: dict[tuple[Operand | e.Index, ...], ir.Value] = {}
-        self._tokens: dict[e.Index, e.Index] = {}  # of rows
+        self._known: dict[tuple[object, ...], object] = {}
 
     # ---- memory
 
@@ -114,9 +131,15 @@ class Epilogue:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is read inside is not there behind it: a region."""
-        outer = dict(self._read), dict(self._tokens)
+        outer = dict(self._known)
         yield
-        self._read, self._tokens = outer
+        self._known = outer
+
+    def once(self, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
+        """What is known by `key` in this scope, or is made now."""
+        if key not in self._known:
+            self._known[key] = make()
+        return cast("_Made", self._known[key])
 
     # ---- operands
 
@@ -124,15 +147,23 @@ class Epilogue:
         """The operand's values at the columns from `column` on."""
         at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
         if TOKEN in operand.axes:
-            if row not in self._tokens:
-                self._tokens[row] = self._place.token(row)
-            at[TOKEN] = self._tokens[row]
+            at[TOKEN] = self.once((TOKEN, row), lambda: self._place.token(row))
         if SLOT in operand.axes:
-            at[SLOT] = self._place.slot(row)
-        key = (operand, *(at[a] for a in letters(operand)))
-        if key not in self._read:
-            self._read[key] = self._load(operand, at)
-        return self._read[key]
+            at[SLOT] = self.once((SLOT, row), lambda: self._place.slot(row))
+        return self.once((operand, *(at[a] for a in letters(operand))), lambda: self._load(operand, at))
+
+    def hold(self, operands: Sequence[Operand], group: e.Index, columns: Sequence[e.Index]) -> None:
+        """Read now what is the same in all rows, at runs from `columns` on."""
+        for operand in dict.fromkeys(operands):
+            if not _follows_rows(operand):
+                for column in columns:
+                    self.operand(operand, group, 0, column)
+
+    def hold_row(self, operands: Sequence[Operand], group: e.Index, row: e.Index) -> None:
+        """Read now what is the same in all columns of a row."""
+        for operand in dict.fromkeys(operands):
+            if _follows_rows(operand) and COLUMN not in operand.axes:
+                self.operand(operand, group, row, 0)
 
     @property
     def _around(self) -> dict[str, e.Index]:
@@ -153,6 +184,8 @@ class Epilogue:
         where = [at[a] for a in letters(operand)]
         if COLUMN not in operand.axes:
             return e.broadcast(e.load(memory, where), self.lanes)
+        if not self._machine.vectors_in_memory:
+            return e.load_run(memory, where, self.lanes)
         *outer, column = where
         width = self._width_of(operand)
         if width == 1:
@@ -193,14 +226,18 @@ class Epilogue:
         assert self.kernel.rhs.decode is not None
         return self._clone(self.kernel.rhs.decode, [codes], None, (group, 0, column))
 
-    def column_operands(self, group: e.Index, column: e.Index) -> dict[Operand, ir.Value]:
-        """What decodes the codes of one column, where the weight is decoded so."""
+    def column_operands(self, group: e.Index, column: e.Index, lanes: int = 1) -> dict[Operand, ir.Value]:
+        """What decodes the codes of one column, where the weight is decoded so; of several `lanes`, vectors."""
         stage = self.kernel.rhs.decode
         assert stage is not None
         at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
-        return {
-            o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type) for o in stage.operands
-        }
+        found = {}
+        for o in stage.operands:
+            where = [at[a] for a in letters(o)]
+            run = lanes > 1 and COLUMN in o.axes
+            value = e.load_run(self._memory[o], where, lanes) if run else e.load(self._memory[o], where)
+            found[o] = bf16.loaded(value, o.element_type)
+        return found
 
     def decode_column(self, codes: ir.Value, held: Mapping[Operand, ir.Value]) -> ir.Value:
         """Numbers of neighbouring codes of one column, by its `column_operands`."""
@@ -246,44 +283,58 @@ class Epilogue:
 
     # ---- result
 
-    def write(self, value: ir.Value, row: e.Index, column: e.Index, ours: ir.Value | bool = True) -> None:
-        """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
-        n = self.kernel.n
+    def goes(self, at: Where) -> tuple[list[e.Index], e.Condition]:
+        """The place of a row of the product in the result, and whether the row is there and has one."""
+        inside = True if at.row is at.safe_row else e.less(at.row, self._place.rows)
+        batch = self.kernel.batch
+        if batch is not None and batch.target is not None:
+            row, there = self._place.goes(self._place.inside(at.row))
+            return [row], e.both(inside, there)
+        outer = [] if batch is None or batch.beside else [self._place.product]
+        return [*outer, at.row], inside
+
+    def write(self, value: ir.Value, at: Where, place: Sequence[e.Index] = ()) -> None:
+        """Store a run, where its row and columns exist. `place`: of a row that is there and has one, see `goes`."""
+        n, column = self.kernel.n, at.column
+        inside: e.Condition = True
         if self._stored_result != self.kernel.result_type:
             value = bf16.bits(value)
-        inside = e.both(ours, e.less(row, self._place.rows))
+        if not place:
+            place, inside = self.goes(at)
         if self.kernel.planes:
-            self._write_planes(value, row, column, inside)
+            self._write_planes(value, at, place[-1], inside)
             return
-        batch = self.kernel.batch
-        outer = [] if batch is None or batch.beside else [self._place.product]
-        if batch is not None and batch.target is not None:
-            row, there = self._place.goes(self._place.inside(row))
-            outer, inside = [], e.both(inside, there)
+        if not self._machine.vectors_in_memory:
+            e.guarded(e.both(inside, at.column_inside(n)), lambda: e.store_run(value, self._result, [*place, column]))
+            return
         first = e.divide(self._first, self._width)
         if self.lanes == self._width:
-            with e.when(e.both(inside, self._inside(column, self.lanes))):
-                e.store(value, self._result, [*outer, row, e.add(first, e.divide(column, self._width))])
+            with e.when(e.both(inside, at.column_inside(n))):
+                e.store(value, self._result, [*place, e.add(first, e.divide(column, self._width))])
             return
         parts = e.elements(value)
         for i in range(0, self.lanes, self._width):
             with e.when(e.both(inside, e.less(e.add(column, i), n))):
                 piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
-                e.store(piece, self._result, [*outer, row, e.add(first, e.divide(e.add(column, i), self._width))])
+                e.store(piece, self._result, [*place, e.add(first, e.divide(e.add(column, i), self._width))])
 
-    def _write_planes(self, value: ir.Value, row: e.Index, column: e.Index, inside: ir.Value | bool) -> None:
+    def _write_planes(self, value: ir.Value, at: Where, row: e.Index, inside: e.Condition) -> None:
         """Each column is a plane of pixels."""
-        window = self.kernel.lhs.window
+        window, parts = self.kernel.lhs.window, e.elements(value)
         assert window is not None
         pixels = window.result[0] * window.result[1]
         image, pixel = e.divide(row, pixels), e.remainder(row, pixels)
-        for i, part in enumerate(e.elements(value)):
-            at = e.add(column, i)
-            with e.when(e.both(inside, self._inside(at, 1))):
-                e.store(part, self._result, [image, e.add(self._first, at), pixel])
+        whole = not self._machine.vectors_in_memory  # runs are there whole, or not at all
+        for first in range(0, self.lanes, self.lanes if whole else 1):
+            there = at.column_inside(self.kernel.n) if whole else e.less(e.add(at.column, first), self.kernel.n)
+            with e.when(e.both(inside, there)):
+                for i in range(first, self.lanes if whole else first + 1):
+                    e.store(parts[i], self._result, [image, e.add(self._first, e.add(at.column, i)), pixel])
 
-    def _inside(self, column: e.Index, lanes: int) -> ir.Value | bool:
-        return e.less(column, self.kernel.n)
+
+def _follows_rows(operand: Operand) -> bool:
+    """Whether it differs from row to row of a product."""
+    return any(axis in operand.axes for axis in (ROW, SLOT, TOKEN))
 
 
 def _slots(operand: Operand) -> int | RuntimeSize:

@@ -1,12 +1,13 @@
 """The loop of a product: what one thread does of a tile, whatever multiplies.
 
-    bring the first step                                        (`start`)
+    bring the first steps                                       (`start`)
     for each step of K:    bring the next one, multiply this one  (`step`)
-    add up what threads that share K have                       (`workers`)
+    add up what threads that share K have                       (`added`)
     take neighbouring columns of rows out of the accumulators   (`runs`), finish and write them
 
 Sums over groups along K are combined behind each group, in ascending order. A generator says what the accumulators are
-and how a step is multiplied; `StagedLoop` is the one for sides that go through shared memory (`stages.py`).
+and how a step is multiplied; `StagedLoop` is the one for sides that go through shared memory (`stages.py`). Workgroups
+may share K too: each has some of the steps of a tile (`accumulated`), and the last of them finishes it (`finish`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
 from . import emit as e
 from .batch import Place
-from .epilogue import Epilogue
+from .epilogue import Epilogue, Where as Where
 from .executable import View
 from .machine import Machine
-from .weights import CodeFormat
 
 Values: TypeAlias = "list[ir.Value]"
 
@@ -50,16 +50,6 @@ class Workgroup:
 
 
 @dataclass(frozen=True)
-class Where:
-    """The row and the first column of a run, and those that are there to be read in their place."""
-
-    row: e.Index
-    column: e.Index
-    safe_row: e.Index
-    safe_column: e.Index
-
-
-@dataclass(frozen=True)
 class Run:
     """Neighbouring columns of a row: the vector of their sums, and the sum of the row's codes where it is asked for."""
 
@@ -68,20 +58,21 @@ class Run:
 
 
 class TileLoop(ABC):
-    """One thread's share of a tile. `workers` neighbouring threads share K of the same outputs, a power of two within a
-    subgroup; `worker` is the number of this one."""
+    """One thread's share of a tile, whose K is multiplied in so many `steps`. `workers` neighbouring threads share K of
+    the same outputs, a power of two within a subgroup; `worker` is the number of this one."""
 
     worker: e.Index = 0
     workers: int = 1
 
-    def __init__(self, kernel: Kernel, machine: Machine, workgroup: Workgroup, steps: int) -> None:
-        self.kernel, self.machine, self.workgroup, self.steps = kernel, machine, workgroup, steps
-        self.epilogue, self.place = workgroup.epilogue, workgroup.place
+    def __init__(self, kernel: Kernel, machine: Machine, place: Place, epilogue: Epilogue, steps: int) -> None:
+        self.kernel, self.machine, self.place, self.epilogue = kernel, machine, place, epilogue
+        self.steps = steps
+        self.per_round = 1 if kernel.combine is None else max(1, steps // kernel.groups)
 
     # ---- what multiplies
 
-    def start(self) -> Values:
-        """Bring the first step. Returns what the loop carries of it in registers."""
+    def start(self, first: e.Index, last: e.Index) -> Values:
+        """Bring the first of the steps from `first` to `last`. Returns what the loop carries of it in registers."""
         return []
 
     @abstractmethod
@@ -110,63 +101,80 @@ class TileLoop(ABC):
         last = (self.kernel.n - 1) // lanes * lanes
         return Where(row, column, self.place.inside(row), e.minimum(column, last))
 
-    def of_bytes(self, form: CodeFormat, sums: Values, row_sums: Sequence[ir.Value | None]) -> list[Run]:
-        """Runs of sums over the bytes of stored codes, and of each row's sum: of a weight that is not decoded,
-        `sum a (stored + offset) = sum a stored + offset * sum a`."""
+    def of_bytes(self, sums: Values, row_sums: Sequence[ir.Value | None], shift: int = 0, offset: int = 0) -> list[Run]:
+        """Runs of sums over the bytes of stored codes, `2^shift` times too large, and of each row's sum: of a weight
+        that is not decoded, `sum a (stored + offset) = sum a stored + offset * sum a`."""
         if self.kernel.rhs.decode is None:
             lanes = sums[0].type.shape[0]
-            if form.shift:
-                sums = [arith.shrsi(s, e.broadcast(e.word(form.shift), lanes)) for s in sums]
-            if form.offset:
+            if shift:
+                sums = [arith.shrsi(s, e.broadcast(e.word(shift), lanes)) for s in sums]
+            if offset:
                 rows = [row for row in dict.fromkeys(row_sums) if row is not None]
-                more = {row: e.broadcast(arith.muli(row, e.word(form.offset)), lanes) for row in rows}
+                more = {row: e.broadcast(arith.muli(row, e.word(offset)), lanes) for row in rows}
                 sums = [arith.addi(s, more[row]) for s, row in zip(sums, row_sums, strict=True) if row is not None]
         return [Run(*run) for run in zip(sums, row_sums, strict=True)]
 
     # ---- the loop
 
+    @property
+    def keeps(self) -> e.Condition:
+        """Whether this thread stores what threads that share K have added up."""
+        return True if self.workers == 1 else e.less(self.worker, 1)
+
     def run(self) -> None:
-        held = self.start()
+        state = self.accumulated(0, self.steps // self.per_round)
+        e.guarded(self.keeps, lambda: self.finish(state))
+
+    def accumulated(self, first: e.Index, last: e.Index) -> Values:
+        """Sums over rounds `first` to `last` along K: over steps, or of groups that are combined, as totals of runs."""
+        held = self.start(e.multiply(first, self.per_round), e.multiply(last, self.per_round))
         if self.kernel.combine is not None:
-            runs = [Run(total) for total in self._groups(held)]
-        else:
-            start = self.zeros()
-            with e.loop(self.worker, self.steps, self.workers, [*start, *held]) as each:
-                each.next = self._next(each.index, each.values, len(start))
-            runs = self.runs(self._added(each.results[: len(start)]))
-        # All workers have the sums; the first one stores them.
-        with e.when(True if self.workers == 1 else e.less(self.worker, 1)):
-            for i, run in enumerate(runs):
-                at = self.where(i)
-                result = self.epilogue.finish(run.value, run.row_sum, at.safe_row, at.safe_column)
-                self.epilogue.write(result, at.row, at.column)
+            return self.groups(first, last, held)
+        start = self.zeros()
+        with e.loop(e.add(first, self.worker), last, self.workers, [*start, *held]) as each:
+            each.next = self._next(each.index, each.values, len(start))
+        return self.added(each.results[: len(start)])
+
+    def finish(self, state: Sequence[ir.Value]) -> None:
+        """What is done with the sums, or totals, over all of K, and the stores."""
+        self.store([Run(value) for value in state] if self.kernel.combine is not None else self.runs([*state]))
+
+    def store(self, runs: Sequence[Run]) -> None:
+        for i, run in enumerate(runs):
+            self.stored(run, self.where(i))
+
+    def stored(self, run: Run, at: Where, place: Sequence[e.Index] = ()) -> None:
+        """Finish a run and store it; see `Epilogue.write`."""
+        result = self.epilogue.finish(run.value, run.row_sum, at.safe_row, at.safe_column)
+        self.epilogue.write(result, at, place)
 
     def _next(self, step: e.Index, values: Values, accumulators: int) -> Values:
         totals, held = self.step(step, values[:accumulators], values[accumulators:])
         return [*totals, *held]
 
-    def _groups(self, held: Values) -> Values:
-        """Sums over groups along K. Each worker makes the part of another group, and all of them take in all parts."""
+    def groups(self, first: e.Index, last: e.Index, held: Values) -> Values:
+        """Totals of runs over groups along K. Each worker makes the part of another group, and all of them take in all
+        parts."""
         groups = self.kernel.groups
-        per = self.steps // groups
         start = [self.epilogue.start() for _ in range(self.run_count)]
-        with e.loop(0, groups, self.workers, [*start, *held]) as outer:
+        with e.loop(first, last, self.workers, [*start, *held]) as outer:
             mine = e.add(outer.index, self.worker)
             if groups % self.workers:
                 mine = e.minimum(mine, groups - 1)
             zeros = self.zeros()
-            with e.loop(0, per, 1, [*zeros, *outer.values[len(start) :]]) as inner:
-                at = e.add(e.multiply(mine, per), inner.index)
+            with e.loop(0, self.per_round, 1, [*zeros, *outer.values[len(start) :]]) as inner:
+                at = e.add(e.multiply(mine, self.per_round), inner.index)
                 inner.next = self._next(at, inner.values, len(zeros))
             totals, parts = outer.values[: len(start)], inner.results[: len(zeros)]
             if self.workers == 1:
-                totals = self._combined(totals, parts, outer.index)
+                totals = self.combined(totals, parts, outer.index)
             else:
                 totals = self._in_turn(totals, parts, outer.index)
             outer.next = [*totals, *inner.results[len(zeros) :]]
         return list(outer.results[: len(start)])
 
-    def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
+    def combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
+        """Totals of runs with the sums of one more group."""
         runs = self.runs(parts)
         found = []
         with self.epilogue.scope():
@@ -177,36 +185,36 @@ class TileLoop(ABC):
 
     # ---- threads that share K
 
-    def _added(self, totals: Values) -> Values:
-        """Sums over the workers, in all of them."""
+    def added(self, totals: Values) -> Values:
+        """Sums over the workers, in those that keep them."""
         if self.workers == 1:
             return totals
-        scalars, offset = _scalars(totals), self.workers // 2
+        scalars, offset = elements(totals), self.workers // 2
         add = arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi
         while offset:
             scalars = [add(s, e.shuffle(s, e.word(offset), self.machine.subgroup, "xor")) for s in scalars]
             offset //= 2
-        return _like(totals, scalars)
+        return like(totals, scalars)
 
     def _in_turn(self, totals: Values, parts: Values, first: e.Index) -> Values:
         """The totals after the groups from `first` on, one of each worker."""
         workers, groups = self.workers, self.kernel.groups
         left = e.minimum(workers, e.subtract(groups, first)) if groups % workers else workers
         base = e.subtract(e.remainder(e.thread(), self.machine.subgroup), self.worker)
-        scalars = _scalars(parts)
+        scalars = elements(parts)
         with e.loop(0, left, 1, totals) as turn:
             lane = arith.index_cast(e.integer(32), e.index(e.add(base, turn.index)))
             theirs = [e.shuffle(s, lane, self.machine.subgroup, "idx") for s in scalars]
-            turn.next = self._combined(turn.values, _like(parts, theirs), e.add(first, turn.index))
+            turn.next = self.combined(turn.values, like(parts, theirs), e.add(first, turn.index))
         return turn.results
 
 
-def _scalars(values: Sequence[ir.Value]) -> Values:
+def elements(values: Sequence[ir.Value]) -> Values:
     """Scalars, and those of vectors."""
     return [scalar for value in values for scalar in e.elements(value)]
 
 
-def _like(values: Sequence[ir.Value], scalars: Sequence[ir.Value]) -> Values:
+def like(values: Sequence[ir.Value], scalars: Sequence[ir.Value]) -> Values:
     """Scalars as vectors where `values` are vectors."""
     kind = values[0].type
     if not isinstance(kind, ir.VectorType):
@@ -230,6 +238,11 @@ class StagedLoop(TileLoop):
 
     halves: int = 1
 
+    def __init__(self, kernel: Kernel, machine: Machine, workgroup: Workgroup, steps: int) -> None:
+        super().__init__(kernel, machine, workgroup.place, workgroup.epilogue, steps)
+        self.workgroup = workgroup
+        self._last: e.Index = 0
+
     @abstractmethod
     def fetch(self, step: e.Index) -> list[Fetched]:
         """Read what this thread brings of a step."""
@@ -242,19 +255,19 @@ class StagedLoop(TileLoop):
         """Wait for the workgroup's writes to shared memory."""
         e.barrier()
 
-    def start(self) -> Values:
-        fetched = self.fetch(0)
-        return self._stored(fetched, 0)
+    def start(self, first: e.Index, last: e.Index) -> Values:
+        self._last = e.subtract(last, 1)
+        return self._brought(self.fetch(first), e.remainder(first, self.halves))
 
     def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
-        fetched = self.fetch(e.minimum(e.add(step, 1), self.steps - 1))
+        fetched = self.fetch(e.minimum(e.add(step, 1), self._last))
         half = e.remainder(step, self.halves)
         totals = self.multiply(step, half, totals, held)
         if self.halves == 1:  # all have read what is overwritten
             self.barrier()
-        return totals, self._stored(fetched, e.subtract(self.halves - 1, half))
+        return totals, self._brought(fetched, e.subtract(self.halves - 1, half))
 
-    def _stored(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
+    def _brought(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
         for side in fetched:
             side.store(half)
         self.barrier()

@@ -24,5 +24,9 @@ class Machine(Protocol):
     def bf16_as_bits(self) -> bool:
         """Whether the target has no type of bf16, so that kernels read and write its bits."""
 
+    @property
+    def vectors_in_memory(self) -> bool:
+        """Whether kernels see memory as vectors, as SPIR-V asks for; else vectors are loaded from memory of scalars."""
+
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the dot product of two words of four signed codes, i32."""

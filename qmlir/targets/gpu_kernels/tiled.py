@@ -55,7 +55,7 @@ class TiledKernel(ABC):
 
         def body(size: e.Index, memory: Sequence[ir.Value]) -> None:
             lhs, rhs, *operands = memory
-            place = products.place(size, operands[: len(picks)], e.multiply(e.block(1), height))
+            place = products.place(size, operands[: len(picks)], first_row=e.multiply(e.block(1), height))
             epilogue.bind(operands[len(picks) :], place)
             threads = loop(self, Workgroup(place, activations, lhs, rhs, epilogue))
             with e.when(place.used):

@@ -8,34 +8,24 @@ from typing import Protocol
 from ....core.mlir import ir
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Kernel, Literal, Operand, Previous
+from ....kernels.description import Kernel, Literal, Operand, Previous
 from ....kernels.tile.instruction import TiledMma
+from ...gpu_kernels.epilogue import Epilogue
 from .halves import Halves, halves
-from .operands import fetch
-from .rules import RULES
+from .machine import RULES
+from .product import TiledProduct
 from .tile import Tile
-from .weights import Storage
 
 _CODES = 4  # that a lane holds of a fragment of 16 by 8
-
-
-class DecodeProduct(Protocol):
-    """The product that a block computes a tile of."""
-
-    @property
-    def storage(self) -> Storage: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def padded_k(self) -> int: ...
 
 
 class DecodeBlock(Protocol):
     """A workgroup's tile: where a lane's part of a fragment of the weight is, and what it is read from."""
 
     kernel: Kernel
+    gemm: TiledProduct
     tile: Tile
-    buffers: dict[Operand, ir.Value]
+    epilogue: Epilogue
     tiled: TiledMma
     dealt: int
     n_fragments: int
@@ -43,11 +33,6 @@ class DecodeBlock(Protocol):
     n0: e.Index
     warp_column: e.Index
     k_warp: e.Index
-    batch: e.Index
-    matrix: e.Index
-
-    @property
-    def gemm(self) -> DecodeProduct: ...
 
 
 class Decoder:
@@ -73,18 +58,14 @@ class Decoder:
 
     def load(self, k_tile: e.Index) -> list[ir.Value]:
         """What the stage reads at a tile."""
-        found = []
+        if self.stage is None:
+            return []
+        read, found = self.block.epilogue.column_operands, []
         for number in range(self._groups):
-            for operand in self.operands:
-                for run in range(self._runs):
-                    places = {
-                        BATCH: self.block.batch,
-                        MATRIX: self.block.matrix,
-                        GROUP: self._group(k_tile, number),
-                        COLUMN: self._column(run),
-                    }
-                    lanes = self._lanes if "n" in operand.axes else 1
-                    found.append(fetch(operand, self.block.buffers[operand], places, lanes))
+            group = self._group(k_tile, number)
+            for run in range(self._runs):
+                held = read(group, self._column(run), self._lanes)
+                found += [held[operand] for operand in self.operands]
         return found
 
     def _group(self, k_tile: e.Index, number: int) -> e.Index:
@@ -140,5 +121,5 @@ class Decoder:
     def _value(self, operand: Operand, column: int, step: int) -> ir.Value:
         group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0
         run, lane = divmod(column, self._lanes)
-        at = (group * len(self.operands) + self.operands.index(operand)) * self._runs + run
-        return e.lane(self.held[at], lane if "n" in operand.axes else 0)
+        value = self.held[(group * self._runs + run) * len(self.operands) + self.operands.index(operand)]
+        return e.lane(value, lane) if isinstance(value.type, ir.VectorType) else value

@@ -17,7 +17,8 @@ from ....core.mlir import arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.tile.instruction import Fragments
 from . import instructions as gpu
-from .mma_gemm import Block, MmaGemm
+from .mma_gemm import MmaGemm
+from .mma_loop import Block
 
 # MLIR's names of the formats, and PTX's.
 KINDS = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
@@ -155,5 +156,5 @@ class _Block(Block):
         """Sums of a tile apart from those before it, where the instruction keeps fewer bits than f32 has."""
         if not isinstance(self.mma, CodeMma):
             return super()._tile(stage, state)
-        inside = super()._tile(stage, self._zeros())
+        inside = super()._tile(stage, self.zeros())
         return [arith.addf(total, part) for total, part in zip(state, inside, strict=True)]

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ....core.mlir import arith, ir, memref, vector
-from ....kernels import emit as e
-from ....kernels.description import COLUMN, GROUP, ROW, Kernel, Operand
+from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
+from ...gpu_kernels import emit as e
+from ...gpu_kernels.batch import Products
+from ...gpu_kernels.epilogue import Epilogue, Where
 from ...gpu_kernels.executable import KernelFunction, Launch, executable
 from . import instructions as gpu
-from .epilogue import TensorEpilogue
 from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
-from .operands import fetch
+from .machine import Nvidia
 from .shared_tile import CHUNK
 from .weights import Storage
 
@@ -113,9 +114,10 @@ class _Block:
 
     def __init__(self, gemv: Gemv, rows: e.Index, buffers: list[ir.Value]) -> None:
         self.gemv, self.kernel, self.rows = gemv, gemv.kernel, rows
-        self.lhs, self.rhs, *operands, self.out = buffers
-        self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
-        self.epilogue = TensorEpilogue(self.kernel, 1, self._fetch)
+        self.lhs, self.rhs, *operands = buffers
+        self.place = Products(self.kernel).place(rows, [])
+        self.epilogue = Epilogue(self.kernel, Nvidia(), 1)
+        self.epilogue.bind(operands, self.place)
         self.wants_sums = uses_row_sums(self.kernel)
         self.thread = gpu.thread_id(WARP * _WARPS)
         self.lane, warp = e.remainder(self.thread, WARP), e.divide(self.thread, WARP)
@@ -242,8 +244,8 @@ class _Block:
         """The combination of groups, the stages, and the store of one result."""
         gemv, kernel = self.gemv, self.kernel
         part_m, local = e.divide(number, gemv.block_columns), e.remainder(number, gemv.block_columns)
-        m = part_m if isinstance(self.rows, int) else e.minimum(part_m, e.subtract(self.rows, 1))
         n = e.add(self.n0, local)
+        m = part_m if isinstance(self.rows, int) else self.place.inside(part_m)
         safe = n if kernel.n % gemv.block_columns == 0 else e.minimum(n, kernel.n - 1)
 
         def at(part: e.Index, column: e.Index) -> ir.Value:
@@ -261,10 +263,7 @@ class _Block:
                 group.next = [total]
             value, sums = group.results[0], None
         value = self.epilogue.finish(value, sums, m, safe)
-        here = True if kernel.n % gemv.block_columns == 0 else e.less(n, kernel.n)
-        if m is not part_m:
-            here = e.both(here, e.less(part_m, self.rows))
-        e.guarded(here, lambda: memref.store(e.lane(value, 0), self.out, [e.index(m), e.index(n)]))
+        self.epilogue.write(value, Where(part_m, n, m, safe))
 
     def _total(self, parts: Sequence[ir.Value]) -> ir.Value:
         total = parts[0]
@@ -276,12 +275,8 @@ class _Block:
         shift = self.gemv.storage.shift
         return arith.shrsi(total, e.constant(shift, e.integer(32))) if shift else total
 
-    def _fetch(self, operand: Operand, group: e.Index, m: e.Index, n: e.Index) -> ir.Value:
-        return fetch(operand, self.buffers[operand], {GROUP: group, ROW: m, COLUMN: n}, 1)
-
 
 def _words(source: ir.Value, where: Sequence[ir.Value], size: int) -> list[ir.Value]:
     """`size` bytes of memory as 32-bit words."""
-    loaded = vector.LoadOp(e.vector_of(size, e.integer(8)), source, list(where), alignment=size).result
-    words = vector.bitcast(e.vector_of(size // 4, e.integer(32)), loaded)
-    return [e.lane(words, i) for i in range(size // 4)]
+    words = vector.bitcast(e.vector_of(size // 4, e.integer(32)), e.load_run(source, where, size))
+    return e.elements(words)

@@ -20,7 +20,7 @@ from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Stage
 from ....kernels.scaled import Scaled, scaled
-from .rules import RULES, rounded
+from .machine import RULES, rounded
 from .weights import Storage
 
 _MANTISSA = {"f16": 10, "bf16": 7, "f32": 23}

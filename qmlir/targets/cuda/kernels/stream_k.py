@@ -15,48 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ....core.mlir import arith, ir, memref, vector
+from ....core.mlir import arith, ir, memref
 from ....kernels import emit as e
-from ....kernels.description import Kernel
 from ....kernels.outline import Scratch
 from ....kernels.row_sums import uses_row_sums
+from ...gpu_kernels.loop import elements, like
 from . import instructions as gpu
 from .executable import workgroup_id
+from .mma_loop import Block
+from .product import TiledProduct
 from .raster import blocks
-from .tile import Tile
 
 _WORDS = 4  # that a thread stores at once
 _COUNTED = 4  # bytes of a counter
-
-
-class StreamKProduct(Protocol):
-    """A kernel on one tile whose K is multiplied in `k_steps` steps, which `workgroups` share."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-    @property
-    def tile(self) -> Tile: ...
-    @property
-    def workgroups(self) -> int: ...
-    @property
-    def k_steps(self) -> int: ...
-
-
-class StreamKBlock(Protocol):
-    """A workgroup's work on one tile."""
-
-    thread: ir.Value
-    k_warp: e.Index
-
-    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        """The sums of these steps."""
-        ...
-
-    def finish(self, state: list[ir.Value]) -> None:
-        """Run the stages on the sums of all steps, and store the result."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,12 +63,12 @@ class Shares:
         return e.choose(e.less(step, long), e.divide(step, e.add(self._short, 1)), behind)
 
 
-def launched(gemm: StreamKProduct, rows: e.Index) -> e.Index:
+def launched(gemm: TiledProduct, rows: e.Index) -> e.Index:
     """How many workgroups there are: none without a step."""
     return e.minimum(gemm.workgroups, e.multiply(blocks(gemm.kernel, gemm.tile, rows), gemm.k_steps))
 
 
-def sharable(gemm: StreamKProduct) -> bool:
+def sharable(gemm: TiledProduct) -> bool:
     """Whether the tile of a kernel can be made in parts."""
     kernel, group = gemm.kernel, gemm.kernel.group
     # A last tile of K with fewer groups than others is multiplied by other code than they are.
@@ -104,31 +76,28 @@ def sharable(gemm: StreamKProduct) -> bool:
     return kernel.batch is None and whole
 
 
-def scratch(gemm: StreamKProduct) -> Scratch:
+def scratch(gemm: TiledProduct) -> Scratch:
     """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each share."""
     return Scratch(gemm.workgroups, 2 * gemm.workgroups * part_bytes(gemm) // 4, gemm.kernel.value_type)
 
 
-def part_bytes(gemm: StreamKProduct) -> int:
+def part_bytes(gemm: TiledProduct) -> int:
     """Of the sums of a part of a tile."""
     return 4 * _vectors(gemm) * _threads(gemm) * _WORDS
 
 
-def _threads(gemm: StreamKProduct) -> int:
+def _threads(gemm: TiledProduct) -> int:
     """That hold sums: those of the first warps along K."""
     return gemm.tile.threads // gemm.tile.warps[2]
 
 
-def _vectors(gemm: StreamKProduct) -> int:
+def _vectors(gemm: TiledProduct) -> int:
     sums = gemm.tile.warp[0] // 16 if uses_row_sums(gemm.kernel) and gemm.kernel.combine is None else 0
     return gemm.tile.accumulators // _WORDS + sums
 
 
 def work(
-    gemm: StreamKProduct,
-    rows: e.Index,
-    buffers: Sequence[ir.Value],
-    block_of: Callable[[list[ir.Value], e.Index], StreamKBlock],
+    gemm: TiledProduct, rows: e.Index, buffers: Sequence[ir.Value], block_of: Callable[[list[ir.Value], e.Index], Block]
 ) -> None:
     """One workgroup's share. Buffers: inputs, counters, result, workspace; `block_of` makes the block of a tile, of
     inputs with the result and the tile's number."""
@@ -156,8 +125,8 @@ class _Part:
 
     def __init__(
         self,
-        gemm: StreamKProduct,
-        block: StreamKBlock,
+        gemm: TiledProduct,
+        block: Block,
         shares: Shares,
         base: e.Index,
         counters: ir.Value,
@@ -170,7 +139,7 @@ class _Part:
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
         self.lane = e.remainder(block.thread, _threads(gemm))
-        self.keeps = e.equal(block.k_warp, 0)  # threads that hold the sums
+        self.keeps = block.keeps  # threads that hold the sums
 
     def finish(self, me: ir.Value, state: list[ir.Value]) -> None:
         """Hand over the sums of a part; the last to do so finishes the tile."""
@@ -200,9 +169,9 @@ class _Part:
         return [e.index(e.multiply(e.add(e.multiply(number, _threads(self.gemm)), self.lane), _WORDS))]
 
     def _store(self, me: ir.Value, state: list[ir.Value]) -> None:
-        words, slot = _words(state), self._slot(me)
+        words, slot = elements(state), self._slot(me)
         for i in range(0, len(words), _WORDS):
-            vector.StoreOp(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS), alignment=16)
+            e.store_run(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS))
 
     def _count(self) -> None:
         before = gpu.count(self.counters, self.first_owner, _COUNTED)
@@ -210,7 +179,7 @@ class _Part:
 
     def _total(self, state: list[ir.Value], alone: e.Condition) -> list[ir.Value]:
         """The sums of all parts in the order of K; those of a tile that is one part as they are."""
-        words = _words(state)
+        words = elements(state)
         zero = e.constant(0, words[0].type)
         add = arith.addf if isinstance(words[0].type, ir.FloatType) else arith.addi
         start = [arith.select(e.condition(alone), word, zero) for word in words]
@@ -218,22 +187,7 @@ class _Part:
             slot = self._slot(e.add(self.first_owner, part.index))
             total = []
             for i in range(0, len(words), _WORDS):
-                kind = e.vector_of(_WORDS, words[0].type)
-                read = vector.LoadOp(kind, self.space, self._place(slot, i // _WORDS), alignment=16).result
+                read = e.load_run(self.space, self._place(slot, i // _WORDS), _WORDS)
                 total += [add(part.values[i + j], e.lane(read, j)) for j in range(_WORDS)]
             part.next = total
-        lanes = _lanes(state[0])
-        if not lanes:
-            return list(part.results)
-        return [e.gathered(part.results[i : i + lanes]) for i in range(0, len(words), lanes)]
-
-
-def _lanes(value: ir.Value) -> int:
-    """Of a vector, 0 of a scalar."""
-    return int(value.type.shape[0]) if isinstance(value.type, ir.VectorType) else 0
-
-
-def _words(state: list[ir.Value]) -> list[ir.Value]:
-    """Scalars, or those of vectors, in their order."""
-    lanes = _lanes(state[0])
-    return [e.lane(value, i) for value in state for i in range(lanes)] if lanes else list(state)
+        return like(state, part.results)

@@ -8,15 +8,15 @@ most 128 columns at a time and adds them up while another one multiplies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
-from ....kernels import emit as e
-from ....kernels.description import Kernel, Stage
+from ....kernels.description import Kernel
+from ...gpu_kernels import emit as e
 from . import instructions as gpu
 from .fp8 import KINDS, CodeMma
-from .mma_gemm import Block
+from .mma_loop import Block
 from .tile import Tile
 from .weights import Storage
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
@@ -65,87 +65,70 @@ class WgmmaFp8Gemm(WgmmaGemm):
 class _Block(WgmmaBlock):
     gemm: WgmmaFp8Gemm
 
-    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        combine, ahead = self.kernel.combine, self.tile.stages - 1
-        self.end = last
-        for stage in range(ahead):
-            number = e.add(first, stage)
-            self._copies(number, stage, e.less(number, last))
-        self.places()
-        ring = [e.index(0), e.index(ahead)]
-        totals = self._zeros() if combine is None else self._zero_totals()
-        with e.loop(first, last, 1, [*ring, *totals]) as k_tile:
-            ring, totals = k_tile.values[:2], k_tile.values[2:]
-            gpu.wait(ahead - 1)
-            gpu.fence_shared()
-            gpu.barrier()  # all have waited for the products of the tile before: its place is free
-            number = e.add(k_tile.index, ahead)
+    @property
+    def ahead(self) -> int:
+        return self.tile.stages - 1
 
-            def refill(number: e.Index = number, place: ir.Value = ring[1]) -> None:
-                self._copies(number, place, e.less(number, last))
+    @property
+    def shares_tiles(self) -> bool:
+        return True
 
-            if combine is None:
-                totals = self._promoted(ring[0], totals, refill)
-            else:
-                with self.epilogue.scope():
-                    totals = self._rescaled(combine, k_tile.index, ring[0], totals, refill)
-            k_tile.next = [*self._next(ring), *totals]
-        return list(k_tile.results[2:])
+    def zeros(self) -> list[ir.Value]:
+        return [e.zero(self.kernel.acc_type)] * (4 * self.m_fragments * self.n_fragments)
 
-    def _part(self, stage: e.Index, column: int, steps: Sequence[int], then: Callable[[], None]) -> list[ir.Value]:
-        """Sums of some columns over some places of a tile; `then` is done while they are made."""
+    def step(
+        self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Totals with the sums of one tile."""
+        self.wait()  # all have waited for the products of the tile before: its place is free
+        made: list[ir.Value] = []
+        for column in range(0, self.tile.n, self.gemm.columns):
+            part = self._part(held[0], column, range(0, self.tile.k, DEPTH))
+            if column == 0:
+                self.copies(e.add(step, self.ahead), held[1])
+            made += [arith.addf(totals[len(made) + i], value) for i, value in enumerate(self._made(part))]
+        return made, self.moved(held)
+
+    def added(self, totals: list[ir.Value]) -> list[ir.Value]:
+        return totals
+
+    def _part(self, stage: e.Index, column: int, steps: Sequence[int]) -> ir.Value:
+        """Sums of some columns over some places of a tile, on their way."""
         columns, mma = self.gemm.columns, self.gemm.mma
         kinds = (mma.lhs_kind, mma.rhs_kind)
         acc = gpu.wgmma_fence(gpu.wgmma_new(columns, mma.lhs_kind), columns, mma.lhs_kind)
         acc = self.multiply(acc, stage, steps, column, columns, kinds, adds=False)
         gpu.wgmma_commit()
-        then()
-        return gpu.wgmma_results(acc, columns, mma.lhs_kind)
+        return acc
 
-    def _promoted(self, stage: e.Index, totals: Sequence[ir.Value], refill: Callable[[], None]) -> list[ir.Value]:
-        """Totals with the sums of one tile."""
-        made: list[ir.Value] = []
-        for column in range(0, self.tile.n, self.gemm.columns):
-            then = refill if column == 0 else _nothing
-            part = self._part(stage, column, range(0, self.tile.k, DEPTH), then)
-            made += [arith.addf(totals[len(made) + i], value) for i, value in enumerate(part)]
-        return made
+    def _made(self, part: ir.Value) -> list[ir.Value]:
+        """The sums, once they are there."""
+        return gpu.wgmma_results(part, self.gemm.columns, self.gemm.mma.lhs_kind)
 
-    def _rescaled(
-        self, combine: Stage, k_tile: e.Index, stage: e.Index, totals: Sequence[ir.Value], refill: Callable[[], None]
-    ) -> list[ir.Value]:
+    def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
         """Totals with the groups of one tile, each in its scales; these are on their way while it is multiplied."""
-        group = self.kernel.group or self.tile.k
-        inside, per = self.tile.k // group, self._runs * self.gemm.columns // self.tile.n
-        rows = [list(row) for row in self._regrouped(totals)]
-        for g in range(inside):
-            number = e.add(e.multiply(k_tile, inside), g)
-            for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
-                runs = range(i * per, (i + 1) * per)
-                places: list[e.Index] = []
-
-                def then(
-                    g: int = g, i: int = i, number: e.Index = number, runs: range = runs,
-                    places: list[e.Index] = places,
-                ) -> None:  # fmt: skip
+        assert self.kernel.combine is not None
+        self.wait()
+        group, operands = self.kernel.group or self.tile.k, self.kernel.combine.operands
+        per, rows = self.per_row * self.gemm.columns // self.tile.n, 2 * self.m_fragments
+        made = list(totals)
+        with self.epilogue.scope():
+            for g in range(count):
+                number = e.add(e.multiply(k_tile, count), g)
+                for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
+                    part = self._part(ring[0], column, range(g * group, (g + 1) * group, DEPTH))
                     if g == i == 0:
-                        refill()
-                    places += [self._row(r)[0] for r in range(2)]
-                    for m in places:
-                        self.epilogue.hold_row(combine.operands, number, m)
-                    self.epilogue.hold(combine.operands, number, runs)
-
-                part = self._part(stage, column, range(g * group, (g + 1) * group, DEPTH), then)
-                old = [row[v] for row in rows for v in runs]
-                parts, sums = self._parts(part)
-                new = self._added(combine, parts, sums, old, number, runs[0], places)
-                for r, row in enumerate(rows):
-                    row[runs[0] : runs[0] + per] = new[r * per : (r + 1) * per]
-        return [value for row in rows for value in row]
-
-
-def _nothing() -> None:
-    """Nothing is done meanwhile."""
+                        self.copies(e.add(k_tile, self.ahead), ring[1])
+                    columns = range(i * per, (i + 1) * per)
+                    for r in range(rows):
+                        self.epilogue.hold_row(operands, number, self.where(r * self.per_row).safe_row)
+                    self.epilogue.hold(operands, number, self.columns(columns))
+                    places = [r * self.per_row + v for r in range(rows) for v in columns]
+                    runs = self.runs(self._made(part))
+                    found = self.in_rows([made[at] for at in places], runs, number, columns)
+                    for at, value in zip(places, found, strict=True):
+                        made[at] = value
+        return made
 
 
 def fit(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from ....core.mlir import ir
 from ....kernels import emit as e
 from . import instructions as gpu
-from .mma_gemm import Block, MmaGemm
+from .mma_gemm import MmaGemm
+from .mma_loop import Block
+from .product import TiledProduct
 
 _ROW_BYTES = 128  # of a tile, the width of the swizzle
 ROWS = 64  # of a warpgroup
@@ -41,32 +43,39 @@ class WgmmaGemm(MmaGemm):
 
 
 class WgmmaBlock(Block):
-    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        ahead = self.tile.stages - 2
-        self.end = last
-        for stage in range(ahead):
-            number = e.add(first, stage)
-            self._copies(number, stage, e.less(number, last))
-        self.places()
-        ring = [e.index(0), e.index(ahead)]
-        with e.loop(first, last, 1, [*ring, gpu.wgmma_zero(self.tile.n)]) as k_tile:
-            *ring, acc = k_tile.values
-            gpu.wait(ahead - 1)
-            gpu.fence_shared()
-            gpu.barrier()
-            acc = gpu.wgmma_fence(acc, self.tile.n)
-            acc = self.multiply(acc, ring[0], range(0, self.tile.k, DEPTH))
-            gpu.wgmma_commit()
-            number = e.add(k_tile.index, ahead)
-            self._copies(number, ring[1], e.less(number, last))
-            gpu.wgmma_wait(1)
-            k_tile.next = [*self._next(ring), acc]
-        return gpu.wgmma_results(k_tile.results[2], self.tile.n)
-
-    def places(self) -> None:
-        """Where the rings are, for `multiply`."""
+    def __init__(
+        self, gemm: TiledProduct, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None
+    ) -> None:
+        super().__init__(gemm, rows, buffers, number)
         self._lhs_place, self._rhs_place = gpu.address(self.lhs.memory), gpu.address(self.rhs.memory)
         self._group = e.divide(self.warp_row, ROWS)  # of warps
+
+    @property
+    def ahead(self) -> int:
+        return self.tile.stages - 2
+
+    def zeros(self) -> list[ir.Value]:
+        return [gpu.wgmma_zero(self.tile.n)]
+
+    def step(
+        self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        self.wait()
+        acc = gpu.wgmma_fence(totals[0], self.tile.n)
+        acc = self.multiply(acc, held[0], range(0, self.tile.k, DEPTH))
+        gpu.wgmma_commit()
+        self.copies(e.add(step, self.ahead), held[1])
+        gpu.wgmma_wait(1)
+        return [acc], self.moved(held)
+
+    def wait(self) -> None:
+        """For the tile that is multiplied, and for all that multiplied the one whose place is free then."""
+        gpu.wait(self.ahead - 1)
+        gpu.fence_shared()
+        gpu.barrier()
+
+    def added(self, totals: list[ir.Value]) -> list[ir.Value]:
+        return gpu.wgmma_results(totals[0], self.tile.n)
 
     def multiply(
         self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, columns: int = 0,

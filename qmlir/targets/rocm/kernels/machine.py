@@ -92,6 +92,11 @@ class Amd:
         """See `gpu_kernels.machine.Machine`."""
         return False
 
+    @property
+    def vectors_in_memory(self) -> bool:
+        """See `gpu_kernels.machine.Machine`."""
+        return True
+
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
         i1 = ir.IntegerType.get_signless(1)

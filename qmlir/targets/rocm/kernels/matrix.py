@@ -200,9 +200,9 @@ class _Wave(StagedLoop):
 
     # ---- a step
 
-    def start(self) -> list[ir.Value]:
+    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         self.rows.start()
-        return super().start()
+        return super().start(first, last)
 
     def fetch(self, step: e.Index) -> list[Fetched]:
         return [Fetched(held=self._weights(step)), self.rows.fetch(step)]
@@ -294,4 +294,4 @@ class _Wave(StagedLoop):
         if self.summing:
             rows = [vector.extract(v, [], [0]) for v in totals[self.run_count :]]
             sums = [rows[i // self.tiles.columns] for i in range(self.run_count)]
-        return self.of_bytes(form, values, sums)
+        return self.of_bytes(values, sums, form.shift, form.offset)

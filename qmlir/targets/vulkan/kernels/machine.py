@@ -39,6 +39,11 @@ class Spirv:
         """See `gpu_kernels.machine.Machine`."""
         return True
 
+    @property
+    def vectors_in_memory(self) -> bool:
+        """See `gpu_kernels.machine.Machine`."""
+        return True
+
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")

@@ -154,9 +154,9 @@ class _Threads(StagedLoop):
 
     # ---- a step
 
-    def start(self) -> list[ir.Value]:
+    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         self.rows.start()
-        return super().start()
+        return super().start(first, last)
 
     def fetch(self, step: e.Index) -> list[Fetched]:
         return [self.rows.fetch(step), self._weights(step)]
@@ -269,7 +269,7 @@ class _Threads(StagedLoop):
             values.append(e.load(self.sums, [row, e.add(e.divide(self.wave_column, COLUMNS), at)]))
             sums.append(self._row_sum(row) if self.summing else None)
         e.barrier()
-        return self.of_bytes(self.plan.weights, values, sums)
+        return self.of_bytes(values, sums, self.plan.weights.shift, self.plan.weights.offset)
 
     def _share(self, totals: list[ir.Value]) -> None:
         """Fragments and sums of rows in shared memory."""

@@ -1,10 +1,14 @@
-"""Scalar ops that NVIDIA GPUs have a better form for than the one that IREE's lowering gives them."""
+"""What kernels ask of NVIDIA's GPUs, and scalar ops that these have a better form for than IREE's lowering gives."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
+from . import instructions as gpu
 
 
 def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
@@ -25,3 +29,20 @@ def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
 
 
 RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf}
+
+
+@dataclass(frozen=True)
+class Nvidia:
+    """See `gpu_kernels.machine.Machine`."""
+
+    subgroup: int = 32
+    bf16_as_bits: bool = False
+    vectors_in_memory: bool = False
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        return RULES
+
+    def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
+        """`dp4a`."""
+        return gpu.dp4a(a, b, total)

@@ -1,0 +1,396 @@
+"""Products on tensor cores, by `mma.sync`.
+
+A workgroup computes one tile of the result. Tiles of both operands come to shared memory by `cp.async`, several ahead
+of the one that is multiplied (`shared_tile.py`); `ldmatrix` brings them to registers; the stages of the kernel run on
+the accumulators, and only the result is written.
+
+Columns are dealt to fragments so that a lane ends up with neighbours: of `fragments` fragments of 8 columns, column c
+of fragment j is column `fragments * c + j` of the result. A lane holds columns 2 t and 2 t + 1 of each, so
+`2 * fragments` neighbours, which it loads scales for and stores as one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from ....core.mlir import arith, ir, memref
+from ....kernels.outline import picks
+from ....kernels.row_sums import uses_row_sums
+from ...gpu_kernels import emit as e
+from ...gpu_kernels.batch import Products
+from ...gpu_kernels.epilogue import Epilogue
+from ...gpu_kernels.loop import Run, TileLoop, Where
+from . import instructions as gpu
+from .decode import Decoder
+from .executable import workgroup_id
+from .image import Image, ImagePlace
+from .machine import Nvidia
+from .product import TiledProduct
+from .raster import batch_of, place
+from .shared_tile import CHUNK, SharedTile
+
+# Of each fragment and chunk the stored word of this lane.
+_Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
+
+_ONES = 0x01010101  # a word of four codes of one
+_FLIP = 0x80808080  # turns the top bit of four codes
+
+
+class Block(TileLoop):
+    """One workgroup's work: its threads bring tiles of K ahead (`copies`), and wait for one (`_advance`) before warps
+    multiply it. Warps along K take steps of each tile in turn, and add their sums at the end."""
+
+    def __init__(
+        self, gemm: TiledProduct, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None
+    ) -> None:
+        """Of tile `number`, by default that of the workgroup."""
+        kernel, tile = gemm.kernel, gemm.tile
+        lhs, rhs, *operands = buffers
+        batch, number = batch_of(kernel, tile, workgroup_id() if number is None else number)
+        self.lanes = gemm.lanes
+        at, epilogue, picked = Products(kernel), Epilogue(kernel, Nvidia(), self.lanes), len(picks(kernel))
+        product, tokens = at.place(rows, operands[:picked], batch), at.activation_rows
+        if product.picked is not None and isinstance(tokens, int):  # nothing says how many rows a block has
+            product = replace(product, last_token=tokens - 1)
+        epilogue.bind(operands[picked:], product)
+        super().__init__(kernel, Nvidia(), product, epilogue, gemm.k_tiles)
+        self.gemm, self.tile, self.mma, self.rows = gemm, tile, gemm.mma, rows
+        self.thread = gpu.thread_id(tile.threads)
+        block_m, block_n = place(kernel, tile, rows, number)
+        self.m0, self.n0 = e.multiply(block_m, tile.m), e.multiply(block_n, tile.n)
+        self._whole = isinstance(rows, int) and rows % tile.m == 0, kernel.n % tile.n == 0
+        self._lanes()
+        self.end: e.Index = 0  # the tile of K behind the last one
+        self._sides(lhs, rhs)
+
+    def _lanes(self) -> None:
+        """Where this lane's part of a fragment is."""
+        lane, warp = e.remainder(self.thread, 32), e.divide(self.thread, 32)
+        rows, columns = self.tile.warp
+        self.lane = lane
+        across, down = self.tile.warps[1], self.tile.warps[0]
+        self.warp_row = e.multiply(e.remainder(e.divide(warp, across), down), rows)
+        self.warp_column = e.multiply(e.remainder(warp, across), columns)
+        self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
+        self.m_fragments, self.n_fragments = rows // 16, columns // 8
+        self.tiled = self.gemm.tiled
+        self.dealt = self.tiled.dealt
+        self.wants_sums = uses_row_sums(self.kernel)
+        self.decoder = Decoder(self)
+
+    def _sides(self, lhs: ir.Value, rhs: ir.Value) -> None:
+        """The rings of both sides."""
+        shapes, kernel, rows = self.gemm.shapes, self.kernel, self.rows
+        # Of the packed weight as it is: other kernels that read it may ask for longer rows.
+        rhs_length = ir.MemRefType(rhs.type).shape[-1] if self.gemm.constant else kernel.k
+        common = (self.thread, self.tile.threads)
+        few = rows if isinstance(rows, int) and rows < self.tile.m else None
+        outer = [self.place.product] if kernel.batch is not None and self.place.picked is None else []
+        window = kernel.lhs.window
+        self.lhs: SharedTile[e.Index] | SharedTile[ImagePlace]
+        if window is None:
+            self.lhs = SharedTile(
+                shapes[0], lhs, kernel.k, *common, self._lhs_row, lambda row, k: [*outer, row, k], few
+            )
+        else:
+            # All columns of a tile are filters of one group.
+            group = e.divide(self.n0, kernel.n // window.groups) if window.groups > 1 else 0
+            image = Image(window, e.multiply(group, window.channels))
+            padding = window.padding ^ (-0x80 if kernel.lhs.flipped else 0)  # what stands for it in memory
+            self.lhs = SharedTile(
+                shapes[0], lhs, kernel.k, *common, lambda row: image.row(self._lhs_row(row)), image.address, few,
+                window.channels, image.there, padding,
+            )  # fmt: skip
+        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, self.place.of_matrix)
+
+    def _lhs_row(self, row: e.Index) -> e.Index:
+        """The row of the activation that a row of the tile holds: past the last one, the last one again."""
+        m = e.add(self.m0, row)
+        if not self._whole[0]:
+            m = self.place.inside(m)
+        return m if self.place.picked is None else self.place.token(m)
+
+    def _rhs_row(self, row: e.Index) -> e.Index:
+        """The column of the result whose weights a row of the tile holds."""
+        size = 8 * self.dealt
+        dealt = self.tiled.columns.place("column", index=e.remainder(row, size))
+        n = e.add(self.n0, e.add(e.multiply(e.divide(row, size), size), dealt))
+        return n if self.kernel.n % self.tile.n == 0 else e.minimum(n, self.kernel.n - 1)
+
+    # ---- the loop
+
+    def run(self) -> None:
+        with e.when(self.place.used):
+            super().run()
+
+    @property
+    def keeps(self) -> e.Condition:
+        return e.equal(self.k_warp, 0)
+
+    @property
+    def ahead(self) -> int:
+        """Tiles of K under way."""
+        return self.tile.stages - 1
+
+    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
+        """The tiles under way. Carried are the places in the ring of the tile that is multiplied and of the one that is
+        brought, and what decodes the weight."""
+        self.end = last
+        for stage in range(self.ahead):
+            self.copies(e.add(first, stage), stage)
+        return [e.index(0), e.index(self.ahead), *self.decoder.load(first)]
+
+    def copies(self, k_tile: e.Index, stage: e.Index) -> None:
+        wanted = e.less(k_tile, self.end)
+        self.lhs.copy(k_tile, stage, wanted)
+        self.rhs.copy(k_tile, stage, wanted)
+        gpu.commit()
+
+    def _advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
+        """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
+        gpu.wait(self.ahead - 1)
+        gpu.barrier()
+        self.copies(e.add(k_tile, self.ahead), ring[1])
+
+    def moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
+        moved = [e.add(place, 1) for place in ring]
+        return [e.index(e.choose(e.equal(place, self.tile.stages), 0, place)) for place in moved]
+
+    def step(
+        self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        ring, self.decoder.held = held[:2], held[2:]
+        # Asked for a tile ahead: what is read here is needed after the next wait.
+        read = self.decoder.load(e.minimum(e.add(step, 1), e.subtract(self.end, 1)))
+        self._advance(step, ring)
+        return self._tile(ring[0], totals), [*self.moved(ring), *read]
+
+    def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
+        """Several groups of a tile, one behind the other."""
+        if not self.shares_tiles:
+            return super().groups(first, last, held)
+        inside = self.tile.k // (self.kernel.group or self.tile.k)
+        rest = self.kernel.groups % inside  # groups of a last tile that has not all
+        whole = e.subtract(last, int(rest > 0))
+        totals = [self.epilogue.start() for _ in range(self.run_count)]
+        with e.loop(first, whole, 1, [*held, *totals]) as k_tile:
+            ring, totals = k_tile.values[:2], k_tile.values[2:]
+            totals = self._groups(ring, totals, k_tile.index, inside)
+            k_tile.next = [*self.moved(ring), *totals]
+        ring, totals = k_tile.results[:2], k_tile.results[2:]
+        return self._groups(ring, totals, whole, rest) if rest else list(totals)
+
+    @property
+    def shares_tiles(self) -> bool:
+        """Whether several groups share a tile of K."""
+        return (self.kernel.group or self.tile.k) < self.tile.k
+
+    def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
+        """The totals after `count` groups of a tile."""
+        group = self.kernel.group or self.tile.k
+        inside, steps = self.tile.k // group, group // self.gemm.step
+        self._advance(k_tile, ring)
+        for i in range(count):
+            state = self._steps(ring[0], self.zeros(), range(i * steps, (i + 1) * steps))
+            totals = self.combined(totals, state, e.add(e.multiply(k_tile, inside), i))
+        return totals
+
+    def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
+        """The state after this warp's steps of one tile."""
+        return self._steps(stage, state, range(self._steps_per_warp))
+
+    @property
+    def _steps_per_warp(self) -> int:
+        return self.tile.k // self.gemm.step // self.tile.warps[2]
+
+    def added(self, totals: list[ir.Value]) -> list[ir.Value]:
+        """Sums over the warps along K, in the first of them."""
+        others = self.tile.warps[2] - 1
+        if not others:
+            return totals
+        threads = self.tile.threads // (others + 1)
+        memory = gpu.shared([others, len(totals), threads], totals[0].type)
+        lane = e.remainder(self.thread, threads)
+
+        def at(warp: e.Index, i: int) -> list[ir.Value]:
+            return [e.index(warp), e.index(i), e.index(lane)]
+
+        def give() -> None:
+            for i, value in enumerate(totals):
+                memref.store(value, memory, at(e.subtract(self.k_warp, 1), i))
+
+        e.guarded(e.less(0, self.k_warp), give)
+        gpu.barrier()
+        add = arith.addf if self.mma.acc == "f32" else arith.addi
+        for warp in range(others):
+            totals = [add(value, memref.load(memory, at(warp, i))) for i, value in enumerate(totals)]
+        return totals
+
+    # ---- a tile of K
+
+    def zeros(self) -> list[ir.Value]:
+        """Accumulators, fragment by fragment, and after them the row sums'."""
+        count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
+        return [e.zero(self.kernel.acc_type)] * (4 * count)
+
+    def _steps(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
+        """The state after some steps of one tile."""
+        state = list(state)
+        acc = [state[i : i + 4] for i in range(0, len(state), 4)]
+        rhs: dict[int, tuple[_Words, int]] = {}
+        for step in steps:
+            lhs = [self.mma.lhs(self._lhs_words(stage, i, step)) for i in range(self.m_fragments)]
+            if step not in rhs:
+                rhs |= self._rhs_words(stage, step)
+            for j in range(self.n_fragments):
+                fragment = self._rhs_fragment(*rhs[step], j, step)
+                for i in range(self.m_fragments):
+                    at = i * self.n_fragments + j
+                    acc[at] = self.mma(lhs[i], fragment, acc[at])
+            if self.wants_sums:
+                ones = [e.word(_ONES)] * (self.gemm.step // CHUNK)
+                for i in range(self.m_fragments):
+                    at = self.m_fragments * self.n_fragments + i
+                    acc[at] = self.mma(lhs[i], ones, acc[at])
+        return [value for fragment in acc for value in fragment]
+
+    def _lhs_words(self, stage: e.Index, i: int, step: int) -> list[ir.Value]:
+        """A fragment of 16 rows: words of rows r and r + 8, then of the same at the next chunk."""
+        chunks = self.mma.step_bytes // CHUNK
+        row = e.remainder(self.lane, 16)
+        first = e.multiply(e.add(e.multiply(self.k_warp, self._steps_per_warp), step), chunks)
+        chunk = e.add(e.divide(self.lane, 16), first) if chunks == 2 else first
+        place = e.add(self.warp_row, e.add(row, 16 * i))
+        words = self.lhs.words(stage, place, row, chunk, 2 * chunks)
+        if self.kernel.lhs.flipped:
+            flip = e.word(_FLIP)
+            words = [arith.xori(word, flip) for word in words]
+        return words
+
+    def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[_Words, int]]:
+        """The stored words of all fragments, for each step whose codes share the chunks of this one."""
+        storage = self.gemm.storage
+        fields, per_step = storage.fields, self.gemm.step // CHUNK
+        if per_step >= fields:
+            count, chunks, steps = per_step // fields, step * per_step // fields, [step]
+        else:
+            first = step * per_step // fields * fields // per_step
+            count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
+        first_chunk = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
+        pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
+        words: _Words = {}
+        while pairs:
+            batch = next(size for size in (4, 2, 1) if len(pairs) >= size)
+            now, pairs = pairs[:batch], pairs[batch:]
+            row = e.remainder(self.lane, 8)
+            number = e.remainder(e.divide(self.lane, 8), batch)
+            column = e.add(e.multiply(e.divide(number, count), 8), 8 * now[0][0])
+            chunk = e.add(e.remainder(number, count), first_chunk)
+            place = e.add(self.warp_column, e.add(row, column))
+            for key, word in zip(now, self.rhs.words(stage, place, row, chunk, batch), strict=True):
+                words[key] = word
+        return {s: (words, i) for i, s in enumerate(steps)}
+
+    def _rhs_fragment(self, words: _Words, number: int, j: int, step: int) -> list[ir.Value]:
+        """Fragment j at a step, the `number`th of those whose codes share the chunks that `words` are of; taken apart
+        only now, as registers are few."""
+        if self.kernel.rhs.decode is not None:
+            return self.decoder.fragment(words[j, 0], number, j, step)
+        storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
+        fields = range(number * per_step, (number + 1) * per_step)
+        return self.mma.rhs([storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields])
+
+    # ---- from fragments to runs of neighbouring columns
+
+    def runs(self, totals: list[ir.Value]) -> list[Run]:
+        """Of all columns, or of the first ones that there are sums of: those of a row one behind the other."""
+        fragments = [totals[i : i + 4] for i in range(0, len(totals), 4)]
+        across = len(fragments) // self.m_fragments - int(self.wants_sums)
+        sums: list[list[ir.Value]] = fragments[self.m_fragments * across :]
+        runs: list[ir.Value] = []
+        row_sums: list[ir.Value | None] = []
+        for i in range(self.m_fragments):
+            for half in range(2):
+                row_sum = self._unpadded(sums[i][2 * half]) if sums else None
+                for first in range(0, across, self.dealt):
+                    at = i * across + first
+                    values = [fragments[at + fragment][2 * half + v] for v, fragment in self.tiled.held]
+                    runs += [e.gathered(values[s : s + self.lanes]) for s in range(0, len(values), self.lanes)]
+                row_sums += [row_sum] * (len(runs) - len(row_sums))
+        return self.of_bytes(runs, row_sums, self.gemm.storage.shift)
+
+    def _unpadded(self, total: ir.Value) -> ir.Value:
+        """A row's sum without what flipped zeros behind its end have added."""
+        padding = self.gemm.padded_k - self.kernel.k
+        if not self.kernel.lhs.flipped or not padding or self.kernel.group is not None:
+            return total
+        return arith.addi(total, e.word(128 * padding))
+
+    @property
+    def per_row(self) -> int:
+        """Runs of a lane in a row."""
+        return self.n_fragments * 2 // self.lanes
+
+    @property
+    def run_count(self) -> int:
+        return 2 * self.m_fragments * self.per_row
+
+    def where(self, number: int) -> Where:
+        """Of a run of a row: those of rows r and r + 8 of each 16."""
+        r, v = divmod(number, self.per_row)
+        row, safe_row = self.epilogue.once(("row", r), lambda: self._row(r))
+        column, safe_column = self.epilogue.once(("column", v), lambda: self._column(v))
+        return Where(row, column, safe_row, safe_column)
+
+    def _row(self, r: int) -> tuple[e.Index, e.Index]:
+        """The row of half `r`, and one that is there."""
+        inside = e.add(self.tiled.result.place("row", lane=self.lane), 16 * (r // 2) + 8 * (r % 2))
+        m = e.add(self.m0, e.add(self.warp_row, inside))
+        return m, m if self._whole[0] else self.place.inside(m)
+
+    def _column(self, v: int) -> tuple[e.Index, e.Index]:
+        """The first column of run `v` of this lane, and one that is there."""
+        per_run = len(self.tiled.held) // self.lanes
+        first = self.tiled.result.place("column", lane=self.lane)
+        inside = e.add(first, v // per_run * self.tiled.result.extent("column"))
+        n = e.add(self.n0, e.add(self.warp_column, e.add(inside, v % per_run * self.lanes)))
+        return n, n if self._whole[1] else e.minimum(n, self.kernel.n - self.lanes)
+
+    def columns(self, numbers: Sequence[int]) -> list[e.Index]:
+        """The first ones of runs of a row."""
+        return [self.where(v).safe_column for v in numbers]
+
+    def combined(self, totals: list[ir.Value], parts: list[ir.Value], group: e.Index) -> list[ir.Value]:
+        assert self.kernel.combine is not None
+        runs = self.runs(parts)
+        with self.epilogue.scope():
+            self.epilogue.hold(self.kernel.combine.operands, group, self.columns(range(self.per_row)))
+            return self.in_rows(totals, runs, group, range(self.per_row))
+
+    def in_rows(
+        self, totals: Sequence[ir.Value], runs: Sequence[Run], group: e.Index, columns: Sequence[int]
+    ) -> list[ir.Value]:
+        """Totals of some columns' runs with one more group's. What is the same in a row is read when its turn comes, as
+        registers are few."""
+        assert self.kernel.combine is not None
+        made: list[ir.Value] = []
+        for i, (total, run) in enumerate(zip(totals, runs, strict=True)):
+            r, v = divmod(i, len(columns))
+            at = self.where(r * self.per_row + columns[v])
+            self.epilogue.hold_row(self.kernel.combine.operands, group, at.safe_row)
+            made.append(self.epilogue.combine(total, run.value, run.row_sum, group, at.safe_row, at.safe_column))
+        return made
+
+    def store(self, runs: Sequence[Run]) -> None:
+        """Nothing is made of rows that are not there."""
+        operands = [o for stage in self.kernel.stages for o in stage.operands]
+        self.epilogue.hold(operands, 0, self.columns(range(self.per_row)))
+        for first in range(0, len(runs), self.per_row):
+            at = self.where(first)
+            place, inside = self.epilogue.goes(at)
+            with e.when(inside), self.epilogue.scope():
+                self.epilogue.hold_row(operands, 0, at.safe_row)
+                for i in range(first, first + self.per_row):
+                    self.stored(runs[i], self.where(i), place)
