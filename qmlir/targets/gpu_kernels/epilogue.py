@@ -288,7 +288,7 @@ class Epilogue:
         inside = True if at.row is at.safe_row else e.less(at.row, self._place.rows)
         batch = self.kernel.batch
         if batch is not None and batch.target is not None:
-            row, there = self._place.goes(self._place.inside(at.row))
+            row, there = self._place.goes(at.safe_row)
             return [row], e.both(inside, there)
         outer = [] if batch is None or batch.beside else [self._place.product]
         return [*outer, at.row], inside

@@ -189,12 +189,7 @@ class TileLoop(ABC):
         """Sums over the workers, in those that keep them."""
         if self.workers == 1:
             return totals
-        scalars, offset = elements(totals), self.workers // 2
-        add = arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi
-        while offset:
-            scalars = [add(s, e.shuffle(s, e.word(offset), self.machine.subgroup, "xor")) for s in scalars]
-            offset //= 2
-        return like(totals, scalars)
+        return like(totals, across(elements(totals), self.workers, self.machine.subgroup))
 
     def _in_turn(self, totals: Values, parts: Values, first: e.Index) -> Values:
         """The totals after the groups from `first` on, one of each worker."""
@@ -207,6 +202,15 @@ class TileLoop(ABC):
             theirs = [e.shuffle(s, lane, self.machine.subgroup, "idx") for s in scalars]
             turn.next = self.combined(turn.values, like(parts, theirs), e.add(first, turn.index))
         return turn.results
+
+
+def across(scalars: Values, lanes: int, subgroup: int) -> Values:
+    """Sums over neighbouring lanes of a subgroup, a power of two of them, in each of them."""
+    add = arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi
+    while lanes > 1:
+        lanes //= 2
+        scalars = [add(s, e.shuffle(s, e.word(lanes), subgroup, "xor")) for s in scalars]
+    return scalars
 
 
 def elements(values: Sequence[ir.Value]) -> Values:

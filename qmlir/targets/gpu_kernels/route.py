@@ -8,7 +8,7 @@ group. Groups whose rows lie in order need only their sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,6 @@ from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import Routing, routing_of, sweep
 from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, confirmed
 from . import emit as e
-from .described import described
 from .executable import KernelFunction, Launch, View, executable
 
 _COUNTERS = 4  # of each group, i32
@@ -27,27 +26,28 @@ _COUNTERS = 4  # of each group, i32
 _LEAST_SHARED = 16384
 
 
-def routable(routing: Routing, shared_bytes: int = _LEAST_SHARED) -> bool:
+def routable(routing: Routing, shared_bytes: int) -> bool:
     """Whether the counters of all groups fit shared memory."""
     return 4 * _COUNTERS * routing.groups <= shared_bytes
 
 
 @dataclass(frozen=True)
-class GpuRoutedPlan:
+class RoutedPlan:
     """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
     are."""
 
     inner: Plan
     strategy: Strategy
     contraction: Contraction
-    subgroup: int
+    describe_kernel: Callable[[Contraction], Kernel | Decline]  # as the contraction counts its rows
+    launch: Launch  # of the kernel that makes the tables, one workgroup
 
     def apply(self, op: OpLike) -> None:
         name, c = self.strategy.name, self.contraction
-        kernel = confirmed(described(c), name, c)
+        kernel = confirmed(self.describe_kernel(c), name, c)
         routing = confirmed(routing_of(kernel) or Decline("its rows are not sorted by expert"), name, c)
         function = function_of(op)
-        route(routing, Launch(_THREADS, self.subgroup, lambda rows: (1, 1, 1)))
+        route(routing, self.launch)
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
         confirmed(answer, name, c).plan.apply(op)
@@ -69,18 +69,16 @@ def magnitudes(op: OpLike, c: Contraction) -> Iterator[None]:
 
 
 def with_routing(
-    strategy: Strategy, c: Contraction, kernel: Kernel, answer: Accept | Decline, subgroup: int
-) -> Accept | Decline:
-    """The answer, whose plan makes the tables of a product by experts too, where they are not made yet."""
-    if isinstance(answer, Decline):
+    answer: Accept | Decline, strategy: Strategy, c: Contraction,
+    describe_kernel: Callable[[Contraction], Kernel | Decline], launch: Launch, shared_bytes: int = _LEAST_SHARED,
+) -> Accept | Decline:  # fmt: skip
+    """The answer, whose plan makes the tables of a product by experts too, where they are not made yet; by a kernel
+    that uses `shared_bytes` of shared memory."""
+    kernel = None if isinstance(answer, Decline) or c.op is None else describe_kernel(c)
+    routing = None if kernel is None or isinstance(kernel, Decline) else routing_of(kernel)
+    if isinstance(answer, Decline) or routing is None or not routable(routing, shared_bytes):
         return answer
-    routing = routing_of(kernel)
-    if routing is None or not routable(routing):
-        return answer
-    return replace(answer, plan=GpuRoutedPlan(answer.plan, strategy, c, subgroup))
-
-
-_THREADS = 256
+    return replace(answer, plan=RoutedPlan(answer.plan, strategy, c, describe_kernel, launch))
 
 
 def route(routing: Routing, launch: Launch) -> None:

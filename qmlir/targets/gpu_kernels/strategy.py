@@ -19,7 +19,7 @@ from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline, Estimate, Facts, Strategy
 from .described import described, small_floats
 from .dot import DotKernel, WorkSplit
-from .executable import KernelFunction
+from .executable import KernelFunction, Launch
 from .machine import Machine
 from .multi_version import SizedPlan
 from .route import with_routing
@@ -34,6 +34,7 @@ MOST_ROWS = 8
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
 # Slots for instructions that one load takes of a thread.
 LOAD = 8
+_ROUTE_THREADS = 256  # that bring rows of experts into blocks
 
 
 def rounds(f: Figures, workgroups: int, threads: int) -> int:
@@ -254,7 +255,8 @@ def considered(strategy: Checked, c: Contraction) -> Accept | Decline:
     kernel = strategy.kernel_of(c)
     if isinstance(kernel, Decline):
         return kernel
-    return with_routing(strategy, c, kernel, strategy.check(kernel), strategy.machine.subgroup)
+    launch = Launch(_ROUTE_THREADS, strategy.machine.subgroup, lambda rows: (1, 1, 1))
+    return with_routing(strategy.check(kernel), strategy, c, described, launch)
 
 
 def byte_codes(codes: Array | None) -> Array | None:

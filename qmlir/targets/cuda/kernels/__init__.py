@@ -13,9 +13,7 @@ decode.py        weights of codes as floats
 image.py         where the codes of a convolution's activation are
 fp8.py           one-byte floats on both sides
 wgmma_fp8.py     the same on Hopper's wgmma
-route.py         rows of experts into blocks: tables that products read through
 gemv.py          products of a few rows: lanes share K
-operands.py      what bodies read
 executable.py    a kernel as an executable of IREE
 choose.py        the tile of a product, from figures of the architecture
 strategy.py      when a kernel takes a contraction; every refusal is there

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
-from ...gpu_kernels.epilogue import Epilogue, Where
+from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction, Launch, executable
+from ...gpu_kernels.loop import Run, TileLoop, Where, across
 from . import instructions as gpu
 from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
 from .machine import Nvidia
@@ -73,7 +75,7 @@ class Gemv:
     @property
     def parts(self) -> int:
         """Sums along K that one result is made of: of groups, or of warps."""
-        return self.k_warps if self.kernel.group is None else self.kernel.groups
+        return self.k_warps if self.kernel.combine is None else self.kernel.groups
 
     @property
     def shared_bytes(self) -> int:
@@ -109,72 +111,45 @@ class Gemv:
         return function_of(self.kernel.m, tensors, self.launch, body, results=results)
 
 
-class _Block:
-    """One workgroup's work."""
+class _Block(TileLoop):
+    """One workgroup's work. A step is a chunk of each lane; warps that share columns take steps in turn."""
 
     def __init__(self, gemv: Gemv, rows: e.Index, buffers: list[ir.Value]) -> None:
-        self.gemv, self.kernel, self.rows = gemv, gemv.kernel, rows
+        kernel = gemv.kernel
         self.lhs, self.rhs, *operands = buffers
-        self.place = Products(self.kernel).place(rows, [])
-        self.epilogue = Epilogue(self.kernel, Nvidia(), 1)
-        self.epilogue.bind(operands, self.place)
-        self.wants_sums = uses_row_sums(self.kernel)
+        place, epilogue = Products(kernel).place(rows, []), Epilogue(kernel, Nvidia(), 1)
+        epilogue.bind(operands, place)
+        super().__init__(kernel, Nvidia(), place, epilogue, -(-gemv.chunks // WARP))
+        self.gemv, self.per_round = gemv, 1
+        self.wants_sums = uses_row_sums(kernel)
         self.thread = gpu.thread_id(WARP * _WARPS)
         self.lane, warp = e.remainder(self.thread, WARP), e.divide(self.thread, WARP)
-        self.k_warp, n_warp = e.remainder(warp, gemv.k_warps), e.divide(warp, gemv.k_warps)
+        self.worker, self.workers = e.remainder(warp, gemv.k_warps), gemv.k_warps
+        n_warp = e.divide(warp, gemv.k_warps)
         self.first_warp = e.less(n_warp, 1)  # of those that read the same codes along K
         self.local = e.multiply(n_warp, gemv.columns)
         self.n0 = e.multiply(workgroup_id(), gemv.block_columns)
         columns = gemv.block_columns + int(self.wants_sums)
         self.parts = gpu.shared([gemv.parts, gemv.rows, columns], e.integer(32))
 
-    def run(self) -> None:
-        if self.kernel.group is None:
-            self._whole()
-        else:
-            self._groups(self.kernel.group // self.gemv.chunk_codes)
-        gpu.barrier()
-        results = self.gemv.rows * self.gemv.block_columns
-        threads = WARP * _WARPS
-        for first in range(0, results, threads):
-            number = e.add(self.thread, first)
-            here = True if first + threads <= results else e.less(number, results)
-            e.guarded(here, lambda number=number: self._finish(number))  # type: ignore[misc]
+    @property
+    def keeps(self) -> e.Condition:
+        """Each thread finishes other results."""
+        return True
 
     # ---- sums along K
 
-    def _whole(self) -> None:
-        """All of K: lanes keep their sums to the end."""
-        gemv = self.gemv
-        rounds = -(-gemv.chunks // WARP)
-        with e.loop(self.k_warp, rounds, gemv.k_warps, self._zeros()) as each:
-            each.next = self._chunk(each.index, each.values)
-        totals = [gpu.sum_across(value, WARP) for value in each.results]
-        self._store(totals, self.k_warp, e.equal(self.lane, 0))
-
-    def _groups(self, lanes: int) -> None:
-        """Groups that so many neighbouring lanes share, apart."""
-        gemv = self.gemv
-        with e.loop(self.k_warp, -(-gemv.chunks // WARP), gemv.k_warps) as each:
-            values = self._chunk(each.index, self._zeros())
-            totals = [gpu.sum_across(value, lanes) for value in values]
-            number = e.add(e.multiply(each.index, WARP), self.lane)
-            first = e.equal(e.remainder(self.lane, lanes), 0)
-            there = True if gemv.chunks % WARP == 0 else e.less(number, gemv.chunks)
-            self._store(totals, e.divide(number, lanes), e.both(first, there))
-
-    def _zeros(self) -> list[ir.Value]:
+    def zeros(self) -> list[ir.Value]:
         """Sums of each column and row, and after them the sums of rows."""
-        count = self.gemv.rows * (self.gemv.columns + int(self.wants_sums))
-        return [e.constant(0, e.integer(32))] * count
+        return [e.word(0)] * (self.gemv.rows * (self.gemv.columns + int(self.wants_sums)))
 
-    def _chunk(self, round_: e.Index, values: Sequence[ir.Value]) -> list[ir.Value]:
-        """The sums with one more chunk of each lane."""
-        gemv, made = self.gemv, list(values)
-        number = e.add(e.multiply(round_, WARP), self.lane)
+    def step(
+        self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        gemv, made = self.gemv, list(totals)
+        number = e.add(e.multiply(step, WARP), self.lane)
         stored = number if gemv.chunks % WARP == 0 else e.minimum(number, gemv.chunks - 1)
         weights = [self._weight(c, stored) for c in range(gemv.columns)]
-        ones = e.constant(_ONES, e.integer(32))
         for m in range(gemv.rows):
             for f in range(gemv.storage.fields):
                 k = e.add(e.multiply(number, gemv.chunk_codes), f * CHUNK)
@@ -184,8 +159,25 @@ class _Block:
                         made[at] = gpu.dp4a(weights[c][w][f], word, made[at])
                     if self.wants_sums:
                         at = gemv.columns * gemv.rows + m
-                        made[at] = gpu.dp4a(ones, word, made[at])
-        return made
+                        made[at] = gpu.dp4a(e.word(_ONES), word, made[at])
+        return made, held
+
+    def added(self, totals: list[ir.Value]) -> list[ir.Value]:
+        """Nothing in registers: each warp's sums are in shared memory."""
+        self._share(across(totals, WARP, WARP), self.worker, e.equal(self.lane, 0))
+        return []
+
+    def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
+        """The same of groups, each of which neighbouring lanes share."""
+        gemv = self.gemv
+        lanes = (self.kernel.group or 1) // gemv.chunk_codes
+        with e.loop(self.worker, last, self.workers) as each:
+            values, _ = self.step(each.index, self.zeros(), [])
+            number = e.add(e.multiply(each.index, WARP), self.lane)
+            there = True if gemv.chunks % WARP == 0 else e.less(number, gemv.chunks)
+            wanted = e.both(e.equal(e.remainder(self.lane, lanes), 0), there)
+            self._share(across(values, lanes, WARP), e.divide(number, lanes), wanted)
+        return []
 
     def _weight(self, column: int, chunk: e.Index) -> list[list[ir.Value]]:
         """A chunk of a column's weights: for each stored word the words of its fields."""
@@ -196,7 +188,7 @@ class _Block:
     def _codes(self, m: int, k: e.Index) -> list[ir.Value]:
         """16 codes of a row from `k` on, as words; zeros behind its end."""
         size = next(size for size in (16, 4, 1) if self.kernel.k % size == 0)
-        row = e.minimum(m, e.subtract(self.rows, 1))
+        row = self.place.inside(m)
         # Where LLVM can tell which of the parts every lane has, it reads 16 bytes in their place: more than the last
         # lane has. So it is not told where a row ends.
         end = self.kernel.k if self.gemv.chunks % WARP or size == CHUNK else gpu.hidden(self.kernel.k)
@@ -224,7 +216,7 @@ class _Block:
             value = arith.xori(value, e.constant(flip, value.type))
         return value if there is True else arith.select(e.condition(there), value, e.constant(0, value.type))
 
-    def _store(self, totals: Sequence[ir.Value], part: e.Index, wanted: e.Condition) -> None:
+    def _share(self, totals: Sequence[ir.Value], part: e.Index, wanted: e.Condition) -> None:
         """Each column's and row's sum to shared memory."""
         gemv = self.gemv
 
@@ -240,40 +232,49 @@ class _Block:
 
     # ---- results
 
-    def _finish(self, number: e.Index) -> None:
-        """The combination of groups, the stages, and the store of one result."""
-        gemv, kernel = self.gemv, self.kernel
-        part_m, local = e.divide(number, gemv.block_columns), e.remainder(number, gemv.block_columns)
-        n = e.add(self.n0, local)
-        m = part_m if isinstance(self.rows, int) else self.place.inside(part_m)
-        safe = n if kernel.n % gemv.block_columns == 0 else e.minimum(n, kernel.n - 1)
+    @property
+    def run_count(self) -> int:
+        return -(-self.gemv.rows * self.gemv.block_columns // (WARP * _WARPS))
 
-        def at(part: e.Index, column: e.Index) -> ir.Value:
-            return memref.load(self.parts, [e.index(part), e.index(part_m), e.index(column)])
+    def where(self, number: int) -> Where:
+        """Of a result of this thread. Neighbouring threads have neighbouring columns."""
+        gemv, n = self.gemv, self.kernel.n
+        at = e.add(self.thread, number * WARP * _WARPS)
+        row, column = e.divide(at, gemv.block_columns), e.add(self.n0, e.remainder(at, gemv.block_columns))
+        safe_row = row if isinstance(self.place.rows, int) else self.place.inside(row)
+        return Where(row, column, safe_row, column if n % gemv.block_columns == 0 else e.minimum(column, n - 1))
 
-        if kernel.combine is None:
-            first = self._total([at(p, local) for p in range(gemv.parts)])
-            sums = self._total([at(p, gemv.block_columns) for p in range(gemv.parts)]) if self.wants_sums else None
-            value = e.gathered([self._shifted(first)])
-        else:
-            with e.loop(0, kernel.groups, 1, [self.epilogue.start()]) as group, self.epilogue.scope():
-                part = e.gathered([self._shifted(at(group.index, local))])
-                row_sum = at(group.index, gemv.block_columns) if self.wants_sums else None
-                total = self.epilogue.combine(group.values[0], part, row_sum, group.index, m, safe)
-                group.next = [total]
-            value, sums = group.results[0], None
-        value = self.epilogue.finish(value, sums, m, safe)
-        self.epilogue.write(value, Where(part_m, n, m, safe))
+    def finish(self, state: Sequence[ir.Value]) -> None:
+        """One result of a thread after the other: what its parts in shared memory are together."""
+        gpu.barrier()
+        results, threads = self.gemv.rows * self.gemv.block_columns, WARP * _WARPS
+        for i in range(self.run_count):
+            number = e.add(self.thread, i * threads)
+            with e.when(True if (i + 1) * threads <= results else e.less(number, results)):
+                at = self.where(i)
+                run = self._total(at, e.remainder(number, self.gemv.block_columns))
+                self.stored(run, at)
 
-    def _total(self, parts: Sequence[ir.Value]) -> ir.Value:
-        total = parts[0]
-        for part in parts[1:]:
-            total = arith.addi(total, part)
-        return total
+    def runs(self, totals: list[ir.Value]) -> list[Run]:
+        """Of one result: its sum, and that of its row."""
+        return self.of_bytes([e.gathered(totals[:1])], totals[1:] or [None], self.gemv.storage.shift)
 
-    def _shifted(self, total: ir.Value) -> ir.Value:
-        shift = self.gemv.storage.shift
-        return arith.shrsi(total, e.constant(shift, e.integer(32))) if shift else total
+    def _total(self, at: Where, local: e.Index) -> Run:
+        """Of a result in column `local` of the workgroup: parts added up, or combined in the order of groups."""
+        columns = [local, *([self.gemv.block_columns] if self.wants_sums else [])]
+
+        def part(number: e.Index) -> list[ir.Value]:
+            return [e.load(self.parts, [number, at.row, column]) for column in columns]
+
+        if self.kernel.combine is None:
+            parts = [part(p) for p in range(self.gemv.parts)]
+            return self.runs([reduce(arith.addi, values) for values in zip(*parts, strict=True)])[0]
+        with e.loop(0, self.kernel.groups, 1, [self.epilogue.start()]) as group, self.epilogue.scope():
+            run = self.runs(part(group.index))[0]
+            group.next = [
+                self.epilogue.combine(group.values[0], run.value, run.row_sum, group.index, at.safe_row, at.safe_column)
+            ]
+        return Run(group.results[0])
 
 
 def _words(source: ir.Value, where: Sequence[ir.Value], size: int) -> list[ir.Value]:

@@ -211,17 +211,6 @@ def count(counters: ir.Value, number: e.Index, size: int) -> ir.Value:
     return llvm.InlineAsmOp(e.integer(32), [place], text, "=r,l,~{memory}", has_side_effects=True).res
 
 
-def sum_across(value: ir.Value, lanes: int) -> ir.Value:
-    """The sum over neighbouring lanes, a power of two of them, in each of them."""
-    i32 = e.integer(32)
-    offset = lanes // 2
-    while offset:
-        other = gpu.ShuffleOp(value, e.constant(offset, i32), e.constant(32, i32), gpu.ShuffleMode.XOR).shuffleResult
-        value = arith.addi(value, other)
-        offset //= 2
-    return value
-
-
 # ------------------------------------------------------------------------------------------- warpgroups (sm_90a)
 
 

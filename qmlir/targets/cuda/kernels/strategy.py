@@ -16,20 +16,21 @@ from ....kernels.group import describe
 from ....kernels.layouts import by_columns
 from ....kernels.order import arranged
 from ....kernels.outline import Emit, function_of, outline, widest
-from ....kernels.routing import routing_of, scattered, sweep
+from ....kernels.routing import scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
 from ...base import Target
 from ...cost import Cost
 from ...gpu_kernels.executable import KernelFunction
-from ...gpu_kernels.route import magnitudes
+from ...gpu_kernels.route import with_routing
+from ...gpu_kernels.strategy import unreadable
 from ...roofline import roofline
-from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, Plan, RunnerUp, confirmed
+from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, RunnerUp
 from .choose import Chosen, choose, estimate, gemv_for
+from .executable import in_a_row
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
 from .mma_gemm import MmaGemm
-from .route import routable, route
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
 from .weights import Storage, packed_constant, storage_for, storage_for_halves
 from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _ROWS_FOR_WGMMA = 48
+# Of the kernel that brings rows of experts into blocks; bytes of shared memory that no kernel has to ask for.
+_ROUTE_THREADS, _ROUTE_SHARED = 512, 1 << 15
 
 
 @dataclass(frozen=True)
@@ -107,28 +110,6 @@ class CudaKernelPlan:
             "weight_bits": made.storage.bits,
             "fused": len(made.kernel.operations) - 1,
         }
-
-
-@dataclass(frozen=True)
-class CudaRoutedPlan:
-    """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
-    are."""
-
-    inner: Plan
-    strategy: CudaProductStrategy
-    contraction: Contraction
-
-    def apply(self, op: OpLike) -> None:
-        name, c = self.strategy.name, self.contraction
-        unsorted = Decline("its rows are not sorted by expert")
-        routing = confirmed(routing_of(self.strategy.described(c)) or unsorted, name, c)
-        route(routing)
-        with magnitudes(op, self.contraction):
-            answer = self.strategy.consider(self.contraction)
-        confirmed(answer, name, c).plan.apply(op)
-
-    def describe(self) -> Facts:
-        return {**self.inner.describe(), "routing": "one dispatch"}
 
 
 def _mma_facts(gemm: MmaGemm) -> Facts:
@@ -206,12 +187,8 @@ class CudaProductStrategy(Tiled):
         c = contraction
         kernel = self.kernel_of(c)
         answer = kernel if isinstance(kernel, Decline) else self.check(kernel, c)
-        if isinstance(answer, Decline):
-            return answer
-        routing = routing_of(self.described(c))
-        if routing is None or not routable(routing):
-            return answer
-        return replace(answer, plan=CudaRoutedPlan(answer.plan, self, c))
+        launch = in_a_row(_ROUTE_THREADS, lambda rows: 1)
+        return with_routing(answer, self, c, self.described, launch, _ROUTE_SHARED)
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `multi_version.SizedStrategy`."""
@@ -256,10 +233,8 @@ def _no_int8(c: Contraction) -> Decline | None:
 
 def _unfit(kernel: Kernel) -> Decline | None:
     """What no kernel here computes."""
-    if sum(size is None for size in kernel.row_sizes) > 1:
-        return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
-        return Decline("K is not the last axis of the activation", "an activation [M, K]")
+    if unfit := unreadable(kernel, 1):
+        return unfit
     if kernel.batch is not None and kernel.batch.size is None and kernel.batch.index is None:
         return Decline("the size of a batch of products is dynamic", "a static batch")
     codes = constant_codes(kernel)
