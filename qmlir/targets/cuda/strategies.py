@@ -12,17 +12,9 @@ from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
+from .kernels.float_strategy import CudaWeightOnlyStrategy, FastFp8Strategy, Fp8Strategy, WgmmaFastFp8Strategy
 from .kernels.instructions import FRAGMENTS
-from .kernels.strategy import (
-    CudaConvolutionStrategy,
-    CudaWeightOnlyStrategy,
-    FastFp8Strategy,
-    Fp8Strategy,
-    GemvStrategy,
-    MmaSyncStrategy,
-    WgmmaFastFp8Strategy,
-    WgmmaStrategy,
-)
+from .kernels.strategy import CudaConvolutionStrategy, GemvStrategy, MmaSyncStrategy, WgmmaStrategy
 
 
 def _mma_sync(mma: MatrixInstruction) -> bool:

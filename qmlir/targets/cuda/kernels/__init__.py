@@ -1,12 +1,14 @@
 """Kernels for NVIDIA GPUs, written as IR through the bindings.
 
 instructions.py  cp.async, ldmatrix, mma.sync, ... as functions
-rules.py         scalar ops of bodies that have a better form on NVIDIA GPUs
+machine.py       what the common kernels ask of NVIDIA GPUs; scalar ops of bodies that these have a better form for
 weights.py       how a weight is stored, and its bytes
 tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
 raster.py        which tile a workgroup takes
-mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
+product.py       a product in tiles, in figures
+mma_loop.py      products on tensor cores: the schedule of the common loop, fragments, groups along K
+mma_gemm.py      the same as functions of an executable
 wgmma_gemm.py    the same on Hopper's wgmma
 stream_k.py      products whose K several workgroups share
 decode.py        weights of codes as floats
@@ -17,6 +19,7 @@ gemv.py          products of a few rows: lanes share K
 executable.py    a kernel as an executable of IREE
 choose.py        the tile of a product, from figures of the architecture
 strategy.py      when a kernel takes a contraction; every refusal is there
+float_strategy.py  the same of floats
 """
 
 from __future__ import annotations

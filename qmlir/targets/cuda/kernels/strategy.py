@@ -28,12 +28,10 @@ from ...roofline import roofline
 from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, RunnerUp
 from .choose import Chosen, choose, estimate, gemv_for
 from .executable import in_a_row
-from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv
 from .mma_gemm import MmaGemm
-from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
-from .weights import Storage, packed_constant, storage_for, storage_for_halves
-from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
+from .tile import TILES, WGMMA_TILES, Tile
+from .weights import Storage, packed_constant, storage_for
 from .wgmma_gemm import WgmmaGemm
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ class CudaKernelPlan:
         }
 
 
-def _mma_facts(gemm: MmaGemm) -> Facts:
+def mma_facts(gemm: MmaGemm) -> Facts:
     tile = gemm.tile
     return {
         "mma": f"mma.sync.m16n8k{gemm.step}.{gemm.mma.operand}",
@@ -150,7 +148,7 @@ class Tiled:
         asked = choice.get(self._knob)
         return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
 
-    def _no_tile(self, kernel: Kernel, step: int) -> Decline:
+    def no_tile(self, kernel: Kernel, step: int) -> Decline:
         """Why none of the tiles computes `kernel`; `step`: codes along K of the instruction's shortest step."""
         if kernel.batch is not None and all(tile.stream_k for tile in self.tiles):
             return Decline("a batch of products: K is shared by the workgroups of one product", "another tile")
@@ -262,8 +260,8 @@ class MmaSyncStrategy(CudaProductStrategy):
         found = (choose(kernel, storage, codes is not None, self.target, self.tiles) for storage in storages)
         chosen = next((chosen for chosen in found if chosen is not None), None)
         if chosen is None:
-            return self._no_tile(kernel, 16)
-        return self.accepted(chosen, codes, _mma_facts(chosen.gemm), c)
+            return self.no_tile(kernel, 16)
+        return self.accepted(chosen, codes, mma_facts(chosen.gemm), c)
 
 
 @dataclass(frozen=True)
@@ -274,7 +272,7 @@ class WgmmaStrategy(MmaSyncStrategy):
     tiles: tuple[Tile, ...] = WGMMA_TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        if declined := _no_wgmma(self.target, kernel):
+        if declined := no_wgmma(self.target, kernel):
             return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
@@ -283,11 +281,11 @@ class WgmmaStrategy(MmaSyncStrategy):
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
         chosen = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaGemm)
         if chosen is None:
-            return self._no_tile(kernel, 0)
-        return self.accepted(chosen, codes, {**_mma_facts(chosen.gemm), "mma": _wgmma_name(chosen.gemm)}, c)
+            return self.no_tile(kernel, 0)
+        return self.accepted(chosen, codes, {**mma_facts(chosen.gemm), "mma": _wgmma_name(chosen.gemm)}, c)
 
 
-def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
+def no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
     if "wgmma" not in target.capabilities.features:
         return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
     if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
@@ -305,7 +303,7 @@ def _wgmma_name(gemm: MmaGemm) -> str:
 class CudaConvolutionStrategy:
     """Convolutions as products whose activation is read from the image: implicit GEMM."""
 
-    matmul: MmaSyncStrategy | CudaWeightOnlyStrategy
+    matmul: CudaProductStrategy
 
     @property
     def name(self) -> str:
@@ -372,153 +370,3 @@ class GemvStrategy(CudaProductStrategy):
             return Decline(gemv, "tensor cores take it")
         plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target)
         return Accept(plan, replace(roofline(self.target, c), cost=plan.cost()))
-
-
-@dataclass(frozen=True)
-class CudaWeightOnlyStrategy(CudaProductStrategy):
-    """16-bit floats by a constant weight of codes, decoded in registers."""
-
-    name: str = "mma-sync-weight-only"
-    tiles: tuple[Tile, ...] = FLOAT_TILES
-
-    @property
-    def decodes(self) -> bool:
-        return True
-
-    def unlike(self, c: Contraction) -> Decline | None:
-        if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
-            return Decline(
-                f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes"
-            )
-        return Decline("what makes its weight is not known", "none needed") if c.op is None else None
-
-    def described(self, c: Contraction) -> Kernel:
-        return describe(c.operation, bool(c.batch), bool(c.batch)).without_gate()
-
-    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """Whether a tile computes `kernel`."""
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
-        element = str(kernel.lhs.value.type.element_type)
-        if element != c.lhs:
-            return Decline(f"the activation is {element} in memory", "f16 or bf16")
-        codes = constant_codes(kernel)
-        if codes is None:
-            return Decline(
-                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
-            )
-        chosen = choose(kernel, storage_for_halves(codes), True, self.target, self.tiles)
-        if chosen is None:
-            return self._no_tile(kernel, 32)
-        return self.accepted(chosen, codes, _mma_facts(chosen.gemm), c)
-
-
-# For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
-_FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
-
-
-@dataclass(frozen=True)
-class Fp8Strategy(CudaProductStrategy):
-    """Products of one-byte floats by one-byte floats: see `fp8.py`."""
-
-    name: str = "mma-sync-fp8"
-    tiles: tuple[Tile, ...] = _FP8_TILES
-
-    @property
-    def _has_fp8(self) -> bool:
-        return any("_F8" in kind for kind in self.target.capabilities.mma)
-
-    def unlike(self, c: Contraction) -> Decline | None:
-        if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies e4m3 and e5m2", "such codes")
-        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
-
-    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        import numpy as np
-
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
-        codes = constant_codes(kernel)
-        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, self._gemm)
-        if found is None:
-            return self._no_tile(kernel, 16)
-        kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
-        gemm = found.gemm
-        facts = {**_mma_facts(gemm), "codes": kinds if gemm.decodes else f"{kinds}, sums of {gemm.tile.k} apart"}
-        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
-
-    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
-
-
-@dataclass(frozen=True)
-class FastFp8Strategy(Fp8Strategy):
-    """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
-
-    name: str = "mma-sync-fp8-fast"
-    # The sums of a tile are apart from those before it: twice the registers.
-    tiles: tuple[Tile, ...] = tuple(
-        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
-    )
-    asked: bool = False
-
-    def requested(self) -> Self:
-        """See `strategy.OnRequest`."""
-        return replace(self, asked=True)
-
-    def unlike(self, c: Contraction) -> Decline | None:
-        if declined := super().unlike(c) or self._without():
-            return declined
-        if not self.asked:
-            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
-            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
-        return None
-
-    def _without(self) -> Decline | None:
-        """A refusal where the target has no such instruction."""
-        if not self._has_fp8:
-            return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
-        if "wgmma" in self.target.capabilities.features:
-            # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
-            return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
-                           "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
-        return None
-
-    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
-        return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
-
-
-@dataclass(frozen=True)
-class WgmmaFastFp8Strategy(FastFp8Strategy):
-    """The same on `wgmma`, straight from shared memory: see `wgmma_fp8.py`."""
-
-    name: str = "wgmma-fp8-fast"
-    tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
-
-    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        import numpy as np
-
-        if declined := _no_wgmma(self.target, kernel):
-            return declined
-        if not takes(kernel):
-            return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
-                           "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
-        codes = constant_codes(kernel)
-        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaFp8Gemm, fit)
-        if found is None:
-            return self._no_tile(kernel, 0)
-        gemm = found.gemm
-        assert isinstance(gemm, WgmmaFp8Gemm)
-        kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
-        facts = {
-            **_mma_facts(gemm),
-            "mma": f"wgmma.m64n{gemm.columns}k32.f32.{kinds}",
-            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(gemm.tile.k, kernel.group or gemm.tile.k)} apart",
-        }
-        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
-
-    def _without(self) -> Decline | None:
-        if "wgmma" not in self.target.capabilities.features:
-            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
-        return None

@@ -1,0 +1,171 @@
+"""When a kernel of ours takes a contraction of floats: 16-bit ones by weights of codes, one-byte ones on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ....kernels.description import Kernel
+from ....kernels.group import describe
+from ....kernels.weights import constant_codes
+from ...strategy import Accept, Contraction, Decline
+from .choose import choose
+from .fp8 import KINDS, LONGEST, Fp8Gemm
+from .mma_gemm import MmaGemm
+from .strategy import CudaProductStrategy, mma_facts, no_wgmma
+from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, Tile
+from .weights import Storage, storage_for_halves
+from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class CudaWeightOnlyStrategy(CudaProductStrategy):
+    """16-bit floats by a constant weight of codes, decoded in registers."""
+
+    name: str = "mma-sync-weight-only"
+    tiles: tuple[Tile, ...] = FLOAT_TILES
+
+    @property
+    def decodes(self) -> bool:
+        return True
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
+            return Decline(
+                f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes"
+            )
+        return Decline("what makes its weight is not known", "none needed") if c.op is None else None
+
+    def described(self, c: Contraction) -> Kernel:
+        return describe(c.operation, bool(c.batch), bool(c.batch)).without_gate()
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """Whether a tile computes `kernel`."""
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        element = str(kernel.lhs.value.type.element_type)
+        if element != c.lhs:
+            return Decline(f"the activation is {element} in memory", "f16 or bf16")
+        codes = constant_codes(kernel)
+        if codes is None:
+            return Decline(
+                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
+            )
+        chosen = choose(kernel, storage_for_halves(codes), True, self.target, self.tiles)
+        if chosen is None:
+            return self.no_tile(kernel, 32)
+        return self.accepted(chosen, codes, mma_facts(chosen.gemm), c)
+
+
+# For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
+_FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
+
+
+@dataclass(frozen=True)
+class Fp8Strategy(CudaProductStrategy):
+    """Products of one-byte floats by one-byte floats: see `fp8.py`."""
+
+    name: str = "mma-sync-fp8"
+    tiles: tuple[Tile, ...] = _FP8_TILES
+
+    @property
+    def _has_fp8(self) -> bool:
+        return any("_F8" in kind for kind in self.target.capabilities.mma)
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies e4m3 and e5m2", "such codes")
+        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        import numpy as np
+
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        codes = constant_codes(kernel)
+        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, self._gemm)
+        if found is None:
+            return self.no_tile(kernel, 16)
+        kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
+        gemm = found.gemm
+        facts = {**mma_facts(gemm), "codes": kinds if gemm.decodes else f"{kinds}, sums of {gemm.tile.k} apart"}
+        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+
+    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
+        return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
+
+
+@dataclass(frozen=True)
+class FastFp8Strategy(Fp8Strategy):
+    """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
+
+    name: str = "mma-sync-fp8-fast"
+    # The sums of a tile are apart from those before it: twice the registers.
+    tiles: tuple[Tile, ...] = tuple(
+        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
+    )
+    asked: bool = False
+
+    def requested(self) -> Self:
+        """See `strategy.OnRequest`."""
+        return replace(self, asked=True)
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if declined := super().unlike(c) or self._without():
+            return declined
+        if not self.asked:
+            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
+            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+        return None
+
+    def _without(self) -> Decline | None:
+        """A refusal where the target has no such instruction."""
+        if not self._has_fp8:
+            return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
+        if "wgmma" in self.target.capabilities.features:
+            # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
+            return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
+                           "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
+        return None
+
+    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
+        short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
+        return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
+
+
+@dataclass(frozen=True)
+class WgmmaFastFp8Strategy(FastFp8Strategy):
+    """The same on `wgmma`, straight from shared memory: see `wgmma_fp8.py`."""
+
+    name: str = "wgmma-fp8-fast"
+    tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        import numpy as np
+
+        if declined := no_wgmma(self.target, kernel):
+            return declined
+        if not takes(kernel):
+            return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
+                           "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
+        codes = constant_codes(kernel)
+        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaFp8Gemm, fit)
+        if found is None:
+            return self.no_tile(kernel, 0)
+        gemm = found.gemm
+        assert isinstance(gemm, WgmmaFp8Gemm)
+        kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
+        facts = {
+            **mma_facts(gemm),
+            "mma": f"wgmma.m64n{gemm.columns}k32.f32.{kinds}",
+            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(gemm.tile.k, kernel.group or gemm.tile.k)} apart",
+        }
+        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+
+    def _without(self) -> Decline | None:
+        if "wgmma" not in self.target.capabilities.features:
+            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
+        return None
