@@ -12,6 +12,7 @@ from .batch import Products
 from .executable import RuntimeSize, View
 from .machine import Machine
 from .small_floats import doubled_e2m1, of_word
+from .window import beyond, corner, inside, tap
 
 _SIGNS = 0x80808080
 
@@ -138,23 +139,16 @@ class WindowRows:
         """The words of a piece."""
         window = self.window
         (_, height, width, _), channels = window.image, window.channels
-        height_out, width_out = window.result
-        image = e.divide(row, height_out * width_out)
-        y, x = e.remainder(e.divide(row, width_out), height_out), e.remainder(row, width_out)
+        image, *start = corner(window, row)
         count = self.k // self.depth
         safe = e.minimum(piece, count - 1)
-        per = channels // self.depth
-        tap = e.divide(safe, per)
-        i, j = e.divide(tap, window.kernel[1]), e.remainder(tap, window.kernel[1])
-        down = e.add(e.multiply(y, window.strides[0]), e.multiply(i, window.dilations[0]))
-        right = e.add(e.multiply(x, window.strides[1]), e.multiply(j, window.dilations[1]))
+        i, j, at = tap(window, safe, channels // self.depth)
+        down, right = beyond(window, (start[0], start[1]), i, j)
         there: e.Condition = True  # not in the margin
         if window.overhangs:
-            # Above and left of the image these are, as unsigned numbers, past its end too.
-            down, right = e.subtract(down, window.margin[0]), e.subtract(right, window.margin[1])
-            there = e.both(e.less(down, height), e.less(right, width))
+            there = inside(window, down, right)
             down, right = e.minimum(down, height - 1), e.minimum(right, width - 1)
-        pixel, channel = e.add(e.multiply(down, width), right), e.multiply(e.remainder(safe, per), self.depth)
+        pixel, channel = e.add(e.multiply(down, width), right), e.multiply(at, self.depth)
         first = e.multiply(e.block(2), channels) if window.groups > 1 else 0
         words = self._words(memory, image, pixel, e.add(first, channel))
         if self.flipped:
@@ -162,8 +156,8 @@ class WindowRows:
         if there is not True:
             code = e.word((window.padding & 0xFF) * 0x01010101)
             words = [arith.select(e.condition(there), w, code) for w in words]
-        inside = e.less(piece, count)
-        return words if inside is True else [arith.select(e.condition(inside), w, e.word(0)) for w in words]
+        whole = e.less(piece, count)
+        return words if whole is True else [arith.select(e.condition(whole), w, e.word(0)) for w in words]
 
     def _words(self, memory: ir.Value, image: e.Index, pixel: e.Index, channel: e.Index) -> list[ir.Value]:
         """The channels of a pixel from `channel` on."""

@@ -12,7 +12,6 @@ mma_gemm.py      the same as functions of an executable
 wgmma_gemm.py    the same on Hopper's wgmma
 stream_k.py      products whose K several workgroups share
 decode.py        weights of codes as floats
-image.py         where the codes of a convolution's activation are
 fp8.py           one-byte floats on both sides
 wgmma_fp8.py     the same on Hopper's wgmma
 gemv.py          products of a few rows: lanes share K

@@ -22,10 +22,10 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.loop import Run, TileLoop, Where
+from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
 from .executable import workgroup_id
-from .image import Image, ImagePlace
 from .machine import Nvidia
 from .product import TiledProduct
 from .raster import batch_of, place
