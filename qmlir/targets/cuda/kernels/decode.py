@@ -7,16 +7,12 @@ from typing import Protocol
 
 from ....core.mlir import ir
 from ....kernels import emit as e
-from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand, Previous
+from ....kernels.description import Kernel, Operand
 from ....kernels.tile.instruction import TiledMma
 from ...gpu_kernels.epilogue import Epilogue
 from .halves import Halves, halves
-from .machine import RULES
 from .product import TiledProduct
 from .tile import Tile
-
-_CODES = 4  # that a lane holds of a fragment of 16 by 8
 
 
 class DecodeBlock(Protocol):
@@ -46,7 +42,6 @@ class Decoder:
     def __init__(self, block: DecodeBlock) -> None:
         self.block, self.stage = block, block.kernel.rhs.decode
         self.operands = list(dict.fromkeys(self.stage.operands)) if self.stage is not None else []
-        self.cloner = BodyCloner(_CODES, RULES)
         self.held: Sequence[ir.Value] = []
         n = block.kernel.n
         self._lanes = next(width for width in (4, 2, 1) if width <= block.dealt and n % width == 0)
@@ -93,17 +88,8 @@ class Decoder:
         assert self.stage is not None
         if self.halves is not None:
             return self._pairs(self.halves, word, number, column, step)
-        codes = self.block.gemm.storage.codes(word, number)
-        arguments = []
-        for source in self.stage.sources:
-            if isinstance(source, Previous):
-                arguments.append(codes)
-            elif isinstance(source, Literal):
-                arguments.append(self.cloner.splat(source.value))
-            else:
-                assert isinstance(source, Operand)
-                arguments.append(e.broadcast(self._value(source, column, step), _CODES))
-        value = self.cloner.clone(self.stage.body, arguments)
+        held = {operand: self._value(operand, column, step) for operand in self.operands}
+        value = self.block.epilogue.decode_column(self.block.gemm.storage.codes(word, number), held)
         pairs = e.as_type(value, e.vector_of(2, e.integer(32)))
         return [e.lane(pairs, i) for i in range(2)]
 
