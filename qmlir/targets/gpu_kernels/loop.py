@@ -141,9 +141,9 @@ class TileLoop(ABC):
 
     def store(self, runs: Sequence[Run]) -> None:
         for i, run in enumerate(runs):
-            self.stored(run, self.where(i))
+            self._stored(run, self.where(i))
 
-    def stored(self, run: Run, at: Where, place: Sequence[e.Index] = ()) -> None:
+    def _stored(self, run: Run, at: Where, place: Sequence[e.Index] = ()) -> None:
         """Finish a run and store it; see `Epilogue.write`."""
         result = self.epilogue.finish(run.value, run.row_sum, at.safe_row, at.safe_column)
         self.epilogue.write(result, at, place)
@@ -167,13 +167,13 @@ class TileLoop(ABC):
                 inner.next = self._next(at, inner.values, len(zeros))
             totals, parts = outer.values[: len(start)], inner.results[: len(zeros)]
             if self.workers == 1:
-                totals = self.combined(totals, parts, outer.index)
+                totals = self._combined(totals, parts, outer.index)
             else:
                 totals = self._in_turn(totals, parts, outer.index)
             outer.next = [*totals, *inner.results[len(zeros) :]]
         return list(outer.results[: len(start)])
 
-    def combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
+    def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
         """Totals of runs with the sums of one more group."""
         runs = self.runs(parts)
         found = []
@@ -200,7 +200,7 @@ class TileLoop(ABC):
         with e.loop(0, left, 1, totals) as turn:
             lane = arith.index_cast(e.integer(32), e.index(e.add(base, turn.index)))
             theirs = [e.shuffle(s, lane, self.machine.subgroup, "idx") for s in scalars]
-            turn.next = self.combined(turn.values, like(parts, theirs), e.add(first, turn.index))
+            turn.next = self._combined(turn.values, like(parts, theirs), e.add(first, turn.index))
         return turn.results
 
 

@@ -253,7 +253,7 @@ class _Block(TileLoop):
             with e.when(True if (i + 1) * threads <= results else e.less(number, results)):
                 at = self.where(i)
                 run = self._total(at, e.remainder(number, self.gemv.block_columns))
-                self.stored(run, at)
+                self._stored(run, at)
 
     def runs(self, totals: list[ir.Value]) -> list[Run]:
         """Of one result: its sum, and that of its row."""

@@ -39,7 +39,7 @@ _FLIP = 0x80808080  # turns the top bit of four codes
 
 
 class Block(TileLoop):
-    """One workgroup's work: its threads bring tiles of K ahead (`copies`), and wait for one (`_advance`) before warps
+    """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`_advance`) before warps
     multiply it. Warps along K take steps of each tile in turn, and add their sums at the end."""
 
     def __init__(
@@ -49,7 +49,8 @@ class Block(TileLoop):
         kernel, tile = gemm.kernel, gemm.tile
         lhs, rhs, *operands = buffers
         batch, number = batch_of(kernel, tile, workgroup_id() if number is None else number)
-        self.lanes = gemm.lanes
+        self.tiled = gemm.tiled
+        self.lanes = next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and kernel.n % w == 0)  # of a run
         at, epilogue, picked = Products(kernel), Epilogue(kernel, Nvidia(), self.lanes), len(picks(kernel))
         product, tokens = at.place(rows, operands[:picked], batch), at.activation_rows
         if product.picked is not None and isinstance(tokens, int):  # nothing says how many rows a block has
@@ -75,7 +76,6 @@ class Block(TileLoop):
         self.warp_column = e.multiply(e.remainder(warp, across), columns)
         self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
         self.m_fragments, self.n_fragments = rows // 16, columns // 8
-        self.tiled = self.gemm.tiled
         self.dealt = self.tiled.dealt
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
@@ -139,10 +139,10 @@ class Block(TileLoop):
         brought, and what decodes the weight."""
         self.end = last
         for stage in range(self.ahead):
-            self.copies(e.add(first, stage), stage)
+            self._copies(e.add(first, stage), stage)
         return [e.index(0), e.index(self.ahead), *self.decoder.load(first)]
 
-    def copies(self, k_tile: e.Index, stage: e.Index) -> None:
+    def _copies(self, k_tile: e.Index, stage: e.Index) -> None:
         wanted = e.less(k_tile, self.end)
         self.lhs.copy(k_tile, stage, wanted)
         self.rhs.copy(k_tile, stage, wanted)
@@ -152,9 +152,9 @@ class Block(TileLoop):
         """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
         gpu.wait(self.ahead - 1)
         gpu.barrier()
-        self.copies(e.add(k_tile, self.ahead), ring[1])
+        self._copies(e.add(k_tile, self.ahead), ring[1])
 
-    def moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
+    def _moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
         moved = [e.add(place, 1) for place in ring]
         return [e.index(e.choose(e.equal(place, self.tile.stages), 0, place)) for place in moved]
 
@@ -165,7 +165,7 @@ class Block(TileLoop):
         # Asked for a tile ahead: what is read here is needed after the next wait.
         read = self.decoder.load(e.minimum(e.add(step, 1), e.subtract(self.end, 1)))
         self._advance(step, ring)
-        return self._tile(ring[0], totals), [*self.moved(ring), *read]
+        return self._tile(ring[0], totals), [*self._moved(ring), *read]
 
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
         """Several groups of a tile, one behind the other."""
@@ -178,7 +178,7 @@ class Block(TileLoop):
         with e.loop(first, whole, 1, [*held, *totals]) as k_tile:
             ring, totals = k_tile.values[:2], k_tile.values[2:]
             totals = self._groups(ring, totals, k_tile.index, inside)
-            k_tile.next = [*self.moved(ring), *totals]
+            k_tile.next = [*self._moved(ring), *totals]
         ring, totals = k_tile.results[:2], k_tile.results[2:]
         return self._groups(ring, totals, whole, rest) if rest else list(totals)
 
@@ -194,7 +194,7 @@ class Block(TileLoop):
         self._advance(k_tile, ring)
         for i in range(count):
             state = self._steps(ring[0], self.zeros(), range(i * steps, (i + 1) * steps))
-            totals = self.combined(totals, state, e.add(e.multiply(k_tile, inside), i))
+            totals = self._combined(totals, state, e.add(e.multiply(k_tile, inside), i))
         return totals
 
     def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
@@ -358,18 +358,18 @@ class Block(TileLoop):
         n = e.add(self.n0, e.add(self.warp_column, e.add(inside, v % per_run * self.lanes)))
         return n, n if self._whole[1] else e.minimum(n, self.kernel.n - self.lanes)
 
-    def columns(self, numbers: Sequence[int]) -> list[e.Index]:
+    def _columns(self, numbers: Sequence[int]) -> list[e.Index]:
         """The first ones of runs of a row."""
         return [self.where(v).safe_column for v in numbers]
 
-    def combined(self, totals: list[ir.Value], parts: list[ir.Value], group: e.Index) -> list[ir.Value]:
+    def _combined(self, totals: list[ir.Value], parts: list[ir.Value], group: e.Index) -> list[ir.Value]:
         assert self.kernel.combine is not None
         runs = self.runs(parts)
         with self.epilogue.scope():
-            self.epilogue.hold(self.kernel.combine.operands, group, self.columns(range(self.per_row)))
-            return self.in_rows(totals, runs, group, range(self.per_row))
+            self.epilogue.hold(self.kernel.combine.operands, group, self._columns(range(self.per_row)))
+            return self._in_rows(totals, runs, group, range(self.per_row))
 
-    def in_rows(
+    def _in_rows(
         self, totals: Sequence[ir.Value], runs: Sequence[Run], group: e.Index, columns: Sequence[int]
     ) -> list[ir.Value]:
         """Totals of some columns' runs with one more group's. What is the same in a row is read when its turn comes, as
@@ -386,11 +386,11 @@ class Block(TileLoop):
     def store(self, runs: Sequence[Run]) -> None:
         """Nothing is made of rows that are not there."""
         operands = [o for stage in self.kernel.stages for o in stage.operands]
-        self.epilogue.hold(operands, 0, self.columns(range(self.per_row)))
+        self.epilogue.hold(operands, 0, self._columns(range(self.per_row)))
         for first in range(0, len(runs), self.per_row):
             at = self.where(first)
             place, inside = self.epilogue.goes(at)
             with e.when(inside), self.epilogue.scope():
                 self.epilogue.hold_row(operands, 0, at.safe_row)
                 for i in range(first, first + self.per_row):
-                    self.stored(runs[i], self.where(i), place)
+                    self._stored(runs[i], self.where(i), place)

@@ -71,13 +71,13 @@ class TiledProduct:
         return self.k_tiles * self.tile.k
 
     @property
-    def tiles_per_step(self) -> int:
+    def _tiles_per_step(self) -> int:
         """Tiles of K that are multiplied as one: those of a group whose sum is combined, else one."""
         return max(1, (self.kernel.group or 0) // self.tile.k) if self.kernel.combine is not None else 1
 
     @property
     def k_steps(self) -> int:
-        return -(-self.k_tiles // self.tiles_per_step)
+        return -(-self.k_tiles // self._tiles_per_step)
 
     @property
     def promotions(self) -> float:
@@ -108,8 +108,3 @@ class TiledProduct:
         """Fragments side by side: of so many, neighbouring columns are dealt to each."""
         fragments = self.tile.warp[1] // 8
         return TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=next(f for f in (4, 2, 1) if fragments % f == 0))
-
-    @property
-    def lanes(self) -> int:
-        """Columns of a run."""
-        return next(width for width in (8, 4, 2, 1) if width <= len(self.tiled.held) and self.kernel.n % width == 0)

@@ -85,9 +85,9 @@ class _Block(WgmmaBlock):
         for column in range(0, self.tile.n, self.gemm.columns):
             part = self._part(held[0], column, range(0, self.tile.k, DEPTH))
             if column == 0:
-                self.copies(e.add(step, self.ahead), held[1])
+                self._copies(e.add(step, self.ahead), held[1])
             made += [arith.addf(totals[len(made) + i], value) for i, value in enumerate(self._made(part))]
-        return made, self.moved(held)
+        return made, self._moved(held)
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
         return totals
@@ -118,14 +118,14 @@ class _Block(WgmmaBlock):
                 for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
                     part = self._part(ring[0], column, range(g * group, (g + 1) * group, DEPTH))
                     if g == i == 0:
-                        self.copies(e.add(k_tile, self.ahead), ring[1])
+                        self._copies(e.add(k_tile, self.ahead), ring[1])
                     columns = range(i * per, (i + 1) * per)
                     for r in range(rows):
                         self.epilogue.hold_row(operands, number, self.where(r * self.per_row).safe_row)
-                    self.epilogue.hold(operands, number, self.columns(columns))
+                    self.epilogue.hold(operands, number, self._columns(columns))
                     places = [r * self.per_row + v for r in range(rows) for v in columns]
                     runs = self.runs(self._made(part))
-                    found = self.in_rows([made[at] for at in places], runs, number, columns)
+                    found = self._in_rows([made[at] for at in places], runs, number, columns)
                     for at, value in zip(places, found, strict=True):
                         made[at] = value
         return made

@@ -64,9 +64,9 @@ class WgmmaBlock(Block):
         acc = gpu.wgmma_fence(totals[0], self.tile.n)
         acc = self.multiply(acc, held[0], range(0, self.tile.k, DEPTH))
         gpu.wgmma_commit()
-        self.copies(e.add(step, self.ahead), held[1])
+        self._copies(e.add(step, self.ahead), held[1])
         gpu.wgmma_wait(1)
-        return [acc], self.moved(held)
+        return [acc], self._moved(held)
 
     def wait(self) -> None:
         """For the tile that is multiplied, and for all that multiplied the one whose place is free then."""
