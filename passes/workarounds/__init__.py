@@ -8,8 +8,19 @@ import pkgutil
 from ...core.faults import Fault
 from . import iree_3_13
 
-# Parts of lowerings that work around a fault, beside the passes of the package.
-HOOKS = ("passes.core.guard", "targets.detach", "targets.row_masks", "targets.tile_and_fuse")
+# Parts of lowerings and of front ends that work around a fault, beside the passes of the package.
+HOOKS = (
+    "passes.core.guard",
+    "targets.detach",
+    "targets.row_masks",
+    "targets.tile_and_fuse",
+    "targets.cpu.threads.atomics",
+    "targets.cuda.exact_f16",
+    "targets.gpu_kernels.executable",
+    "frontends.windows",
+    "frontends.onnx.patterns.pooled",
+    "frontends.onnx.patterns.remainder",
+)
 
 
 def workarounds() -> list[tuple[str, tuple[Fault, ...]]]:

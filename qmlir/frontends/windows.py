@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import arith, ir, tensor
 from ..ir.affine import downcast, indexing_maps, loops_of
 from ..ir.walk import collect
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+
+FAULTS = (
+    Fault(
+        "IREE drops the loop of a single window, and refuses a pooling or a convolution whose input is longer than "
+        "that window.",
+        canary="single_window",
+    ),
+)
 
 
 def cut_unread(module: ir.Module) -> None:

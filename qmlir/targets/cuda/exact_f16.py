@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...core.faults import Fault
 from ...core.mlir import ir
 from ..base import Target
 from ..cost import Figures
@@ -27,6 +28,9 @@ from .split import Split, split_k
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
+FAULTS = (
+    Fault("IREE has no matrix instruction of int8 codes for NVIDIA: such a product becomes scalar multiply-adds."),
+)
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
 EXACT_CODE = 1 << 11  # the same of f16
 _INTEGERS = {"i8": "arith.sitofp", "ui8": "arith.uitofp"}

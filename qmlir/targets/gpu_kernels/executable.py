@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...core.faults import Fault
 from ...core.mlir import OpLike, arith, func, hal, ir, passmanager
 from . import emit as e
 from .shared_memory import SHARED_BYTES, pool
@@ -75,6 +76,14 @@ class KernelFunction:
         count = int(self.rows is None) + self.tokens
         constants = f"constants = {count}, " if count else ""
         return ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
+
+
+FAULTS = (
+    Fault(
+        "IREE binds several tensors of a `stream.executable` as offsets into one buffer, and cannot lower that for "
+        "memrefs of vectors on SPIR-V."
+    ),
+)
 
 
 def executable(name: str, function: KernelFunction, *more: tuple[int, KernelFunction]) -> str:

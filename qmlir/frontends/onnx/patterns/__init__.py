@@ -13,4 +13,5 @@ from . import (
     pointwise as pointwise,
     pooling as pooling,
     products as products,
+    remainder as remainder,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....core.faults import Fault
 from ....core.mlir import arith
 from ....ir import build
 from ....ir.barriers import Reason, fusion_barrier
@@ -15,6 +16,9 @@ from ..model import refuse
 from ..node import Node
 
 LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
+
+
+FAULTS = (Fault("IREE fails to compile the infinity that pads a MaxPool with uneven pads, outside of a kernel."),)
 
 
 def pooled_codes(op: Node, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import overload
 
+from ....core.faults import Fault
 from ....core.mlir import arith, ir, llvm, scf
 
 _ACQUIRE, _RELEASE, _SEQ_CST = 4, 5, 7
@@ -184,6 +185,9 @@ def give_way() -> None:
 def set_cpus(mask: ir.Value, size: int) -> None:
     """Keep this thread on the CPUs of a mask."""
     _system_call(_SCHED_SETAFFINITY, constant(0), constant(size), as_word(mask))
+
+
+FAULTS = (Fault("IREE's pass `iree-codegen-resolve-workgroup-count-hints` fails on a call through a pointer."),)
 
 
 def call(function: ir.Value, first: ir.Value, second: ir.Value) -> None:
