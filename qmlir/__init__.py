@@ -7,8 +7,10 @@ and loads neither the compiler nor the runtime.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .core import rebuilding
 from .core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -99,6 +101,16 @@ __all__ = [
     "source",
     "tune",
 ]
+
+
+def _rebuilder(artifact: Artifact, read_outside: bool) -> Callable[[str, str | None], str]:
+    """The compiler's, which is imported when a level is asked for."""
+    from .compiler.rebuilding import rebuilder
+
+    return rebuilder(artifact, read_outside)
+
+
+rebuilding.register(_rebuilder)
 
 
 def __getattr__(name: str) -> Any:

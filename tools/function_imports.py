@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIGHT = ("qmlir.cli", "qmlir.core", "qmlir.errors", "qmlir.settings", "qmlir.signing")
 # Beside commands, the modules that may import what is named where it is used.
 ALLOWED = {
+    "qmlir": ("qmlir.compiler.",),  # loads on first use; a program runs without the compiler
     "qmlir.frontends.onnx": ("qmlir.frontends.onnx.",),  # needs the onnx package
     "qmlir.frontends.torch": ("qmlir.frontends.torch.",),  # needs torch
     "qmlir.runtime.program": ("qmlir.emulation.",),  # for programs that are emulated

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pkgutil
 import struct
 import zipfile
 import zlib
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..core import rebuilding
 from ..core.files import write_atomically
 from ..core.hal import reflection
 from ..errors import ArtifactError, Diagnostic
@@ -26,10 +26,6 @@ from .inspection import inspection
 from .manifest import Manifest
 
 MANIFEST_KEY = "qmlir.manifest"
-# What makes `rebuild` of an artifact from a file is of the compiler, which need not be installed where programs run: it
-# is named as a plugin is, and loaded when a level is asked for.
-REBUILDER = "qmlir.compiler.rebuilding:rebuilder"
-Rebuilder = Callable[["Artifact", bool], Callable[[str, str | None], str]]
 
 
 @dataclass
@@ -80,8 +76,7 @@ class Artifact:
             ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
-            rebuilder: Rebuilder = pkgutil.resolve_name(REBUILDER)
-            self.rebuild = rebuilder(self, read_outside)
+            self.rebuild = rebuilding.registered()(self, read_outside)
         return self.rebuild(level, dispatch)
 
     def _repr_html_(self) -> str:
