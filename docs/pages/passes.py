@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
     "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
     "qmlir-order-results": ("passes/order_results.mlir", 0),
+    "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
     "qmlir-crop-windows": ("passes/crop_windows.mlir", 0),
     "qmlir-start-at-zero": ("passes/start_at_zero.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),

@@ -28,6 +28,7 @@ from qmlir.compiler import default_pipeline
 from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
 from qmlir.compiler.sources import program_of
+from qmlir.core.isolation import ProcessLimits
 from qmlir.core.mlir import context, ir, passmanager
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.workarounds import workarounds
@@ -81,6 +82,10 @@ CANARIES = {
     "broadcast_sum": Canary(
         "qmlir-split-broadcast", "vulkan:lavapipe", [np.ones((3, 40, 24), np.int32), np.zeros((3, 4, 24), np.int32)],
         lambda w, x: x - w.sum(1, dtype=np.int32)[:, None],
+    ),
+    "broadcast_operand": Canary(
+        "qmlir-store-broadcasts", "cpu", [small(53, dtype=np.int8), small(3, 53, 1, dtype=np.int8)],
+        lambda x, w: np.repeat((x @ w.astype(np.int32))[:, None], 8, axis=1),
     ),
     "code_to_bf16": Canary(
         "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(64, dtype=np.int8)], lambda x: x.astype(ml_dtypes.bfloat16),
@@ -143,7 +148,8 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     steps = [step.text() for step in Pipeline.parse(default_pipeline(target)).steps]
     pipeline = ",".join(step for step in steps if step.split("{")[0] != left_out)
     target = dataclasses.replace(target, source_passes=tuple(x for x in target.source_passes if x != left_out))
-    made = compile_built(program_of(path, {}), target, Options(cache=False, pipeline=pipeline), None)
+    limits = ProcessLimits() if left_out else None  # some of them end the compiler's process
+    made = compile_built(program_of(path, {}), target, Options(cache=False, pipeline=pipeline, limits=limits), None)
     emulated = not canary.target.startswith(("cpu", "vulkan"))
     got = qmlir.load(made, emulate=emulated).main(*canary.arguments)
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
