@@ -99,6 +99,10 @@ CANARIES = {
         lambda x, w: convolved(x, w.transpose(0, 3, 1, 2)).transpose(1, 2, 0),
     ),
     "empty_axis": Canary("qmlir-guard-empty", "vulkan:lavapipe", [np.zeros((0, 8), np.float32)], lambda x: x),
+    "extended_product": Canary(
+        "qmlir-expand-functions", "cpu", [np.arange(64, dtype=np.uint32).view(np.int32) * 123456789],
+        lambda x: np.repeat((x.view(np.uint32).astype(np.uint64) ** 2 >> 32).astype(np.uint32).view(np.int32), 2),
+    ),
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
     ),
@@ -151,6 +155,8 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     limits = ProcessLimits() if left_out else None  # some of them end the compiler's process
     made = compile_built(program_of(path, {}), target, Options(cache=False, pipeline=pipeline, limits=limits), None)
     emulated = not canary.target.startswith(("cpu", "vulkan"))
+    if canary.target.startswith("rocm"):
+        pytest.importorskip("tinygrad")  # which Python 3.10 does not have
     got = qmlir.load(made, emulate=emulated).main(*canary.arguments)
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
 

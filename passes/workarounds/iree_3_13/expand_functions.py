@@ -29,6 +29,11 @@ FAULTS = (
         "the kernel.",
         canary="branch_on_a_tile",
     ),
+    Fault(
+        "`arith.mului_extended` of vectors with several axes is not legalised for CPUs: a sine of what each number is "
+        "repeated in did not compile.",
+        canary="extended_product",
+    ),
 )
 
 
@@ -48,13 +53,15 @@ class ExpandFunctionsPass(Pass):
     which Vulkan drivers simplify.
 
     `keep`: functions that the target computes accurately. `exp`: expand the exponential too; a GPU's own, `exp2(x *
-    log2(e))`, has the rounding error of that product.
+    log2(e))`, has the rounding error of that product. `wide`: both words of a product of 32-bit words are made by a
+    product of 64 bits, which CPUs have of vectors of any shape, and Vulkan devices may not have.
     """
 
     name: ClassVar[str] = "qmlir-expand-functions"
     summary: ClassVar[str] = "expand functions that IREE approximates badly"
     keep: str = ""  # names without the dialect, between bars
     exp: bool = False
+    wide: bool = False
 
     def run(self, module: ir.Module, state: State) -> None:
         kept = self.keep.split("|")
@@ -66,6 +73,9 @@ class ExpandFunctionsPass(Pass):
         if self.exp:
             for op in collect(module, "math.exp", where=_in_linalg):
                 _replace(op, exp)
+        if self.wide:
+            for op in collect(module, "arith.mului_extended"):
+                _widen(op)
 
 
 def _in_linalg(op: OpLike) -> bool:
@@ -84,6 +94,20 @@ def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:
         if result is None:
             return
         op.results[0].replace_all_uses_with(result if t == wide else arith.truncf(t, result))
+    op.erase()
+
+
+def _widen(op: OpLike) -> None:
+    """The low and the high word of a product by way of 64 bits, where the words have 32 and are no vectors."""
+    word = op.results[0].type
+    if not isinstance(word, ir.IntegerType) or word.width != 32:
+        return
+    with ir.InsertionPoint(op), op.location:
+        i64 = ir.IntegerType.get_signless(64)
+        product = arith.muli(*(arith.extui(i64, x) for x in op.operands))
+        high = arith.shrui(product, arith.constant(i64, 32))
+        for result, made in zip(op.results, (product, high), strict=True):
+            result.replace_all_uses_with(arith.trunci(word, made))
     op.erase()
 
 

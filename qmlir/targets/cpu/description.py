@@ -39,7 +39,7 @@ DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 CPU_BARRIERS = (Reason.PADDED_SUMS,)
 
 # IREE approximates these well for CPUs.
-EXPAND_FUNCTIONS = "qmlir-expand-functions{keep=acos|asin|expm1|log1p|remf|tanh}"
+EXPAND_FUNCTIONS = "qmlir-expand-functions{keep=acos|asin|expm1|log1p|remf|tanh wide=true}"
 
 
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:

@@ -262,3 +262,10 @@ def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
     with torch.no_grad():
         found = opened(qmlir.compile(export(layer, x))).main(x)
         torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_cosine_of_repeated_numbers() -> None:
+    """As in Cohere's rotary embedding: 'failed to legalize operation arith.mului_extended'."""
+    x = torch.randn(2, 7, 8) * 100
+    found, _ = compiled(lambda x: torch.repeat_interleave(x, 2, dim=-1).cos(), x)
+    torch.testing.assert_close(found, torch.repeat_interleave(x, 2, dim=-1).cos(), rtol=1e-6, atol=1e-6)
