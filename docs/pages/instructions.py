@@ -20,7 +20,9 @@ one bit of the element's row or column. One line per matrix describes it, lowest
 ```
 
 These are linear layouts ([Triton](https://arxiv.org/abs/2505.23819), [CuTe](https://arxiv.org/abs/2603.02298)). A dot
-is a bit without effect: both halves of a wave hold the same elements. `qmlir inspect --layout rocm:gfx942
+is a bit without effect: both halves of a wave hold the same elements. Where blocks along K have scales, `a_scale` and
+`b_scale` say which lane's register holds those of a row or column, in which byte (`s` is the block); registers of lanes
+whose bit is a dot are not read if it is set. `qmlir inspect --layout rocm:gfx942
 MFMA_I32_16x16x32_I8` prints the layout as a table in the terminal; `-o picture.svg` draws it in colours, and `--json`
 prints it as data. [How to add an instruction](../adding-an-instruction.md).
 
@@ -84,7 +86,9 @@ def _file(target: Target, name: str) -> str:
 def _table(fragments: Fragments) -> str:
     spelled = layouts.to_json("", fragments)
     lines = []
-    for part in ("a", "b", "d"):
+    for part in ("a", "b", "d", "a_scale", "b_scale"):
+        if part not in spelled:
+            continue
         table = spelled[part]
         assert isinstance(table, dict)
         lines.append(f"{part}: " + ", ".join(f'{i}="{" ".join(bits)}"' for i, bits in table.items()))

@@ -22,7 +22,7 @@ ASSEMBLY = (".s", ".rocmasm", ".ptx")
 
 # What multiplies, best first: a matrix instruction, a dot product of bytes, a vector or scalar multiply-add.
 _KINDS = {
-    "matrix": r"(?:wgmma\.mma_async|mma\.sync|wmma\.mma)\.[\w.]+|v_(?:mfma|wmma|smfmac|swmmac)_\w+"
+    "matrix": r"(?:wgmma\.mma_async|mma\.sync|wmma\.mma)\.[\w.:]+|v_(?:mfma|wmma|smfmac|swmmac)_\w+"
     r"|OpCooperativeMatrixMulAddKHR.*|tdpb\w+",
     "dot": r"dp4a\.[\w.]+|v_dot\d\w+|Op\w*Dot\w*|v?pdpbus\w+|v?pdpwss\w+|smmla|sdot|usdot",
     "f32 multiply-add": r"fma\.rn\.f32|v_(?:dual_)?(?:pk_)?(?:fma|mad|fmac|mac)\w*_f32\w*|OpExtInst Fma f32|OpFMul f32",
@@ -92,7 +92,7 @@ def _kernel(name: str, counts: Counter[str]) -> DeviceKernel:
     return DeviceKernel(name, "", "")
 
 
-_WORDS = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+)", re.M)
+_WORDS = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+(?:::[\w.]+)*)", re.M)
 
 
 def assembly_parts(text: str) -> Iterator[tuple[str, str]]:

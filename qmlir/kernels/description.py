@@ -203,6 +203,8 @@ class Kernel:
     # Where sums are of integers that stand for fractions, what a sum is multiplied with; it is f32 then.
     fraction: float | None = None
     combine: Stage | None = None
+    # Of both sides, where the instruction multiplies by them: words of four scales along K, by the row or column.
+    scales: tuple[Operand, ...] = ()
     total_type: ir.Type | None = None  # of the sum over groups
     stages: tuple[Stage, ...] = ()
     # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
@@ -244,7 +246,7 @@ class Kernel:
     @property
     def operands(self) -> tuple[Operand, ...]:
         """What the bodies read, each tensor once for each way of reading it."""
-        seen: dict[Operand, None] = {}
+        seen: dict[Operand, None] = dict.fromkeys(self.scales)
         for stage in (self.rhs.decode, self.combine, *self.stages):
             if stage is None:
                 continue

@@ -13,6 +13,7 @@ from ..kernels.tile.layout import Layout
 from ..targets import Target, backend_of
 
 _PARTS = (("a", "m", "k"), ("b", "n", "k"), ("d", "m", "n"))
+_SCALES = (("a_scale", "m", "s"), ("b_scale", "n", "s"))  # of an instruction with scales of blocks along K
 _CELL = 30  # points
 
 
@@ -37,7 +38,7 @@ def text(name: str, shown: Fragments) -> str:
     """Tables `lane.value` of a, b and d; where neighbours along a row are neighbours in a lane, their run."""
     m, n, k = shown.shape
     lines = [f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}], {shown.lanes} lanes", "cells: lane.value"]
-    for part, rows, columns in _PARTS:
+    for part, rows, columns in _parts(shown):
         layout = getattr(shown, part)
         bits = "; ".join(f"{i} = {' '.join(_spelled(layout, i))}" for i in ("lane", "value"))
         lines += ["", f"{part}[{rows}, {columns}]   lowest bit first: {bits}"]
@@ -60,22 +61,27 @@ def svg(name: str, shown: Fragments) -> str:
     left, top = 40 + k * along + 30, 60 + k * along + 30
     parts = [_text(12, 24, f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}]", 15),
              _text(12, 40, "in a box: lane.value", 11)]  # fmt: skip
-    for part, rows, columns in _PARTS:
+    # Scales of rows are on the right of the result, those of columns below it.
+    right, below = left + n * _CELL + 20, top + m * _CELL + 20
+    for part, rows, columns in _parts(shown):
         layout = getattr(shown, part)
         run, cells = _neighbours(layout, columns), _held(layout, rows, columns)
-        x0, y0 = (40.0 if part == "a" else left), (60.0 if part == "b" else top)
+        x0 = {"a": 40.0, "a_scale": right}.get(part, left)
+        y0 = {"b": 60.0, "b_scale": below + 10}.get(part, top)
         width = along if columns == "k" else _CELL
-        parts.append(_text(x0, y0 - 6, f"{part}[{'k, n' if part == 'b' else f'{rows}, {columns}'}]", 12))
+        turned = part in ("b", "b_scale")  # its columns go down
+        parts.append(_text(x0, y0 - 6, f"{part}[{f'{columns}, {rows}' if turned else f'{rows}, {columns}'}]", 12))
         for (row, column), holders in sorted(cells.items()):
             if column % run:
                 continue
             x, y, w, h = column * width, row * _CELL, run * width, _CELL
-            if part == "b":  # its columns go down
+            if turned:
                 x, y, w, h = y, x, h, w
             fill = _colour(holders[0][0], shown.lanes)
             parts.append(f'<path d="M{x0 + x:g} {y0 + y:g}h{w:g}v{h:g}h{-w:g}z" fill="{fill}"/>')
             parts.append(f'<text x="{x0 + x + w / 2:g}" y="{y0 + y + h / 2 + 3:g}">{_cell(holders, run)}</text>')
-    wide, high = left + n * _CELL + 20, top + m * _CELL + 20
+    beside = shown.blocks * _CELL + 50 if shown.blocks else 0
+    wide, high = right + beside, below + beside
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" '
             f'height="{high:g}" font-family="Helvetica, Arial, sans-serif" font-size="9" text-anchor="middle" '
             f'stroke-width="0.5"><style>path{{stroke:#888}}</style><rect width="100%" height="100%" fill="#fff"/>'
@@ -84,8 +90,12 @@ def svg(name: str, shown: Fragments) -> str:
 
 def to_json(name: str, shown: Fragments) -> Mapping[str, object]:
     """Shape, lanes, and of each matrix the bits that lanes and values stand for, lowest first."""
-    tables = {part: {i: _spelled(getattr(shown, part), i) for i in ("lane", "value")} for part, _, _ in _PARTS}
+    tables = {part: {i: _spelled(getattr(shown, part), i) for i in ("lane", "value")} for part, _, _ in _parts(shown)}
     return {"instruction": name, "shape": list(shown.shape), "lanes": shown.lanes, **tables}
+
+
+def _parts(shown: Fragments) -> tuple[tuple[str, str, str], ...]:
+    return _PARTS if not shown.blocks else (*_PARTS, *_SCALES)
 
 
 def _neighbours(layout: Layout, axis: str) -> int:
@@ -104,7 +114,8 @@ def _held(layout: Layout, rows: str, columns: str) -> dict[tuple[int, int], list
     for lane, value in itertools.product(range(layout.size("lane")), range(layout.size("value"))):
         place = (layout.place(rows, lane=lane, value=value), layout.place(columns, lane=lane, value=value))
         found.setdefault(place, []).append((lane, value))
-    return found
+    # Of the registers that may hold a scale one is read, the first.
+    return {place: holders[:1] for place, holders in found.items()} if columns == "s" else found
 
 
 def _run(first: int, count: int) -> str:

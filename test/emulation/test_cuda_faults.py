@@ -248,6 +248,7 @@ def test_copies_of_a_phase_that_nobody_waited_for(seed: int | None) -> None:
         ("cuda:sm_90a", "", {"shared": 228 * 1024}, "refuses 233472 bytes of shared memory in a block: at most"),
         ("cuda:sm_120", "", {}, "refuses PTX for sm_90a on a device of sm_120"),
         ("cuda:sm_80", "", {}, "refuses PTX for sm_90a on a device of sm_80"),
+        ("cuda:sm_120a", "", {}, "refuses PTX for sm_90a on a device of sm_120a"),
     ],
 )
 def test_limits_of_the_device(target: str, body: str, launch: dict[str, int], message: str) -> None:
@@ -262,6 +263,20 @@ def test_instructions_that_the_architecture_lacks() -> None:
     with pytest.raises(qmlir.EmulationError, match="elect needs sm_90, the kernel is compiled for sm_80"):
         Device("cuda:sm_80").launch(old)
     Device("cuda:sm_80").launch(old.replace("elect.sync %r3|%p1, -1;", ""))
+
+
+def test_features_of_another_architecture() -> None:
+    """`sm_90a` and `sm_120a` have instructions of their own."""
+    wgmma = kernel("wgmma.fence.sync.aligned;", 0, 128).replace("sm_90a", "sm_120a")
+    with pytest.raises(qmlir.EmulationError, match="wgmma needs sm_90a, the kernel is compiled for sm_120a"):
+        Device("cuda:sm_120a").launch(wgmma, threads=128)
+    kinds = "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+    four = "{%r1, %r1, %r1, %r1}"
+    line = f"mma.sync.aligned.m16n8k32.row.col.{kinds} {{%r2, %r3, %r4, %r5}}, {four}, {{%r1, %r1}}, {four}, %r1, {{0, 0}}, "
+    text = kernel(f"mov.u32 %r1, 0;\n{line}%r1, {{0, 0}};", 0, 32)
+    with pytest.raises(qmlir.EmulationError, match="mma needs sm_120a, the kernel is compiled for sm_120"):
+        Device("cuda:sm_120a").launch(text.replace("sm_90a", "sm_120"))
+    Device("cuda:sm_120a").launch(text.replace("sm_90a", "sm_120a"))
 
 
 def test_too_much_static_shared_memory() -> None:

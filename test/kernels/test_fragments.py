@@ -9,10 +9,12 @@ import pytest
 
 from qmlir.emulation.amd import matrix as amd
 from qmlir.emulation.cuda import matrix as nvidia
+from qmlir.emulation.cuda.block_scales import COLUMN_LANES, ROW_LANES
 from qmlir.kernels.tile.instruction import Fragments, TiledMma
 from qmlir.kernels.tile.layout import Layout
 from qmlir.kernels.tile.packing import packed
 from qmlir.targets.cuda.kernels.instructions import FRAGMENTS
+from qmlir.targets.cuda.kernels.scaled_instructions import SCALED, ScaledMma
 from qmlir.targets.rocm.kernels.instructions import INSTRUCTIONS
 
 AMD = [(arch, i) for arch, kinds in INSTRUCTIONS.items() for i in kinds]
@@ -49,9 +51,28 @@ def test_amd(arch: str, instruction: object) -> None:
 
 @pytest.mark.parametrize(("k", "bits"), FRAGMENTS)
 def test_nvidia(k: int, bits: int) -> None:
-    fragments, kind, per = FRAGMENTS[k, bits], {8: "s8", 16: "f16"}[bits], 32 // bits
+    _as_emulated(FRAGMENTS[k, bits], k, *{8: ("s8", 1), 16: ("f16", 0x3C00)}[bits])
+
+
+@pytest.mark.parametrize("instruction", SCALED, ids=[i.name for i in SCALED])
+def test_nvidia_with_scales(instruction: ScaledMma) -> None:
+    """The codes, and of the scales which lane's register holds them, where nobody reads the others."""
+    fragments, k = instruction.fragments, instruction.fragments.shape[2]
+    kind, one = {8: ("s8", 1), 4: ("e2m1", 2)}[instruction.code_bits]
+    _as_emulated(fragments, k, kind, one)
+    assert (k // instruction.block, 8 * instruction.depth // k) == (fragments.blocks, instruction.code_bits)
+    for layout, axis, lanes in ((fragments.a_scale, "m", ROW_LANES), (fragments.b_scale, "n", COLUMN_LANES)):
+        assert layout is not None
+        for (row, block), places in held(layout, axis, "s").items():
+            assert min(places) == (int(lanes[row]), block)
+            assert {value for _, value in places} == {block}
+
+
+def _as_emulated(fragments: Fragments, k: int, kind: str, one: int) -> None:
+    """`one`: the code of 1 of a type."""
+    bits = {"s8": 8, "f16": 16, "e2m1": 4}[kind]
+    per = 32 // bits
     assert fragments.shape == (16, 8, k)
-    one = {8: 1, 16: 0x3C00}[bits]
     for layout, axis in ((fragments.a, "m"), (fragments.b, "n")):
         found: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for lane, value in itertools.product(range(32), range(layout.size("value"))):

@@ -26,6 +26,7 @@ MATRIX = {
     "cuda:sm_90": r"mma\.sync\.aligned\.m16n8k(32\S*s8|16\S*f16)|dp4a|wgmma\S*s8",
     "cuda:sm_90a": r"mma\.sync\.aligned\.m16n8k(32\S*s8|16\S*f16)|dp4a|wgmma\S*s8",
     "cuda:sm_120": r"mma\.sync\.aligned\.m16n8k(32\S*s8|16\S*f16)|dp4a|wgmma\S*s8",
+    "cuda:sm_120a": r"mma\.sync\.aligned\.m16n8k(32\S*s8|16\S*f16)|dp4a|wgmma\S*s8",
     "vulkan:rdna3": "OpCooperativeMatrixMulAddKHR",
     "vulkan:rdna4": "OpCooperativeMatrixMulAddKHR",
     "vulkan:turing": "OpSDotAccSat",

@@ -97,6 +97,8 @@ def test_bare_gpu_without_a_device_lists_the_names(backend: str, monkeypatch: py
     [
         ("cuda", "cuda", "NVIDIA H200", "sm_90", "cuda:sm_90a"),
         ("cuda", "cuda", "NVIDIA B200", "sm_100", "cuda:sm_90"),
+        ("cuda", "cuda", "NVIDIA GeForce RTX 5090", "sm_120", "cuda:sm_120a"),
+        ("cuda", "cuda", "NVIDIA GB10", "sm_121", "cuda:sm_120"),
         ("cuda", "cuda", "Orin", "sm_87", "cuda:sm_86"),
         ("rocm", "hip", "AMD Instinct MI300X", "gfx942", "rocm:gfx942"),
         ("vulkan", "vulkan", "llvmpipe (LLVM 15.0.6, 256 bits)", "", "vulkan:lavapipe"),

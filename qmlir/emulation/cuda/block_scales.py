@@ -27,6 +27,9 @@ _KINDS = {
     "mxf4": (64, {"2X": ("ue8m0",)}),
     "mxf4nvf4": (64, {"2X": ("ue8m0",), "4X": ("ue4m3",)}),
 }
+# The lanes whose registers hold the scales of rows of A and of columns of B, with thread-id 0.
+ROW_LANES: Array = 4 * (np.arange(16) % 8) + np.arange(16) // 8
+COLUMN_LANES: Array = 4 * np.arange(8)
 _DEFAULT = {"mxf8f6f4": "1X", "mxf4": "2X"}
 
 
@@ -54,12 +57,11 @@ class BlockScales:
 
     def rows(self, m: PtxMachine, word: PtxOperand, selectors: PtxOperand, warps: Array) -> Array:
         """Of A: `[warps, 16, blocks]`."""
-        row = np.arange(16)
-        return self._read(m, word, selectors, warps, 4 * (row % 8) + row // 8, 2)
+        return self._read(m, word, selectors, warps, ROW_LANES, 2)
 
     def columns(self, m: PtxMachine, word: PtxOperand, selectors: PtxOperand, warps: Array) -> Array:
         """Of B: `[warps, 8, blocks]`."""
-        return self._read(m, word, selectors, warps, 4 * np.arange(8), 1)
+        return self._read(m, word, selectors, warps, COLUMN_LANES, 1)
 
     def _read(
         self, m: PtxMachine, word: PtxOperand, selectors: PtxOperand, warps: Array, lanes: Array, lanes_per_id: int

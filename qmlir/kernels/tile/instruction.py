@@ -14,16 +14,26 @@ class Fragments:
     Attributes:
         a, b, d: (lane, value) to (m, k), to (n, k), to (m, n). Values of operands are in the order of the bits of their
             registers; those of the result are its registers.
+        a_scale, b_scale: where blocks of operands along K have scales: (lane, value) to (m, s), to (n, s), s being the
+            block. Values are the bytes that are read of a register; a dot is a lane whose register nobody reads if its
+            bit is set.
     """
 
     a: Layout
     b: Layout
     d: Layout
+    a_scale: Layout | None = None
+    b_scale: Layout | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Sizes of m, n and k."""
         return self.d.extent("m"), self.d.extent("n"), self.a.extent("k")
+
+    @property
+    def blocks(self) -> int:
+        """Scales along K of a row or column; 0 of an instruction without scales."""
+        return 0 if self.a_scale is None else self.a_scale.extent("s")
 
     @property
     def lanes(self) -> int:

@@ -74,6 +74,7 @@ def _cuda(
     peak: Peak,
     *features: str,
     passes: tuple[str, ...] = (),
+    scaled_mma: tuple[str, ...] = (),
 ) -> Target:
     gpu = Gpu(
         device="cuda",
@@ -96,6 +97,7 @@ def _cuda(
             _DTYPES,
             int8_dot=True,
             mma=mma,
+            scaled_mma=scaled_mma,
             features=features,
             subgroup_sizes=gpu.subgroup_sizes,
             shared_memory=gpu.shared_memory,
@@ -125,7 +127,11 @@ TARGETS: tuple[Target, ...] = (
     # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in this name.
     _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma", passes=("qmlir-keep-nan",)),
     _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
-)
+    _cuda(
+        "sm_120a", "NVIDIA RTX 50, with scaled mma", 87, 99, ADA, _RTX5090, passes=("qmlir-keep-nan",),
+        scaled_mma=("mxf8f6f4", "mxf4nvf4"),
+    ),
+)  # fmt: skip
 
 
 def names_for(device: Device) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
 from .kernels.float_strategy import CudaWeightOnlyStrategy, FastFp8Strategy, Fp8Strategy, WgmmaFastFp8Strategy
 from .kernels.instructions import FRAGMENTS
+from .kernels.scaled_instructions import SCALED
+from .kernels.scaled_strategy import ScaledMmaStrategy
 from .kernels.strategy import CudaConvolutionStrategy, GemvStrategy, MmaSyncStrategy, WgmmaStrategy
 
 
@@ -38,10 +40,12 @@ def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     ]
     if any("_F8" in kind for kind in target.capabilities.mma):
         kinds += [(32, 8, "e4m3", "F32", "F8E4M3FN"), (32, 8, "e5m2", "F32", "F8E5M2")]
-    return {
+    plain = {
         f"mma.sync.m16n8k{k}.{operand}": (f"NV_MMA_SYNC_{total}_16x8x{k}_{name}", FRAGMENTS[k, bits])
         for k, bits, operand, total, name in kinds
     }
+    scaled = [i for i in SCALED if i.kind in target.capabilities.scaled_mma]  # of which IREE has no name
+    return plain | {i.name: (i.name, i.fragments) for i in scaled}
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
@@ -68,7 +72,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     fp8: tuple[Strategy, ...] = (Fp8Strategy(target), FastFp8Strategy(target))
     if wgmma:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target))
-    kernels = (GemvStrategy(target), *int8, *convolutions, *fp8, weight_only)
+    scaled = (ScaledMmaStrategy(target),) if target.capabilities.scaled_mma else ()
+    kernels = (GemvStrategy(target), *int8, *convolutions, *scaled, *fp8, weight_only)
     sized = (GemvStrategy(target), *int8, *convolutions, Fp8Strategy(target), weight_only)
     multi_version = MultiVersionStrategy(sized)
     exact = ExactF16Strategy(target, mma)

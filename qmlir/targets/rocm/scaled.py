@@ -16,7 +16,8 @@ from ...core.mlir import arith, ir, linalg, tensor
 from ...ir.affine import indexing_maps
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import made_by
-from ...kernels.computes import e2m1_codes, scales_groups
+from ...kernels.computes import e2m1_codes
+from ...kernels.group_scales import group_scales
 from ..base import Target
 from ..roofline import roofline
 from ..strategy import Accept, Contraction, Decline, Facts
@@ -72,7 +73,9 @@ class ScaledStrategy:
             return Decline(
                 f"{c.batch[0]} groups are not a multiple of 4, which an instruction takes", "K a multiple of 128"
             )
-        scales = _scales(c.operation)
+        scales = group_scales(c.operation)
+        if not isinstance(scales, str) and set(scales.elements) != {_SCALE}:
+            scales = "a scale is not e8m0"
         if isinstance(scales, str):
             return Decline(scales, "e8m0 scales of both sides, and nothing else in the sum over groups")
         left, right = (_codes(c.operation, i) for i in (0, 1))
@@ -82,25 +85,6 @@ class ScaledStrategy:
             )
         total, lhs, rhs = scales
         return Accept(ScaledPlan(total, (lhs, rhs), (left, right)), roofline(self.target, c))
-
-
-def _scales(op: OpLike) -> tuple[OpLike, ir.Value, ir.Value] | str:
-    """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
-    users = [use.owner.operation for use in op.results[0].uses]
-    if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
-        return "the groups are not summed with two scales"
-    total = users[0]
-    if not scales_groups(total):
-        return "the sum over groups does more than to scale"
-    maps = [_dimensions(m) for m in indexing_maps(total)]
-    parts = total.operands[0]
-    if parts != op.results[0] or maps[3] != maps[0][1:]:
-        return "the groups are not summed in their order"
-    g, m, n = maps[0]
-    lhs, rhs = total.operands[1], total.operands[2]
-    if any(str(v.type.element_type) != _SCALE for v in (lhs, rhs)) or maps[1:3] != [[m, g], [n, g]]:
-        return "a scale is not one e8m0 per row and group"
-    return total, lhs, rhs
 
 
 def _codes(op: OpLike, side: int) -> ir.Value | None:

@@ -13,6 +13,8 @@ wgmma_gemm.py    the same on Hopper's wgmma
 stream_k.py      products whose K several workgroups share
 decode.py        weights of codes as floats
 fp8.py           one-byte floats on both sides
+scaled_instructions.py, scaled_gemm.py, scaled_strategy.py  small floats with scales of blocks: the table of their
+                 instructions, the kernel, when it takes a product
 wgmma_fp8.py     the same on Hopper's wgmma
 gemv.py          products of a few rows: lanes share K
 executable.py    a kernel as an executable of IREE

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....core.mlir import arith, ir, llvm
+from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.tile.instruction import Fragments
 from . import instructions as gpu
@@ -111,14 +111,10 @@ class CodeMma:
         return list(words)
 
     def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
-        f32 = ir.F32Type.get()
         kinds = f"f32.{self.lhs_kind}.{self.rhs_kind}.f32"
         places = ["{$0, $1, $2, $3}", "{$4, $5, $6, $7}", "{$8, $9}", "{$10, $11, $12, $13}"]
         text = f"mma.sync.aligned.m16n8k32.row.col.{kinds} {', '.join(places)};"
-        kind = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
-        constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-        made = llvm.InlineAsmOp(kind, [*lhs, *rhs, *acc], text, constraints).res
-        return [gpu.field(made, i, f32) for i in range(4)]
+        return gpu.of_sums(text, [*lhs, *rhs], acc)
 
 
 def _word(value: int) -> ir.Value:

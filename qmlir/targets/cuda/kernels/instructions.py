@@ -95,15 +95,15 @@ def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> lis
     return [e.lane(vector.bitcast(one, e.lane(loaded, i)), 0) for i in range(count)]
 
 
-_RESULT = Layout.of(lane="n1 n2 m0 m1 m2", value="n0 m3")
+RESULT = Layout.of(lane="n1 n2 m0 m1 m2", value="n0 m3")
 # Of `mma.sync` by depth and bits of an operand (PTX ISA, "Matrix fragments for mma.m16n8k16", "... k32").
 FRAGMENTS = {
     (16, 8): Fragments(Layout.of(lane="k2 k3 m0 m1 m2", value="k0 k1 m3"),
-                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1"), _RESULT),
+                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1"), RESULT),
     (32, 8): Fragments(Layout.of(lane="k2 k3 m0 m1 m2", value="k0 k1 m3 k4"),
-                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1 k4"), _RESULT),
+                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1 k4"), RESULT),
     (16, 16): Fragments(Layout.of(lane="k1 k2 m0 m1 m2", value="k0 m3 k3"),
-                        Layout.of(lane="k1 k2 n0 n1 n2", value="k0 k3"), _RESULT),
+                        Layout.of(lane="k1 k2 n0 n1 n2", value="k0 k3"), RESULT),
 }  # fmt: skip
 
 
@@ -185,6 +185,14 @@ class Mma:
             **{name: ir.Attribute.parse(text) for name, text in more.items()},
         )  # fmt: skip
         return [field(made, i, acc[0].type) for i in range(4)]
+
+
+def of_sums(text: str, words: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
+    """The four sums of an instruction that takes words and four sums of f32."""
+    kind = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
+    constraints = ",".join(["=f"] * 4 + ["r"] * len(words) + ["f"] * 4)
+    made = llvm.InlineAsmOp(kind, [*words, *acc], text, constraints).res
+    return [field(made, i, ir.F32Type.get()) for i in range(4)]
 
 
 def field(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:

@@ -32,7 +32,7 @@ from .raster import batch_of, place
 from .shared_tile import CHUNK, SharedTile
 
 # Of each fragment and chunk the stored word of this lane.
-_Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
+Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
 
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = 0x80808080  # turns the top bit of four codes
@@ -239,7 +239,7 @@ class Block(TileLoop):
         """The state after some steps of one tile."""
         state = list(state)
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
-        rhs: dict[int, tuple[_Words, int]] = {}
+        rhs: dict[int, tuple[Words, int]] = {}
         for step in steps:
             lhs = [self.mma.lhs(self._lhs_words(stage, i, step)) for i in range(self.m_fragments)]
             if step not in rhs:
@@ -269,7 +269,7 @@ class Block(TileLoop):
             words = [arith.xori(word, flip) for word in words]
         return words
 
-    def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[_Words, int]]:
+    def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[Words, int]]:
         """The stored words of all fragments, for each step whose codes share the chunks of this one."""
         storage = self.gemm.storage
         fields, per_step = storage.fields, self.gemm.step // CHUNK
@@ -280,7 +280,7 @@ class Block(TileLoop):
             count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
         first_chunk = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
         pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
-        words: _Words = {}
+        words: Words = {}
         while pairs:
             batch = next(size for size in (4, 2, 1) if len(pairs) >= size)
             now, pairs = pairs[:batch], pairs[batch:]
@@ -293,7 +293,7 @@ class Block(TileLoop):
                 words[key] = word
         return {s: (words, i) for i, s in enumerate(steps)}
 
-    def _rhs_fragment(self, words: _Words, number: int, j: int, step: int) -> list[ir.Value]:
+    def _rhs_fragment(self, words: Words, number: int, j: int, step: int) -> list[ir.Value]:
         """Fragment j at a step, the `number`th of those whose codes share the chunks that `words` are of; taken apart
         only now, as registers are few."""
         if self.kernel.rhs.decode is not None:

@@ -1,0 +1,99 @@
+"""Instructions of tensor cores that multiply codes with a scale for each block along K, as a table.
+
+A row is an instruction: strategies, kernels, `qmlir inspect --layout` and the documentation take it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ....core.mlir import ir
+from ....kernels.tile.instruction import Fragments
+from ....kernels.tile.layout import Layout
+from .instructions import FRAGMENTS, RESULT, of_sums
+
+# Of the scales (PTX ISA, "Warp-level block scaling"), with thread-id 0: of a quad of lanes the first two hold scales of
+# A, the first one those of B.
+_ROW_SCALES, _COLUMN_SCALES = "m3 . m0 m1 m2", ". . n0 n1 n2"
+
+
+def _scaled(fragments: Fragments, blocks: int) -> Fragments:
+    """With `blocks` scales along K, a power of two."""
+    value = " ".join(f"s{i}" for i in range(blocks.bit_length() - 1))
+    return replace(fragments, a_scale=Layout.of(lane=_ROW_SCALES, value=value),
+                   b_scale=Layout.of(lane=_COLUMN_SCALES, value=value))  # fmt: skip
+
+
+# Codes of e2m1 are two in a byte (PTX ISA, "Matrix fragments for mma.m16n8k64").
+_E2M1 = Fragments(Layout.of(lane="k3 k4 m0 m1 m2", value="k0 k1 k2 m3 k5"),
+                  Layout.of(lane="k3 k4 n0 n1 n2", value="k0 k1 k2 k5"), RESULT)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScaledMma:
+    """`mma.sync` of codes with a scale for each block along K: a row of the table below.
+
+    A register of scales holds four of them along K, of which one instruction takes as many as it has blocks, from byte
+    `first` on. Operands are words of codes, and behind them the word of scales.
+    """
+
+    kind: str  # PTX's name of the kind
+    lhs_kind: str  # and of the types of codes
+    rhs_kind: str
+    scale: str  # and of scales
+    fragments: Fragments
+    first: int = 0
+    acc: str = "f32"
+    depth: int = 32  # bytes along K: codes of half a byte are counted in pairs
+    step_bytes: int = 32
+
+    @property
+    def operand(self) -> str:
+        """PTX's name of the operands' types."""
+        return self.lhs_kind if self.lhs_kind == self.rhs_kind else f"{self.lhs_kind}.{self.rhs_kind}"
+
+    @property
+    def block(self) -> int:
+        """Codes of one scale."""
+        return self.fragments.shape[2] // self.fragments.blocks
+
+    @property
+    def code_bits(self) -> int:
+        """Of a code."""
+        return 8 * self.depth // self.fragments.shape[2]
+
+    @property
+    def name(self) -> str:
+        """As `qmlir inspect --layout` knows it."""
+        vector = f"{self.fragments.blocks}X"
+        return f"mma.sync.m16n8k{self.fragments.shape[2]}.{self.kind}.{vector}.{self.operand}.{self.scale}"
+
+    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
+        return list(words)
+
+    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
+        return list(words)
+
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
+        """`acc[m, n] += lhs[m, k] * lhs_scale[m, k / block] * rhs[n, k] * rhs_scale[n, k / block]`."""
+        kinds = f"f32.{self.lhs_kind}.{self.rhs_kind}.f32.{self.scale}"
+        shape = f"m16n8k{self.fragments.shape[2]}.row.col.kind::{self.kind}"
+        places = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$9, $10}, {$12, $13, $14, $15}"
+        chosen = f"{{{self.first}, 0}}"
+        text = (
+            f"mma.sync.aligned.{shape}.block_scale.scale_vec::{self.fragments.blocks}X.{kinds} {places}, "
+            f"$8, {chosen}, $11, {chosen};"
+        )
+        return of_sums(text, [*lhs, *rhs], acc)
+
+
+# Of RTX Blackwell (PTX ISA 8.7): MXFP8, MXFP4, NVFP4. Of the sum of an instruction's products the tensor core keeps as
+# many bits as of f16 products, or more: 25 behind the point of the largest one, 35 of e2m1 (Xie et al., MMA-Sim,
+# arXiv 2511.10909, which was compared with the device).
+SCALED = (
+    *(ScaledMma("mxf8f6f4", a, b, "ue8m0", _scaled(FRAGMENTS[32, 8], 1))
+      for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    ScaledMma("mxf4nvf4", "e2m1", "e2m1", "ue8m0", _scaled(_E2M1, 2)),
+    ScaledMma("mxf4nvf4", "e2m1", "e2m1", "ue4m3", _scaled(_E2M1, 4)),
+)  # fmt: skip

@@ -1,0 +1,239 @@
+"""When a kernel on instructions with scales of blocks along K takes a product, and how its operands are made ready.
+
+Codes of e2m1 are packed, two in a byte, and take the sign of their scale with them, for scales of NVFP4 are numbers
+without one to the instruction. Scales are words of four along K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....core.mlir import arith, ir, linalg, tensor
+from ....dialect.dtypes import Array
+from ....kernels.description import COLUMN, GROUP, ROW, Factor, Kernel, Operand
+from ....kernels.group import describe
+from ....kernels.group_scales import GroupScales, group_scales
+from ....kernels.weights import constant_codes, known
+from ...strategy import Accept, Contraction, Decline, Facts
+from .choose import choose
+from .fp8 import KINDS
+from .mma_gemm import MmaGemm
+from .scaled_gemm import ScaledGemm, words_of
+from .scaled_instructions import SCALED, ScaledMma
+from .strategy import CudaKernelPlan, CudaProductStrategy
+from .tile import TILES, Tile
+from .weights import Storage
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+_SCALES = {"f8E8M0FNU": "ue8m0", "f8E4M3FN": "ue4m3"}
+_SIGNED = "ue4m3"  # MLIR's type has a sign
+_FORMATS = "MXFP8, MXFP4 or NVFP4 on both sides"
+_PER_WORD = 4  # scales
+# Words of scales are in registers beside the sums, and ptxas 12.9 spills some of 16 x 128.
+_TILES = tuple(
+    tile
+    for tile in TILES
+    if tile.accumulators <= 64 and tile.threads < 512 and (tile.m, tile.n) != (16, 128) and not tile.stream_k
+)
+
+
+@dataclass(frozen=True)
+class CudaScaledPlan:
+    """A kernel in the place of a product in groups and of their sum."""
+
+    inner: CudaKernelPlan
+    instruction: ScaledMma
+    scales: tuple[ir.Value, Array]  # of the activation, `[M, G]`, and of the weight, `[N, G]`
+
+    def apply(self, op: OpLike) -> None:
+        made = self.inner.generator
+        kernel = made.kernel
+        last = kernel.operations[-1]
+        with last.location, ir.InsertionPoint(last):
+            lhs, words = kernel.lhs, _words(self.scales[0])
+            if self.instruction.code_bits == 4:
+                lhs = Factor(_packed(lhs.value, self.scales[0], self.instruction), ("m", "k"))
+            weight_words = _constant_words(self.scales[1])
+        scales = (Operand(words, (ROW, GROUP)), Operand(weight_words, (COLUMN, GROUP)))
+        ready = replace(kernel, lhs=lhs, scales=scales)
+        replace(self.inner, generator=made.of(ready)).apply(op)
+
+    def describe(self) -> Facts:
+        return {**self.inner.describe(), "weight_bits": self.instruction.code_bits, "block": self.instruction.block}
+
+
+@dataclass(frozen=True)
+class ScaledMmaStrategy(CudaProductStrategy):
+    """Products of small floats with a scale for each block along K, on instructions that take both."""
+
+    name: str = "mma-sync-scaled"
+    tiles: tuple[Tile, ...] = _TILES
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if not self.target.capabilities.scaled_mma:
+            return Decline(f"{self.target.spelling} has no matrix instruction with scales of blocks", "cuda:sm_120a")
+        if c.acc != "f32":
+            return Decline(f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", _FORMATS)
+        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
+
+    def described(self, c: Contraction) -> Kernel:
+        return describe(c.operation, extended=True, small_floats=True).without_gate()
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        if kernel.batch is not None:
+            return Decline("a batch of products", "one weight for all rows")
+        scales = group_scales(c.operation)
+        if isinstance(scales, str):
+            return Decline(scales, f"{_FORMATS}, and nothing else in the sum over groups")
+        instruction = _instruction(kernel, scales)
+        if instruction is None:
+            lhs, rhs = _types(kernel)
+            of = f"{' and '.join(dict.fromkeys(scales.elements))} for {kernel.group} codes"
+            return Decline(f"no instruction takes {lhs} x {rhs} with a scale of {of}", _FORMATS)
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        codes, weight_scales = constant_codes(kernel), known(scales.rhs)
+        if codes is None or weight_scales is None:
+            return Decline("the weight or its scales are not constants", "constants, or parameters that are baked in")
+        return self._chosen(kernel, c, instruction, _weight(codes, weight_scales, instruction), scales, weight_scales)
+
+    def _chosen(
+        self, kernel: Kernel, c: Contraction, instruction: ScaledMma, weight: Array, scales: GroupScales,
+        weight_scales: Array,
+    ) -> Accept | Decline:  # fmt: skip
+        """The fastest tile."""
+        whole = replace(
+            kernel, k=weight.shape[1], acc_type=ir.F32Type.get(), group=None, fraction=None, combine=None,
+            total_type=None, scales=(Operand(scales.lhs, (ROW, GROUP)), Operand(scales.rhs, (COLUMN, GROUP))),
+        )  # fmt: skip
+
+        def gemm_of(kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
+            return ScaledGemm(kernel, tile, storage, constant, instruction=instruction)
+
+        def fit(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:
+            return tile if words_of(instruction, tile) else None
+
+        chosen = choose(whole, Storage(), True, self.target, self.tiles, gemm_of, fit)
+        if chosen is None:
+            return self.no_tile(whole, 0)
+        tile = chosen.gemm.tile
+        facts: Facts = {
+            "mma": instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // instruction.code_bits],
+            "warps": list(tile.warps), "stages": tile.stages,
+        }  # fmt: skip
+        answer = self.accepted(chosen, weight, facts, c)
+        assert isinstance(answer.plan, CudaKernelPlan)
+        return replace(answer, plan=CudaScaledPlan(answer.plan, instruction, (scales.lhs, weight_scales)))
+
+
+def _types(kernel: Kernel) -> Sequence[str]:
+    """PTX's names of the codes of both sides, MLIR's where it has none."""
+    sides = (kernel.lhs, kernel.rhs)
+    elements = [str(side.value.type.element_type) for side in sides]
+    return ["e2m1" if side.e2m1 else KINDS.get(x, x) for side, x in zip(sides, elements, strict=True)]
+
+
+def _instruction(kernel: Kernel, scales: GroupScales) -> ScaledMma | None:
+    """The row of the table that multiplies such codes and scales."""
+    wanted = (*_types(kernel), *(_SCALES.get(x) for x in scales.elements), kernel.group)
+    return next((i for i in SCALED if (i.lhs_kind, i.rhs_kind, i.scale, i.scale, i.block) == wanted), None)
+
+
+def _weight(codes: Array, scales: Array, instruction: ScaledMma) -> Array:
+    """The bytes `[N, K]`, or of two codes each `[N, K / 2]`."""
+    if instruction.code_bits == 8:
+        return codes.view(np.int8)
+    nibbles = codes.view(np.uint8) & 15
+    if instruction.scale == _SIGNED:
+        signs = np.ascontiguousarray(scales).view(np.uint8) >> 4 & 8
+        nibbles = nibbles ^ np.repeat(signs, instruction.block, axis=1)
+    return (nibbles[:, ::2] | nibbles[:, 1::2] << 4).view(np.int8)
+
+
+def _constant_words(scales: Array) -> ir.Value:
+    """Scales `[N, G]` as words `[N, G / 4]`, behind the last one zeros."""
+    codes = np.ascontiguousarray(scales).view(np.uint8)
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % _PER_WORD)))
+    words = np.ascontiguousarray(codes).view(np.int32)
+    kind = ir.RankedTensorType.get(words.shape, ir.IntegerType.get_signless(32))
+    return arith.constant(kind, ir.DenseElementsAttr.get(words, type=kind))
+
+
+def _words(scales: ir.Value) -> ir.Value:
+    """The same of scales that are not known."""
+    i8, i32 = (ir.IntegerType.get_signless(bits) for bits in (8, 32))
+    groups = ir.RankedTensorType(scales.type).get_dim_size(1)
+    codes = _as(scales, groups, i8)
+    rest = -groups % _PER_WORD
+    if rest:
+        padded = _like(codes, [groups + rest], i8)
+        pad = tensor.PadOp(padded, codes, [], [], [0, 0], [0, rest])
+        body = pad.regions[0].blocks.append(*[ir.IndexType.get()] * 2)
+        with ir.InsertionPoint(body):
+            tensor.YieldOp(arith.constant(i8, 0))
+        codes = pad.result
+    return _as(codes, (groups + rest) // _PER_WORD, i32)
+
+
+def _packed(codes: ir.Value, scales: ir.Value, instruction: ScaledMma) -> ir.Value:
+    """Codes of e2m1 `[M, K]`, one in a byte, as bytes of two `[M, K / 2]`."""
+    i8, i16 = (ir.IntegerType.get_signless(bits) for bits in (8, 16))
+    groups, pairs = ir.RankedTensorType(scales.type).get_dim_size(1), instruction.block // 2
+    inputs = [_split(_as(codes, groups * pairs, i16), groups, pairs)]
+    signed = instruction.scale == _SIGNED
+    if signed:
+        inputs.append(_as(scales, groups, i8))
+    rows: Sequence[ir.Value | int] = _size(codes) or ir.RankedTensorType(codes.type).shape[:1]
+    out = tensor.empty([*rows, groups, pairs], i8)
+    every = ir.AffineMap.get_identity(3)
+    maps = [every, *([ir.AffineMap.get(3, 0, list(every.results)[:2])] if signed else []), every]
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    op = linalg.GenericOp(
+        [out.type], inputs, [out], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        ir.ArrayAttr.get([parallel] * 3),
+    )  # fmt: skip
+    body = op.regions[0].blocks.append(*(v.type.element_type for v in (*inputs, out)))
+
+    def of(number: int) -> ir.Value:
+        return arith.constant(i16, number)
+
+    with ir.InsertionPoint(body):
+        pair = body.arguments[0]
+        if signed:  # the scale's sign is its highest bit, a code's its fourth
+            sign = arith.andi(arith.shrui(arith.extui(i16, body.arguments[1]), of(4)), of(8))
+            pair = arith.xori(pair, arith.ori(sign, arith.shli(sign, of(8))))
+        low, high = arith.andi(pair, of(15)), arith.andi(arith.shrui(pair, of(4)), of(0xF0))
+        linalg.YieldOp([arith.trunci(i8, arith.ori(low, high))])
+    return tensor.collapse_shape(_like(codes, [groups * pairs], i8), op.results[0], [[0], [1, 2]])
+
+
+def _size(value: ir.Value) -> list[ir.Value]:
+    """Of the rows, where they are dynamic."""
+    kind = ir.RankedTensorType(value.type)
+    return [tensor.dim(value, arith.constant(ir.IndexType.get(), 0))] if kind.is_dynamic_dim(0) else []
+
+
+def _like(value: ir.Value, sizes: Sequence[int], element: ir.Type) -> ir.Type:
+    """The type of a tensor with as many rows."""
+    return ir.RankedTensorType.get([ir.RankedTensorType(value.type).shape[0], *sizes], element)
+
+
+def _as(value: ir.Value, columns: int, element: ir.Type) -> ir.Value:
+    """The same memory `[M, columns]` as other elements."""
+    sizes = _size(value)
+    segments = ir.DenseI32ArrayAttr.get([1, len(sizes), len(sizes)])
+    return ir.Operation.create(
+        "flow.tensor.bitcast", results=[_like(value, [columns], element)], operands=[value, *sizes, *sizes],
+        attributes={"operandSegmentSizes": segments},
+    ).results[0]  # fmt: skip
+
+
+def _split(value: ir.Value, groups: int, inside: int) -> ir.Value:
+    kind = ir.RankedTensorType(_like(value, [groups, inside], value.type.element_type))
+    return tensor.expand_shape(kind, value, [[0], [1, 2]], _size(value), kind.shape)
