@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import DTYPES, Array
+from .attributes import iterator_types
 from .facts import REPEATS, FactValue, note
 
 Extent: TypeAlias = "ir.Value | int"  # the value is of index type
@@ -279,7 +280,7 @@ def generics(
     values = [v for v, _ in prepared]
     maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)] * len(inits)
     kinds = ["parallel" if i in out_axes else "reduction" for i in range(loops)]
-    iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{k}>") for k in kinds])
+    iterators = iterator_types(kinds)
     op = linalg.GenericOp([i.type for i in inits], values, list(inits), ir.ArrayAttr.get(maps), iterators)
     block = op.regions[0].blocks.append(*[v.type.element_type for v in [*values, *inits]])
     with ir.InsertionPoint(block):

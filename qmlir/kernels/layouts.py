@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import Array
+from ..ir.attributes import iterator_types
 from .description import Factor
 
 
@@ -189,7 +190,7 @@ def _generic(
 ) -> ir.Value:
     """A `linalg.generic` whose loops are parallel, but for `reduced`."""
     kinds = ["reduction" if i == reduced else "parallel" for i in range(maps[0].n_dims)]
-    iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
+    iterators = iterator_types(kinds)
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
     op = linalg.GenericOp([out.type], list(inputs), [out], attributes, iterators)
     block = op.regions[0].blocks.append(*[v.type.element_type for v in (*inputs, out)])

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.mlir import arith, flow, ir, linalg, tensor
 from ..dialect.constants import constant_array
+from ..ir.attributes import entry_points
 from ..ir.walk import made_by, operations_of
 from .description import ORDER, Factor, Kernel, Operand
 
@@ -107,9 +108,7 @@ def outline(
             counters, space = scratch.types
             results, tied = [out, counters, space], _tied((-1, len(operands), -1))
             operands.append(flow.TensorSplatOp(counters, _zero(counters.element_type), []).result)
-        call = flow.DispatchOp(
-            results, rows, ir.Attribute.parse(f"[{entry}]"), operands, input_sizes, out_sizes, tied_operands=tied
-        )
+        call = flow.DispatchOp(results, rows, entry_points(entry), operands, input_sizes, out_sizes, tied_operands=tied)
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
     _erase(kernel)
 

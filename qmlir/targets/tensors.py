@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.affine import indexing_maps, loops_of
+from ..ir.attributes import iterator_types
 from ..ir.walk import behind, made_by, producer
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ def computed(value: ir.Value) -> bool:
     return made_by(behind(value, *_RESHAPES), "linalg.generic") is not None
 
 
-def _iterators(kinds: Sequence[str]) -> ir.Attribute:
-    return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
-
-
 def known_multiple(value: ir.Value, axis: int) -> int:
     """What a dynamic size is known to be a multiple of, because reshapes made it; 1 when nothing is known."""
     op = producer(value)
@@ -86,7 +83,7 @@ def generic(
 ) -> ir.Value:
     """A `linalg.generic` with one result; `body` gets one scalar per input and the accumulator."""
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
-    op = linalg.GenericOp([init.type], list(inputs), [init], attributes, _iterators(iterators))
+    op = linalg.GenericOp([init.type], list(inputs), [init], attributes, iterator_types(iterators))
     arguments = [type_of(value).element_type for value in (*inputs, init)]
     block = op.regions[0].blocks.append(*arguments)
     with ir.InsertionPoint(block):

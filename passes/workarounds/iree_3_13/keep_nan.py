@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
+from ....ir.attributes import iterator_types
 from ....ir.build import dims, filled, mapped, scalar
 from ....ir.walk import collect, made_by, producer, terminator_of
 from ...base import Pass, State
@@ -134,8 +135,7 @@ def _reduce_integers(op: OpLike) -> None:
         inits[reduced.position] = _ordered_tensor(inits[reduced.position], reduced.combined.name)
     written = {e.position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
     kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
-    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else ir.ArrayAttr.get(
-        [ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])  # fmt: skip
+    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else iterator_types(kinds)
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
     new = linalg.GenericOp([v.type for v in inits], list(op.operands)[:-count], inits, attributes, iterators)
     if op.name == "linalg.generic":

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...core.mlir import OpLike, arith, flow, ir, memref, tensor
+from ...ir.attributes import entry_points
 from ...ir.facts import MAGNITUDES, ROUTES
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
@@ -102,7 +103,7 @@ def route(routing: Routing, launch: Launch) -> None:
         sizes = [arith.index_cast(e.integer(32), n) for n in count]
         source = [tensor.dim(routing.source, e.index(0))] if dynamic and not routing.sorted else []
         call = flow.DispatchOp(
-            results, count, ir.Attribute.parse(f"[{entry}]"), [*sizes, routing.source], source,
+            results, count, entry_points(entry), [*sizes, routing.source], source,
             [*blocks, *blocks, *count, *count, *blocks],
         )  # fmt: skip
         call.operation.attributes[ROUTES] = ir.UnitAttr.get()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ...core.mlir import OpLike, arith, flow, ir, tensor
+from ...ir.attributes import entry_points
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.rows import NARROW, WIDE, RowGroup
 from ..strategy import Accept, Decline, Estimate, Facts
@@ -60,7 +61,7 @@ class GpuRowsPlan:
             read_sizes = [s for v, g in zip(read, given, strict=True) for s in (dynamic(v) if v == g else own(v))]
             outputs = [v for v, _ in rows.outputs]
             call = flow.DispatchOp(
-                [v.type for v in outputs], count, ir.Attribute.parse(f"[{entry}]"),
+                [v.type for v in outputs], count, entry_points(entry),
                 [*sizes, *read],
                 read_sizes, [size for v in outputs for size in dynamic(v)],
             )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, linalg, tensor
 from ...ir.affine import indexing_maps
+from ...ir.attributes import iterator_types
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import made_by
 from ...kernels.computes import e2m1_codes
@@ -112,10 +113,10 @@ def contraction(codes: Sequence[ir.Value], scales: Sequence[ir.Value], init: ir.
     scales = tuple(fusion_barrier(s, Reason.SPLAT) for s in scales)
     m, n, g, k = (ir.AffineDimExpr.get(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, places) for places in ([m, g, k], [n, g, k], [m, g], [n, g], [m, n])]
-    kinds = [ir.Attribute.parse(f"#linalg.iterator_type<{x}>") for x in ["parallel"] * 2 + ["reduction"] * 2]
     op = linalg.GenericOp(
         [init.type], [lhs, rhs, *scales], [init],
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(x) for x in maps]), ir.ArrayAttr.get(kinds),
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(x) for x in maps]),
+        iterator_types(["parallel"] * 2 + ["reduction"] * 2),
     )  # fmt: skip
     body = op.regions[0].blocks.append(*(v.type.element_type for v in (lhs, rhs, *scales, init)))
     f32 = ir.F32Type.get()

@@ -449,6 +449,10 @@ class DictAttr(Attribute):
     @overload
     def __getitem__(self, key: int) -> NamedAttribute: ...
 
+class SymbolRefAttr(Attribute):
+    @staticmethod
+    def get(symbols: Sequence[str]) -> SymbolRefAttr: ...
+
 class FlatSymbolRefAttr(Attribute):
     @staticmethod
     def get(value: str) -> FlatSymbolRefAttr: ...

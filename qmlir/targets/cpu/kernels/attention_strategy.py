@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ....core.mlir import flow, ir
+from ....ir.attributes import entry_points
 from ....kernels.attention import Attention, scale_of
 from ....kernels.outline import function_of, once, unused_name
 from ...base import Target
@@ -46,7 +47,7 @@ class AttentionPlan:
             out = attention.out
             inputs = [replace(t, value=t.stored) for t in attention.tensors[:-1]]
             call = flow.DispatchOp(
-                [out.value.type], sizes, ir.Attribute.parse(f"[{entry}]"),
+                [out.value.type], sizes, entry_points(entry),
                 [team_of(op), *sizes, *(t.value for t in inputs)],
                 [size for t in inputs for size in dynamic(t.axes, t.value.type)],
                 dynamic(out.axes, out.value.type),

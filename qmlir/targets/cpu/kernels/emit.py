@@ -12,6 +12,7 @@ from functools import reduce
 import numpy as np
 
 from ....core.mlir import arith, ir, llvm, memref, scf, vector
+from ....ir.attributes import pointer_type
 from ....kernels.emit import (
     Index as Index,
     Loop as Loop,
@@ -126,7 +127,7 @@ def address_of(memory: ir.Value) -> ir.Value:
 
 def address(word: ir.Value) -> ir.Value:
     """An i64 as an address."""
-    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr"), word).result
+    return llvm.IntToPtrOp(pointer_type(), word).result
 
 
 def pointer(buffer: Buffer | ir.Value) -> ir.Value:

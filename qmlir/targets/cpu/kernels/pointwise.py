@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith, flow, ir, math, tensor
 from ....dialect.dtypes import Array
 from ....ir import build
+from ....ir.attributes import entry_points
 from ....kernels.bodies import BodyCloner
 from ....kernels.code_pooling import CodePooling
 from ....kernels.emit import bits
@@ -94,7 +95,7 @@ class TablePlan:
             count = _as_index(build.static(sizes), sizes)
             dynamic = [s for s in sizes if not isinstance(s, int)]
             call = flow.DispatchOp(
-                [result.type], [count], ir.Attribute.parse(f"[{entry}]"),
+                [result.type], [count], entry_points(entry),
                 [team_of(op), count, source, build.dense(self.table.view("i1"))], dynamic, dynamic,
             )  # fmt: skip
         result.replace_all_uses_with(call.results[0])
@@ -219,7 +220,7 @@ class PointwisePlan:
             counted = next((r.value for r in reads if _dynamic(r.value.type)), None)
             sizes = [] if counted is None else [tensor.dim(counted, build.index(sizes_of(counted).index(None)))]
             call = flow.DispatchOp(
-                [result.type], sizes, ir.Attribute.parse(f"[{entry}]"),
+                [result.type], sizes, entry_points(entry),
                 [team_of(op), *sizes, *(r.value for r in reads)],
                 [s for r in reads for s in sizes * _dynamic(r.value.type)], sizes * _dynamic(result.type),
             )  # fmt: skip

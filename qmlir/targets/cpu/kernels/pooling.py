@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, tensor, vector
 from ....ir import build
+from ....ir.attributes import entry_points
 from ....kernels.code_pooling import CodePooling, replace
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Pointwise, sizes_of
@@ -75,9 +76,7 @@ class PoolingPlan:
         entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
             batch = [tensor.dim(source, build.index(0))] if dynamic else []
-            call = flow.DispatchOp(
-                [result], batch, ir.Attribute.parse(f"[{entry}]"), [team_of(op), *batch, source], batch, batch
-            )
+            call = flow.DispatchOp([result], batch, entry_points(entry), [team_of(op), *batch, source], batch, batch)
             replace(self.pooling, call.results[0])
 
     def describe(self) -> Facts:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, flow, ir, tensor
+from ....ir.attributes import entry_points
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.rows import NARROW, WIDE, RowGroup
 from ...base import Target
@@ -46,7 +47,7 @@ class CpuRowsPlan:
 
             outputs = [v for v, _ in rows.outputs]
             call = flow.DispatchOp(
-                [v.type for v in outputs], sizes, ir.Attribute.parse(f"[{entry}]"),
+                [v.type for v in outputs], sizes, entry_points(entry),
                 [team_of(op), *sizes, *(v for v, _ in rows.inputs)],
                 [size for v, _ in rows.inputs for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
             )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import overload
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, llvm, scf
+from ....ir.attributes import pointer_type
 
 _ACQUIRE, _RELEASE, _SEQ_CST = 4, 5, 7
 _EXCHANGE, _ADD, _AND = 0, 1, 3
@@ -19,10 +20,6 @@ def _integer(width: int) -> ir.Type:
     return ir.IntegerType.get_signless(width)
 
 
-def _pointer() -> ir.Type:
-    return ir.Type.parse("!llvm.ptr")
-
-
 def constant(value: int, width: int = 64) -> ir.Value:
     return arith.constant(_integer(width), value)
 
@@ -31,12 +28,12 @@ def word(base: ir.Value, offset: int | ir.Value) -> ir.Value:
     """The address `offset` bytes (an int or an i64) behind `base`."""
     i8 = _integer(8)
     if isinstance(offset, int):
-        return llvm.GEPOp(_pointer(), base, [], [offset], i8, None).result
-    return llvm.GEPOp(_pointer(), base, [offset], [-(2**31)], i8, None).result
+        return llvm.GEPOp(pointer_type(), base, [], [offset], i8, None).result
+    return llvm.GEPOp(pointer_type(), base, [offset], [-(2**31)], i8, None).result
 
 
 def as_pointer(value: ir.Value) -> ir.Value:
-    return llvm.IntToPtrOp(_pointer(), value).result
+    return llvm.IntToPtrOp(pointer_type(), value).result
 
 
 def as_word(pointer: ir.Value) -> ir.Value:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, llvm, memref, scf
+from ....ir.attributes import pointer_type
 from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
@@ -66,10 +67,6 @@ def _type() -> ir.Type:
     return ir.Type.parse(_I64)
 
 
-def _pointer() -> ir.Type:
-    return ir.Type.parse("!llvm.ptr")
-
-
 def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
     """A function of the kernel's module that is not an entry point: its arguments are passed as C passes them."""
     made = func.FuncOp(name, ir.FunctionType.get(list(types), []), visibility="private")
@@ -79,7 +76,7 @@ def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
 
 def _chunk_function(name: str, count: int, body: WorkBody) -> None:
     """`(frame, chunk)`: the work of one chunk."""
-    made = _private(name, [_pointer(), _type()])
+    made = _private(name, [pointer_type(), _type()])
     # It has two callers, and its buffers twice would not fit the stack of IREE's threads.
     made.attributes["no_inline"] = ir.UnitAttr.get()
     with ir.InsertionPoint(made.add_entry_block()):
@@ -96,7 +93,7 @@ def _chunk_function(name: str, count: int, body: WorkBody) -> None:
 
 def _share_function(name: str, chunk: str) -> None:
     """`(board, frame, participant)`: chunks of the participant's own range, then of the others', until none is left."""
-    made = _private(name, [_pointer(), _pointer(), _type()])
+    made = _private(name, [pointer_type(), pointer_type(), _type()])
     with ir.InsertionPoint(made.add_entry_block()):
         place, frame, who = made.arguments
         total = llvm.LoadOp(_type(), a.word(frame, _TOTAL), alignment=8).result
@@ -130,7 +127,7 @@ def _job_function(name: str, share_name: str) -> None:
     made = llvm.LLVMFuncOp(
         name, ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, i64)>")), sym_visibility="private"
     )
-    block = made.body.blocks.append(_pointer(), _type())
+    block = made.body.blocks.append(pointer_type(), _type())
     with ir.InsertionPoint(block):
         place, who = block.arguments
         frame = a.as_pointer(a.get(a.word(place, board.FRAME)))
@@ -156,7 +153,7 @@ def _together(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost:
     def at(offset: int) -> ir.Value:
         return a.word(place, offset)
 
-    address = llvm.AddressOfOp(_pointer(), f"{name}_job").result
+    address = llvm.AddressOfOp(pointer_type(), f"{name}_job").result
     people = a.get(at(board.PARTICIPANTS))
     helpers, others = arith.subi(people, a.constant(1)), arith.subi(total, a.constant(1))
     for value, offset in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....core.mlir import arith, flow, func, ir, llvm, memref, stream
+from ....ir.attributes import entry_points
 from . import atomics as a, board
 
 
@@ -24,7 +25,7 @@ def module() -> ir.Module:
             stream.ExecutableEndOp()
         main = func.FuncOp("main", ir.FunctionType.get([given], [done]))
         with ir.InsertionPoint(main.add_entry_block()):
-            entry = ir.Attribute.parse("[@helper::@helper]")
+            entry = entry_points("@helper::@helper")
             func.ReturnOp([flow.DispatchOp([done], [], entry, [main.arguments[0]], [], []).results[0]])
     return made
 
