@@ -18,6 +18,7 @@ from qmlir.core.mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import emit as e, float_micro, micro, tiles
+from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 
 NAME, BF16 = "amx-int8-emulated", "amx-bf16-emulated"
 _ROWS, _BYTES = 16, 64  # of a tile
@@ -72,6 +73,7 @@ def emulated() -> Iterator[None]:
     with (
         mock.patch.object(micro, "MICRO_KERNELS", kernels),
         mock.patch.object(float_micro, "FLOAT_KERNELS", (*float_micro.FLOAT_KERNELS, EmulatedAmxBf16())),
+        mock.patch.dict(OPERATIONS, {name: OPERATIONS[name.removesuffix("-emulated")] for name in (NAME, BF16)}),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
     ):
         yield
