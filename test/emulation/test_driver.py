@@ -266,7 +266,7 @@ def test_targets_say_emulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert not rows["vulkan:ada"]
     assert not rows["cpu"]
     assert main(["targets", "cuda"]) == 0
-    assert capsys.readouterr().out.count("emulated") == 6
+    assert capsys.readouterr().out.count("emulated") == sum(name.startswith("cuda:") for name in rows)
 
 
 # ---- parts
