@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from .graph import TorchGraph, aten, dtype_of, fake_like, mode_of
 from .program import decompositions
-from .rules import SHORT, SUMS, in_f32, rule_of
+from .rules import IF_REFUSED, SHORT, SUMS, in_f32, rule_of
 
 # Known to fail, so not tried first.
 KNOWN = {
@@ -57,6 +57,7 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     found = [
         in_f32(target) if target in SUMS else None,
         rule_of(target),
+        IF_REFUSED.get(target),
         target.decompose if composed else None,
         decomposition_table.get(target),
     ]

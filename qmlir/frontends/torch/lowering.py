@@ -51,13 +51,15 @@ class Places:
         self._nodes.setdefault(location_text(location), []).append(node)
 
     def find(self, location: str, operator: str | None) -> list[Node]:
-        """The nodes of an operator in torch-mlir's spelling: those at the location, or else everywhere; without one
-        all at the location."""
+        """The nodes of an operator in torch-mlir's spelling: those at the location, or else everywhere, or else those at
+        the location of another overload, which torch-mlir may take for this one; without one all at the location."""
         near = self._nodes.get(location, [])
         if operator is None:
             return near
         every = [n for many in self._nodes.values() for n in many]
-        return next(filter(None, ([n for n in many if spelled(n) == operator] for many in (near, every))), [])
+        exact = ([n for n in many if spelled(n) == operator] for many in (near, every))
+        overloads = [n for n in near if spelled(n).rpartition(".")[0] == operator.rpartition(".")[0]]
+        return next(filter(None, (*exact, overloads)), [])
 
 
 def spelled(node: Node) -> str:

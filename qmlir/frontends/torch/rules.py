@@ -311,3 +311,14 @@ def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
+
+
+def complex_multiple(x: torch.Tensor, number: Any) -> Any:
+    """A complex tensor times a real number: torch-mlir multiplies complex tensors by tensors alone."""
+    if not x.is_complex() or not isinstance(number, (int, float)):
+        return NotImplemented
+    return torch.view_as_complex(torch.view_as_real(x) * number)
+
+
+# Of operators that are converted, but for some arguments: tried where an import has failed.
+IF_REFUSED: dict[Any, TorchRule] = {aten.mul.Tensor: complex_multiple}

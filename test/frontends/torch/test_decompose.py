@@ -108,7 +108,17 @@ class FloatExperts(nn.Module):
         return torch.ops.transformers.grouped_mm_fallback(x, self.weight, ends)
 
 
+class Rotations(torch.nn.Module):
+    """DeepSeek-V2's rotary embedding, whose complex numbers have a factor."""
+
+    def forward(self, angles: Any, x: Any) -> Any:
+        turns = torch.polar(torch.ones_like(angles), angles) * 0.5
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(-2)
+
+
 CASES = {
+    "rotations": (Rotations, lambda: (torch.randn(2, 5, 4), torch.randn(2, 5, 8))),
     "logic": (Logic, lambda: (torch.randn(2, 6), torch.randint(0, 8, (2, 6)))),
     "images": (Images, lambda: (torch.randn(2, 3, 7, 6),)),
     "constants": (Constants, lambda: (torch.randn(1, 2, 6, 4),)),
