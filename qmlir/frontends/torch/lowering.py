@@ -51,8 +51,8 @@ class Places:
         self._nodes.setdefault(location_text(location), []).append(node)
 
     def find(self, location: str, operator: str | None) -> list[Node]:
-        """The nodes of an operator in torch-mlir's spelling: those at the location, or else everywhere, or else those at
-        the location of another overload, which torch-mlir may take for this one; without one all at the location."""
+        """The nodes of an operator in torch-mlir's spelling: at the location, or else everywhere, or else of another
+        overload at the location, which torch-mlir may take for this one. Without an operator all at the location."""
         near = self._nodes.get(location, [])
         if operator is None:
             return near
