@@ -55,7 +55,9 @@ def run(code: str, threads: int, timeout: int = 60) -> str:
     """What the program prints; it has to end, and well."""
     environment = {**os.environ, "QMLIR_THREADS": str(threads), "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", START + code],
+        # Python 3.12 and later warn of every fork of a process with threads.
+        [sys.executable, "-W", "error::RuntimeWarning", "-W", "ignore:This process:DeprecationWarning", "-c",
+         START + code],
         env=environment, capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
