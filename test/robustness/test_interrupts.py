@@ -198,8 +198,8 @@ while True:
 """
 PARENT = """
 import sys
-from qmlir.cli.child import Limits, run_in_child
-sys.exit(run_in_child({module!r}, [], "qmlir", "x.mlir", Limits({seconds}, {memory})))
+from qmlir.cli.child import ProcessLimits, run_in_child
+sys.exit(run_in_child({module!r}, [], "qmlir", "x.mlir", ProcessLimits({seconds}, {memory})))
 """
 
 
