@@ -17,7 +17,6 @@ HOOKS = (
     "targets.cpu.threads.atomics",
     "targets.cuda.exact_f16",
     "targets.gpu_kernels.executable",
-    "frontends.windows",
     "frontends.onnx.patterns.pooled",
     "frontends.onnx.patterns.remainder",
 )

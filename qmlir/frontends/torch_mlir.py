@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ..core.mlir import ir, passmanager
 from ..core.spelling import location_text
 from ..errors import Diagnostic, FrontEndError
-from .windows import cut_unread
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -39,7 +38,6 @@ def to_linalg(
     except ir.MLIRError as e:
         diagnostics = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
         raise FrontEndError([blame(diagnostics) or Diagnostic(str(e).splitlines()[0], name)]) from None
-    cut_unread(module)
 
 
 def without_ir(message: str) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir, linalg
+from ....dialect.ops.common import shape_of
+from ....dialect.shapes import Shape
 from ....ir.affine import downcast, indexing_maps, loops_of
 from ....ir.build import crop, dims, pad
 from ....ir.walk import collect, made_by, terminator_of
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 FAULTS = (
     Fault(
         "IREE drops the loop of a single window, and takes the window's length for that of an axis that is longer: the "
-        "convolution is wrong, or does not compile.",
+        "convolution or pooling is wrong, or refused.",
         canary="single_window",
     ),
 )
@@ -65,10 +67,9 @@ def _single_windows(op: OpLike) -> list[dict[int, int]]:
     ]
 
 
-def _shape(value: ir.Value) -> list[int | None]:
-    if not isinstance(value.type, ir.RankedTensorType):
-        return []
-    return [None if value.type.is_dynamic_dim(i) else value.type.get_dim_size(i) for i in range(value.type.rank)]
+def _shape(value: ir.Value) -> Shape:
+    """Of a tensor; of a scalar, which has no axes, ()."""
+    return shape_of(value) if isinstance(value.type, ir.RankedTensorType) else ()
 
 
 def _read(e: ir.AffineExpr, sizes: Mapping[int, int]) -> int | None:
