@@ -29,6 +29,7 @@ PASSES: dict[str, str] = {
     "qmlir-index-sums": f"{IREE_3_13}.index_sums:IndexSumsPass",
     "qmlir-keep-nan": f"{IREE_3_13}.keep_nan:KeepNanPass",
     "qmlir-cut-loops": f"{IREE_3_13}.cut_loops:CutLoopsPass",
+    "qmlir-order-loops": f"{IREE_3_13}.order_loops:OrderLoopsPass",
     "qmlir-split-broadcast": f"{IREE_3_13}.split_broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": f"{IREE_3_13}.explicit_sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": f"{IREE_3_13}.bf16_as_bits:Bf16AsBitsPass",

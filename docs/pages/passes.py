@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
     "qmlir-order-results": ("passes/order_results.mlir", 0),
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
+    "qmlir-order-loops": ("passes/order_loops.mlir", 0),
     "qmlir-crop-windows": ("passes/crop_windows.mlir", 0),
     "qmlir-start-at-zero": ("passes/start_at_zero.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),

@@ -127,6 +127,9 @@ CANARIES = {
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],
         lambda x, w: np.einsum("nhwc,fhwc->nf", x[:, :3, :3].astype(np.int32), w)[:, None, None],
     ),
+    "transposed_sum": Canary(
+        "qmlir-order-loops", "vulkan:lavapipe", [small(8, 8, 2, 3)], lambda x: x.sum(3).transpose(2, 0, 1),
+    ),
     "two_sorts": Canary(
         "qmlir-own-destinations", "cpu", [FLOATS.reshape(16, 4), -FLOATS.reshape(16, 4)],
         lambda x, y: x.argsort(1) + y.argsort(1),

@@ -79,6 +79,7 @@ def _vulkan(
             decode_pass(),
             INDEX_SUMS,
             *(() if loop_limit is None else ("qmlir-cut-loops",)),
+            "qmlir-order-loops",
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",

@@ -269,3 +269,15 @@ def test_cosine_of_repeated_numbers() -> None:
     x = torch.randn(2, 7, 8) * 100
     found, _ = compiled(lambda x: torch.repeat_interleave(x, 2, dim=-1).cos(), x)
     torch.testing.assert_close(found, torch.repeat_interleave(x, 2, dim=-1).cos(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5])
+def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe: str) -> None:
+    """Every second channel of four was wrong, without an error."""
+    torch.manual_seed(0)
+    for size, padding, stride in (((6, 6), 0, 1), ((7, 9), 1, 2), ((4, 6), 0, 2), ((3, 3), 0, 1)):
+        layer = torch.nn.Conv2d(channels, channels, 3, stride=stride, padding=padding, groups=channels)
+        x = torch.randn(1, channels, *size)
+        with torch.no_grad():
+            found = opened(qmlir.compile(export(layer, x), target=lavapipe)).main(x)
+            torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)

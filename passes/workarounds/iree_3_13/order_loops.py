@@ -1,0 +1,54 @@
+"""qmlir-order-loops: give a reduction's loops the order of its result's axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import ir, linalg
+from ....ir.affine import indexing_maps
+from ....ir.walk import collect
+from ....targets.tensors import rewritten
+from ...base import Pass, State
+
+FAULTS = (
+    Fault(
+        "SPIR-V tiles a reduction by its loops and what makes its initial value by the result's axes, as if both had "
+        "one order: where they differ, elements are left out or wrong.",
+        canary="transposed_sum",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class OrderLoopsPass(Pass):
+    """Replaces a linalg op with a reduction by a `linalg.generic` of the same body whose parallel loops come first, in
+    the order of the result's axes. Ops whose loops have this order, but for those of one step, stay.
+
+    IREE 3.13's SPIR-V pipeline `BaseDistribute` takes the loops for the axes. Depthwise convolutions of channels first,
+    whose named op has the channels as its last parallel loop, and sums with a transposed result were wrong for sizes
+    that differ.
+    """
+
+    name: ClassVar[str] = "qmlir-order-loops"
+    summary: ClassVar[str] = "give a reduction's loops the order of its result's axes (Vulkan)"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=lambda op: len(op.results) == 1 and linalg.get_indexing_maps(op) is not None):
+            maps = indexing_maps(op)
+            if not maps[-1].is_projected_permutation or "compilation_info" in op.attributes:
+                continue
+            kept = [ir.AffineDimExpr(e).position for e in maps[-1].results]
+            order = [*kept, *(i for i in range(maps[-1].n_dims) if i not in kept)]
+            long = [i for i, size in zip(kept, op.results[0].type.shape, strict=True) if size != 1]
+            if len(order) == len(kept) or long == sorted(long):
+                continue
+            place = ir.AffineMap.get(len(order), 0, [ir.AffineDimExpr.get(order.index(i)) for i in range(len(order))])
+            with op.location, ir.InsertionPoint(op):
+                rewritten(op, list(op.operands), [_composed(m, place) for m in maps])
+
+
+def _composed(m: ir.AffineMap, place: ir.AffineMap) -> ir.AffineMap:
+    """A map of other loops: `place` says which of them each loop is now."""
+    return ir.AffineMap.get(place.n_dims, 0, [e.compose(place) for e in m.results])
