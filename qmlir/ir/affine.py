@@ -26,3 +26,8 @@ def loops_of(e: ir.AffineExpr) -> list[int]:
     if isinstance(e, ir.AffineDimExpr):
         return [e.position]
     return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
+
+
+def axis_loops(m: ir.AffineMap) -> list[int]:
+    """The loop that each axis follows, of a map whose axes follow one each."""
+    return [ir.AffineDimExpr(e).position for e in m.results]

@@ -222,6 +222,17 @@ def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Extent]) -> ir.Val
     ).result
 
 
+def bitcast(value: ir.Value, sizes: Sequence[Extent], element: ir.Type) -> ir.Value:
+    """The same memory as a tensor of `sizes`. In IREE's spelling: of `tensor.bitcast` it fuses the one of one element,
+    and then does not bufferize it."""
+    before, after = ([s for s in of if not isinstance(s, int)] for of in (dims(value), sizes))
+    segments = ir.DenseI32ArrayAttr.get([1, len(before), len(after)])
+    return ir.Operation.create(
+        "flow.tensor.bitcast", results=[tensor_type(sizes, element)], operands=[value, *before, *after],
+        attributes={"operandSegmentSizes": segments},
+    ).results[0]  # fmt: skip
+
+
 # -------------------------------------------------------------------------------------------------- generics
 
 

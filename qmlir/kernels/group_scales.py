@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.mlir import ir
-from ..ir.affine import indexing_maps
+from ..ir.affine import axis_loops, indexing_maps
 from .computes import scales_groups
 
 if TYPE_CHECKING:
@@ -34,14 +34,10 @@ def group_scales(op: OpLike) -> GroupScales | str:
     total = users[0]
     if not scales_groups(total):
         return "the sum over groups does more than to scale"
-    maps = [_dimensions(m) for m in indexing_maps(total)]
+    maps = [axis_loops(m) for m in indexing_maps(total)]
     if total.operands[0] != op.results[0] or maps[3] != maps[0][1:] or len(maps[0]) != 3:
         return "the groups are not summed in their order"
     g, m, n = maps[0]
     if maps[1:3] != [[m, g], [n, g]]:
         return "a scale is not one per row and group"
     return GroupScales(total, total.operands[1], total.operands[2])
-
-
-def _dimensions(affine_map: ir.AffineMap) -> list[int]:
-    return [ir.AffineDimExpr(result).position for result in affine_map.results]

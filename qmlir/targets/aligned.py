@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, tensor
 from ..dialect.constants import is_zero_fill
-from ..ir.affine import indexing_maps
+from ..ir.affine import axis_loops, indexing_maps
 from ..ir.barriers import Reason, fusion_barrier
 from .strategy import Contraction, Facts
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
@@ -50,10 +50,6 @@ class AlignedPlan:
         return {"route": "aligned", "blocks": list(self.blocks), "codegen": self.codegen}
 
 
-def _positions(affine_map: ir.AffineMap) -> list[int]:
-    return [ir.AffineDimExpr(result).position for result in affine_map.results]
-
-
 def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
     """The result of the matmul-like `op` of static sizes, computed on whole blocks as
     `[b.., m.., k..] x [b.., n.., k..] -> [b.., m.., n..]`.
@@ -67,7 +63,7 @@ def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
     space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
     operands, new_maps = [], []
     for number, (value, affine_map) in enumerate(zip(op.operands, maps, strict=True)):
-        dims = _positions(affine_map)
+        dims = axis_loops(affine_map)
         source = value
         for axis, dim in enumerate(dims):
             size = c.sizes[dim] or 0
@@ -85,7 +81,7 @@ def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
 
     kinds = ["reduction" if c.roles[d] == "k" else "parallel" for d in space]
     result = fusion_barrier(generic_like(op, operands, new_maps, kinds), Reason.ALIGNED)
-    dims = _positions(maps[2])
+    dims = axis_loops(maps[2])
     order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
     if order != list(range(len(dims))):
         result = permuted(result, [order.index(axis) for axis in range(len(dims))])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..core.faults import Fault
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
-from ..ir.affine import indexing_maps
+from ..ir.affine import axis_loops, indexing_maps
 from ..ir.barriers import Reason, fusion_barrier, opaque
 from .tensors import (
     filled,
@@ -51,7 +51,7 @@ def detached(op: OpLike) -> OpLike:
         return op
     with ir.InsertionPoint(op):
         maps = indexing_maps(op)
-        positions = [[ir.AffineDimExpr(r).position for r in affine_map.results] for affine_map in maps]
+        positions = [axis_loops(m) for m in maps]
         hidden: dict[int, ir.Value | int] = {}
         for value, dims in zip(op.operands, positions, strict=True):
             for dim, size in zip(dims, sizes_of(value), strict=True):

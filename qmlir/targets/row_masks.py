@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.faults import Fault
 from ..core.mlir import arith, ir
-from ..ir.affine import indexing_maps
+from ..ir.affine import axis_loops, indexing_maps
 from ..ir.barriers import opaque
 from .tensors import rewritten, sizes_of, type_of
 
@@ -39,7 +39,7 @@ def loses_masks(op: OpLike, padded: Collection[int], tiled: Collection[int]) -> 
     front of a padded one, of the iteration dims `padded` and `tiled`. The innermost size is loaded as a vector, and
     keeps its mask."""
     for affine_map in indexing_maps(op)[:2]:
-        rows = [ir.AffineDimExpr(r).position for r in affine_map.results][:-1]
+        rows = axis_loops(affine_map)[:-1]
         if rows and rows[0] not in tiled and any(d in padded for d in rows):
             return True
     return False
@@ -52,8 +52,7 @@ def with_unit_sum(op: OpLike, at: int) -> OpLike:
         maps = indexing_maps(op)
         wide = []
         for number, affine_map in enumerate(maps):
-            dims = [ir.AffineDimExpr(r).position for r in affine_map.results]
-            dims = [d + (d >= at) for d in dims]
+            dims = [d + (d >= at) for d in axis_loops(affine_map)]
             if number < 2:
                 dims.insert(0, at)
             wide.append(ir.AffineMap.get(affine_map.n_dims + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
-from ....ir.build import dims, empty, tensor_type
+from ....ir.build import bitcast, dims, empty
 from ....ir.scalars import bf16_bits
 from ....ir.walk import collect, terminator_of
 from ...base import Pass, State
@@ -53,7 +53,7 @@ def _read_bits(op: OpLike) -> None:
         if str(argument.type) != "bf16" or not all(u.name == "arith.extf" for u in users):
             continue
         with ir.InsertionPoint(op), op.location:
-            op.operands[i] = _reinterpreted(value, i16)
+            op.operands[i] = bitcast(value, dims(value), i16)
         argument.set_type(i16)
         for user in users:
             with ir.InsertionPoint(user), user.location:
@@ -105,17 +105,7 @@ def _rewrite(op: OpLike) -> None:
             if kind != "arith.truncf":
                 value = (arith.sitofp if kind == "arith.sitofp" else arith.uitofp)(ir.F32Type.get(), value)
             linalg.YieldOp([bf16_bits(value)])
-        result = _reinterpreted(new.operation.results[0], old_type.element_type)
+        bits = new.operation.results[0]
+        result = bitcast(bits, dims(bits), old_type.element_type)
     op.results[0].replace_all_uses_with(result)
     op.erase()
-
-
-def _reinterpreted(value: ir.Value, element: ir.Type) -> ir.Value:
-    """`tensor.bitcast`, in IREE's own spelling: of one element it would fuse the other, and then not bufferize it."""
-    sizes = dims(value)
-    dynamic = [size for size in sizes if not isinstance(size, int)]
-    segments = ir.DenseI32ArrayAttr.get([1, len(dynamic), len(dynamic)])
-    return ir.Operation.create(
-        "flow.tensor.bitcast", results=[tensor_type(sizes, element)], operands=[value, *dynamic, *dynamic],
-        attributes={"operandSegmentSizes": segments},
-    ).results[0]  # fmt: skip

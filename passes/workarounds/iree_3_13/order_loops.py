@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir, linalg
-from ....ir.affine import indexing_maps
+from ....ir.affine import axis_loops, indexing_maps
 from ....ir.walk import collect
 from ....targets.tensors import rewritten
 from ...base import Pass, State
@@ -39,7 +39,7 @@ class OrderLoopsPass(Pass):
             maps = indexing_maps(op)
             if not maps[-1].is_projected_permutation or "compilation_info" in op.attributes:
                 continue
-            kept = [ir.AffineDimExpr(e).position for e in maps[-1].results]
+            kept = axis_loops(maps[-1])
             order = [*kept, *(i for i in range(maps[-1].n_dims) if i not in kept)]
             long = [i for i, size in zip(kept, op.results[0].type.shape, strict=True) if size != 1]
             if len(order) == len(kept) or long == sorted(long):

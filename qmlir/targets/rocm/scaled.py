@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, linalg, tensor
-from ...ir.affine import indexing_maps
+from ...ir.affine import axis_loops, indexing_maps
 from ...ir.attributes import iterator_types
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import made_by
@@ -90,7 +90,7 @@ class ScaledStrategy:
 
 def _codes(op: OpLike, side: int) -> ir.Value | None:
     """The codes of one side, None where they lie otherwise."""
-    lhs, rhs, out = (_dimensions(m) for m in indexing_maps(op))
+    lhs, rhs, out = (axis_loops(m) for m in indexing_maps(op))
     g, m, n = out
     if (lhs if side == 0 else rhs)[:2] != [m if side == 0 else n, g] or len(lhs) != 3 or len(rhs) != 3:
         return None
@@ -100,10 +100,6 @@ def _codes(op: OpLike, side: int) -> ir.Value | None:
     # Numbers of e2m1 in f16, that a body makes of codes.
     grouped = made_by(value, "tensor.expand_shape")
     return None if grouped is None else e2m1_codes(grouped.operands[0])
-
-
-def _dimensions(affine_map: ir.AffineMap) -> list[int]:
-    return [ir.AffineDimExpr(result).position for result in affine_map.results]
 
 
 def contraction(codes: Sequence[ir.Value], scales: Sequence[ir.Value], init: ir.Value, block: int) -> ir.Value:

@@ -19,7 +19,7 @@ from .mma_loop import Block, Words
 from .scaled_instructions import ScaledMma
 from .tile import Tile
 
-_PER_WORD = 4  # scales
+SCALES_PER_WORD = 4
 _NO_SIGNS = 0x7F7F7F7F
 
 
@@ -46,7 +46,7 @@ class ScaledGemm(MmaGemm):
 def words_of(instruction: ScaledMma, tile: Tile) -> int:
     """Words of scales of a row that a warp takes of a tile; 0 where they are not whole ones."""
     steps, rest = divmod(tile.k // tile.warps[2], instruction.depth)
-    words, more = divmod(steps * instruction.fragments.blocks, _PER_WORD)
+    words, more = divmod(steps * instruction.fragments.blocks, SCALES_PER_WORD)
     return 0 if rest or more else words
 
 
@@ -87,12 +87,12 @@ class _Scales(Decoder):
         instruction = block.instruction
         self._blocks = instruction.fragments.blocks
         self._words = words_of(instruction, block.tile)
-        self._all = -(-block.kernel.k * 8 // instruction.code_bits // instruction.block // _PER_WORD)
+        self._all = -(-block.kernel.k * 8 // instruction.code_bits // instruction.block // SCALES_PER_WORD)
         self._signed = instruction.scale == "ue4m3"
 
     def at(self, step: int) -> tuple[int, int]:
         """Which word along K an instruction of this warp takes scales of, and from which byte on."""
-        return divmod(step * self._blocks, _PER_WORD)
+        return divmod(step * self._blocks, SCALES_PER_WORD)
 
     def row(self, i: int, step: int) -> ir.Value:
         """Of fragment `i` of rows."""

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.mlir import arith, ir, linalg, tensor
+from ....core.mlir import arith, ir, tensor
 from ....dialect.dtypes import Array
+from ....ir.build import bitcast
 from ....kernels.description import COLUMN, GROUP, ROW, Factor, Kernel, Operand
 from ....kernels.group import describe
 from ....kernels.group_scales import GroupScales, group_scales
 from ....kernels.weights import constant_codes, known
 from ...strategy import Accept, Contraction, Decline, Facts
+from ...tensors import generic, merge, pad_end, sizes_of, split, type_of
 from .choose import choose
 from .fp8 import KINDS
 from .mma_gemm import MmaGemm
-from .scaled_gemm import ScaledGemm, words_of
+from .scaled_gemm import SCALES_PER_WORD, ScaledGemm, words_of
 from .scaled_instructions import SCALED, ScaledMma
 from .strategy import CudaKernelPlan, CudaProductStrategy
 from .tile import TILES, Tile
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 _SCALES = {"f8E8M0FNU": "ue8m0", "f8E4M3FN": "ue4m3"}
 _SIGNED = "ue4m3"  # MLIR's type has a sign
 _FORMATS = "MXFP8, MXFP4 or NVFP4 on both sides"
-_PER_WORD = 4  # scales
 # Words of scales are in registers beside the sums, and ptxas 12.9 spills some of 16 x 128.
 _TILES = tuple(
     tile
@@ -159,7 +160,7 @@ def _weight(codes: Array, scales: Array, instruction: ScaledMma) -> Array:
 def _constant_words(scales: Array) -> ir.Value:
     """Scales `[N, G]` as words `[N, G / 4]`, behind the last one zeros."""
     codes = np.ascontiguousarray(scales).view(np.uint8)
-    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % _PER_WORD)))
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % SCALES_PER_WORD)))
     words = np.ascontiguousarray(codes).view(np.int32)
     kind = ir.RankedTensorType.get(words.shape, ir.IntegerType.get_signless(32))
     return arith.constant(kind, ir.DenseElementsAttr.get(words, type=kind))
@@ -167,73 +168,35 @@ def _constant_words(scales: Array) -> ir.Value:
 
 def _words(scales: ir.Value) -> ir.Value:
     """The same of scales that are not known."""
-    i8, i32 = (ir.IntegerType.get_signless(bits) for bits in (8, 32))
-    groups = ir.RankedTensorType(scales.type).get_dim_size(1)
-    codes = _as(scales, groups, i8)
-    rest = -groups % _PER_WORD
-    if rest:
-        padded = _like(codes, [groups + rest], i8)
-        pad = tensor.PadOp(padded, codes, [], [], [0, 0], [0, rest])
-        body = pad.regions[0].blocks.append(*[ir.IndexType.get()] * 2)
-        with ir.InsertionPoint(body):
-            tensor.YieldOp(arith.constant(i8, 0))
-        codes = pad.result
-    return _as(codes, (groups + rest) // _PER_WORD, i32)
+    groups = type_of(scales).get_dim_size(1)
+    codes = pad_end(_as(scales, groups, 8), 1, -groups % SCALES_PER_WORD)
+    return _as(codes, -(-groups // SCALES_PER_WORD), 32)
 
 
 def _packed(codes: ir.Value, scales: ir.Value, instruction: ScaledMma) -> ir.Value:
     """Codes of e2m1 `[M, K]`, one in a byte, as bytes of two `[M, K / 2]`."""
+    groups, pairs = type_of(scales).get_dim_size(1), instruction.block // 2
+    inputs = [split(_as(codes, groups * pairs, 16), 1, groups, pairs)]
+    maps = [ir.AffineMap.get_identity(3)]
+    if instruction.scale == _SIGNED:
+        inputs.append(_as(scales, groups, 8))
+        maps.append(ir.AffineMap.get(3, 0, list(maps[0].results)[:2]))
     i8, i16 = (ir.IntegerType.get_signless(bits) for bits in (8, 16))
-    groups, pairs = ir.RankedTensorType(scales.type).get_dim_size(1), instruction.block // 2
-    inputs = [_split(_as(codes, groups * pairs, i16), groups, pairs)]
-    signed = instruction.scale == _SIGNED
-    if signed:
-        inputs.append(_as(scales, groups, i8))
-    rows: Sequence[ir.Value | int] = _size(codes) or ir.RankedTensorType(codes.type).shape[:1]
-    out = tensor.empty([*rows, groups, pairs], i8)
-    every = ir.AffineMap.get_identity(3)
-    maps = [every, *([ir.AffineMap.get(3, 0, list(every.results)[:2])] if signed else []), every]
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    op = linalg.GenericOp(
-        [out.type], inputs, [out], ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        ir.ArrayAttr.get([parallel] * 3),
-    )  # fmt: skip
-    body = op.regions[0].blocks.append(*(v.type.element_type for v in (*inputs, out)))
 
     def of(number: int) -> ir.Value:
         return arith.constant(i16, number)
 
-    with ir.InsertionPoint(body):
-        pair = body.arguments[0]
-        if signed:  # the scale's sign is its highest bit, a code's its fourth
-            sign = arith.andi(arith.shrui(arith.extui(i16, body.arguments[1]), of(4)), of(8))
+    def body(pair: ir.Value, *others: ir.Value) -> ir.Value:
+        for scale in others[:-1]:  # its sign is its highest bit, a code's its fourth
+            sign = arith.andi(arith.shrui(arith.extui(i16, scale), of(4)), of(8))
             pair = arith.xori(pair, arith.ori(sign, arith.shli(sign, of(8))))
         low, high = arith.andi(pair, of(15)), arith.andi(arith.shrui(pair, of(4)), of(0xF0))
-        linalg.YieldOp([arith.trunci(i8, arith.ori(low, high))])
-    return tensor.collapse_shape(_like(codes, [groups * pairs], i8), op.results[0], [[0], [1, 2]])
+        return arith.trunci(i8, arith.ori(low, high))
+
+    out = tensor.empty([sizes_of(codes)[0], groups, pairs], i8)
+    return merge(generic(inputs, out, [*maps, maps[0]], ["parallel"] * 3, body), 1)
 
 
-def _size(value: ir.Value) -> list[ir.Value]:
-    """Of the rows, where they are dynamic."""
-    kind = ir.RankedTensorType(value.type)
-    return [tensor.dim(value, arith.constant(ir.IndexType.get(), 0))] if kind.is_dynamic_dim(0) else []
-
-
-def _like(value: ir.Value, sizes: Sequence[int], element: ir.Type) -> ir.Type:
-    """The type of a tensor with as many rows."""
-    return ir.RankedTensorType.get([ir.RankedTensorType(value.type).shape[0], *sizes], element)
-
-
-def _as(value: ir.Value, columns: int, element: ir.Type) -> ir.Value:
-    """The same memory `[M, columns]` as other elements."""
-    sizes = _size(value)
-    segments = ir.DenseI32ArrayAttr.get([1, len(sizes), len(sizes)])
-    return ir.Operation.create(
-        "flow.tensor.bitcast", results=[_like(value, [columns], element)], operands=[value, *sizes, *sizes],
-        attributes={"operandSegmentSizes": segments},
-    ).results[0]  # fmt: skip
-
-
-def _split(value: ir.Value, groups: int, inside: int) -> ir.Value:
-    kind = ir.RankedTensorType(_like(value, [groups, inside], value.type.element_type))
-    return tensor.expand_shape(kind, value, [[0], [1, 2]], _size(value), kind.shape)
+def _as(value: ir.Value, columns: int, bits: int) -> ir.Value:
+    """The same memory `[M, columns]` as integers."""
+    return bitcast(value, [sizes_of(value)[0], columns], ir.IntegerType.get_signless(bits))
