@@ -1,6 +1,12 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-guard-empty | filecheck %s
 
 // The functions that are made come first, the last one before the others.
+// What depends on constants only is made before the branch, where IREE makes it once.
+// CHECK-LABEL: func.func @weight(
+// CHECK: %[[W:.*]] = call @weight__constants(%arg0) : (tensor<?x4xf32>) -> tensor<4xf32>
+// CHECK: scf.if
+// CHECK: func.call @weight__body(%{{.*}}, %[[W]])
+
 // Of several results, each way returns from a block of its own: where results of the two meet, IREE confuses the offsets
 // in an allocation that they share.
 // CHECK-LABEL: func.func @several(
@@ -33,6 +39,24 @@ func.func @several(%x: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>) {
   %0 = math.exp %x : tensor<?x4xf32>
   %1 = math.sqrt %0 : tensor<?x4xf32>
   return %0, %1 : tensor<?x4xf32>, tensor<?x4xf32>
+}
+
+func.func @weight(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> tensor<?x4xf32> {
+  %codes = arith.constant dense<[1, 2, 3, 4]> : tensor<4xi8>
+  %e = tensor.empty() : tensor<4xf32>
+  %weight = linalg.map ins(%codes : tensor<4xi8>) outs(%e : tensor<4xf32>) (%c: i8, %o: f32) {
+    %d = arith.sitofp %c : i8 to f32
+    linalg.yield %d : f32
+  }
+  %0 = linalg.generic {
+    indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
+    iterator_types = ["parallel", "parallel"]
+  } ins(%x, %weight : tensor<?x4xf32>, tensor<4xf32>) outs(%x : tensor<?x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %c = arith.mulf %a, %b : f32
+    linalg.yield %c : f32
+  } -> tensor<?x4xf32>
+  return %0 : tensor<?x4xf32>
 }
 
 // One that pads: IREE refuses the blocks, and confuses whatever else meets, so an empty call is an error.

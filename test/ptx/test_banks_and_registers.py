@@ -39,11 +39,13 @@ MOST = {
     "gemv-int8": 48, "mma-sync-int8": 220, "mma-sync-fp8": 254, "mma-sync-fp8-fast": 230, "mma-sync-weight-only": 144,
     "wgmma-int8": 200, "wgmma-fp8-fast": 244,
 }  # fmt: skip
-# In the fast tier: the widest tile, the narrowest, whose warps share K, and the widest of Hopper's own.
+# In the fast tier: the widest tile, the narrowest, whose warps share K, the widest of Hopper's own, and one whose sums
+# ptxas would spill for another block on a multiprocessor.
 SOME = {
     "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:128x256x64x2x4x1x4 i8 i8 0",
     "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:16x32x512x1x1x4x3 i8 i8 0",
     "cuda:sm_90a wgmma-int8 wgmma-int8-tile:128x256x128x8x1x1x4 i8 i8 0",
+    "cuda:sm_120 mma-sync-fp8-fast mma-sync-fp8-fast-tile:64x64x128x2x4x1x4 e4m3 e4m3 128",
 }
 
 

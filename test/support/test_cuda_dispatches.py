@@ -44,6 +44,7 @@ def few(name: str, target: str, m: int | None) -> None:
     [
         ("scaled_matmul: f16 x u4, group 128, zero points", "cuda:sm_80", None),
         ("scaled_matmul: f16 x codebook, group 128", "cuda:sm_89", None),
+        ("scaled_matmul: f32 x s4, group 128", "cuda:sm_80", None),  # decoded once, when it is loaded
         ("conv2d_q: u8 x s8, zero point", "cuda:sm_90a", None),
         ("conv2d_q: f16 x s8", "cuda:sm_80", None),
         ("conv2d_q: s8 x s8, 4 groups", "cuda:sm_120", 1),

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions, terminator_of
+from ....ir.walk import collect, functions, operations_of, terminator_of
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
 
@@ -41,6 +41,9 @@ class GuardEmptyPass(Pass):
     place of another. So with several results each branch returns from a block of its own. Programs that pad tensors
     cannot be loaded in that form (IREE's check of its command buffers refuses them); they have no branch, and a call
     with an empty axis is an error.
+
+    IREE computes what depends on constants only once, when a program is loaded, but takes nothing out of a branch. Such
+    tensors are made before it.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -101,6 +104,7 @@ def _guard(module: ir.Module, body: ir.OpView) -> None:
     t = ir.FunctionType(ir.TypeAttr(body.operation.attributes["function_type"]).value)
     with body.operation.location:
         shapes = _shape_function(body, name, t)
+        constants = _constants_function(body, name, t)
         body.operation.attributes["sym_name"] = ir.StringAttr.get(f"{name}__body")
         body.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
         with ir.InsertionPoint.at_block_begin(module.body):
@@ -108,17 +112,21 @@ def _guard(module: ir.Module, body: ir.OpView) -> None:
             for which in ("arg_attrs", "res_attrs"):
                 if which in body.operation.attributes:
                     outer.operation.attributes[which] = body.operation.attributes[which]
-            _choose(outer, list(t.results), shapes, name)
+                    del body.operation.attributes[which]
+            _choose(outer, list(t.results), shapes, constants, name)
 
 
 def _pads(f: ir.OpView) -> bool:
     return bool(collect(f, "tensor.pad"))
 
 
-def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, name: str) -> None:
+def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list[ir.Type], name: str) -> None:
     """The body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
+        given = list(outer.arguments)
+        if constants:
+            given += func.CallOp(constants, f"{name}__constants", outer.arguments).results
         is_empty = _any_empty(list(outer.arguments))
         end: type[scf.YieldOp | func.ReturnOp]
         if len(types) == 1:
@@ -134,7 +142,7 @@ def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, name: str) -> N
     with ir.InsertionPoint(empty):
         end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
     with ir.InsertionPoint(full):
-        end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
+        end(list(func.CallOp(types, f"{name}__body", given).results))
 
 
 def _shaped(sizes: list[ir.Value], types: list[ir.Type]) -> list[tuple[list[ir.Value | int], ir.Type]]:
@@ -154,14 +162,67 @@ def _any_empty(arguments: list[ir.Value]) -> ir.Value:
     return found
 
 
-def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
-    """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
+def _constants_function(body: ir.OpView, name: str, t: ir.Type) -> list[ir.Type]:
+    """A private copy of the function that returns the tensors which the body computes from constants only, and which
+    the body then takes as more arguments; their types."""
+    block = body.regions[0].blocks[0]
+    made = _constant_results(block)
+    if not made:
+        return []
+    copy = _private_copy(body, f"{name}__constants")
+    types = [v.type for v in made]
+    _return(copy, _constant_results(copy.regions[0].blocks[0]), t)
+    for value in made:
+        value.replace_all_uses_with(block.add_argument(value.type, body.operation.location))
+    passmanager.PassManager.parse("func.func(canonicalize)").run(copy)
+    body.operation.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*t.inputs, *types], t.results))
+    return types
+
+
+def _constant_results(block: ir.Block) -> list[ir.Value]:
+    """Tensors that are computed from constants only and read by something that is not."""
+    constant: set[ir.Value] = set()
+    read: set[ir.Value] = set()
+    varying = set(block.arguments)
+    for op in operations_of(block):
+        operands = {v for inner in collect(op) for v in inner.operands}
+        is_pure = op.name.partition(".")[0] in ("arith", "linalg", "math", "tensor")
+        if is_pure and not operands & varying:
+            constant.update(op.results)
+        else:
+            varying.update(op.results)
+            read |= operands
+    return [
+        value
+        for op in operations_of(block)
+        if op.name not in ("arith.constant", "tensor.empty")
+        for value in op.results
+        if value in constant & read and isinstance(value.type, ir.RankedTensorType)
+    ]
+
+
+def _private_copy(body: ir.OpView, name: str) -> ir.Operation:
     copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
-    copy.attributes["sym_name"] = ir.StringAttr.get(f"{name}__shapes")
+    copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
     for which in ("arg_attrs", "res_attrs"):
         if which in copy.attributes:
             del copy.attributes[which]
+    return copy
+
+
+def _return(f: ir.Operation, values: list[ir.Value], t: ir.FunctionType) -> None:
+    """Make a function of type `t` return `values`."""
+    last = terminator_of(f.regions[0].blocks[0])
+    with ir.InsertionPoint(last):
+        func.ReturnOp(values)
+    last.erase()
+    f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(t.inputs), [v.type for v in values]))
+
+
+def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
+    """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
+    copy = _private_copy(body, f"{name}__shapes")
     operations = list(copy.regions[0].blocks[0].operations)
     # What would keep the computation alive: assertions go, barriers and ties let their tensor through.
     for op in operations:
@@ -174,11 +235,7 @@ def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
     last = operations[-1]
     with ir.InsertionPoint(last):
         sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
-        func.ReturnOp(sizes)
-    last.operation.erase()
-    copy.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
-    )
+    _return(copy, sizes, t)
     # The shapes of arithmetic on whole tensors are known as linalg only.
     passmanager.PassManager.parse(
         "func.func(convert-elementwise-to-linalg,resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...core.faults import Fault
@@ -42,13 +42,14 @@ class View:
 class Launch:
     """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `library`: whether the
     target has functions for erf and its like. `pooled`: whether the functions of an executable share one pool of
-    shared memory (see `shared_memory.py`)."""
+    shared memory (see `shared_memory.py`). `attributes`: of the device function, i32."""
 
     threads: int
     subgroup: int
     grid: Callable[[e.Index], tuple[e.Index, e.Index, e.Index]]
     library: bool = False
     pooled: bool = False
+    attributes: Mapping[str, int] = field(default_factory=dict)
 
 
 # Of the number of rows and a memref of each view.
@@ -141,6 +142,8 @@ def _function(name: str, made: KernelFunction) -> OpLike:
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
         f"workgroup_size = [{made.launch.threads}, 1, 1] subgroup_size = {made.launch.subgroup}>"
     )
+    for key, value in made.launch.attributes.items():
+        function.attributes[key] = ir.IntegerAttr.get(e.integer(32), value)
     with ir.InsertionPoint(function.add_entry_block()):
         layout, dynamic = made.layout, made.rows is None
         size: e.Index = _constant(layout, 0) if made.rows is None else made.rows

@@ -11,11 +11,12 @@ technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.tile.instruction import Fragments
+from ...gpu_kernels.executable import Launch
 from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
@@ -141,6 +142,13 @@ class Fp8Gemm(MmaGemm):
     @property
     def decodes(self) -> bool:
         return not self.fast
+
+    @property
+    def launch(self) -> Launch:
+        # Beside the sums of a group stand those of all. ptxas spills some to get another block onto a multiprocessor,
+        # unless it is told that one will do.
+        launch = super().launch
+        return replace(launch, attributes={"nvvm.minctasm": 1}) if self.fast and self.kernel.group else launch
 
     @property
     def block(self) -> type[Block]:
