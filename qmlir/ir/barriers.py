@@ -35,6 +35,7 @@ class Reason(str, Enum):
     BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
     CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
+    FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch
     IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
     LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
     MOVED_ONCE = "moved-once"  # fused, codes would be moved into the instruction's order again in each tile

@@ -121,7 +121,8 @@ def filled(sizes: Sequence[Extent], value: ir.Value) -> ir.Value:
     return linalg.fill(value, outs=[empty(sizes, value.type)])
 
 
-def _product(sizes: Sequence[Extent]) -> Extent:
+def product(sizes: Sequence[Extent]) -> Extent:
+    """How many elements there are."""
     total: Extent = 1
     for s in sizes:
         if isinstance(total, int) and isinstance(s, int):
@@ -140,7 +141,7 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     sizes = dims(value)
     if all(len(g) == 1 for g in groups):
         return value
-    out = [_product([sizes[i] for i in g]) for g in groups]
+    out = [product([sizes[i] for i in g]) for g in groups]
     return tensor.collapse_shape(tensor_type(out, value.type.element_type), value, [list(g) for g in groups])
 
 

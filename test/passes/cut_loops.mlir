@@ -106,3 +106,65 @@ func.func @far_too_long(%x: tensor<2x4033xf32>, %init: tensor<2xf32>) -> tensor<
   } -> tensor<2xf32>
   return %0 : tensor<2xf32>
 }
+
+// -----
+
+#in = affine_map<(m, k) -> (m, k)>
+#out = affine_map<(m, k) -> (m)>
+
+// Of a dynamic size, the call is refused where it is too long.
+// CHECK-LABEL: func.func @dynamic(
+// CHECK: tensor.dim %arg0
+// CHECK: %[[FITS:.*]] = arith.cmpi ule, %{{.*}}, %c63
+// CHECK: cf.assert %[[FITS]], "a sum is longer than the 63 elements that a loop of this device can have"
+// CHECK: linalg.generic
+func.func @dynamic(%x: tensor<2x?xf32>, %init: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = linalg.generic {indexing_maps = [#in, #out], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<2x?xf32>) outs(%init : tensor<2xf32>) {
+  ^bb0(%a: f32, %acc: f32):
+    %1 = arith.addf %a, %acc : f32
+    linalg.yield %1 : f32
+  } -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+
+// -----
+
+// A sort compares all pairs: 8 * 7 steps are taken, 9 * 8 are not.
+// CHECK-LABEL: func.func @sorted(
+// CHECK-NOT: cf.assert
+// CHECK: return
+func.func @sorted(%x: tensor<100x8xf32>) -> tensor<100x8xf32> {
+  %0 = iree_linalg_ext.sort dimension(1) outs(%x : tensor<100x8xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %less = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %less : i1
+  } -> tensor<100x8xf32>
+  return %0 : tensor<100x8xf32>
+}
+
+// -----
+
+func.func @sorted_long(%x: tensor<9xf32>) -> tensor<9xf32> {
+  // expected-error @+1 {{a sort of 9 elements: loops of this device stop after 63 steps, and a sort takes at most 8 elements}}
+  %0 = iree_linalg_ext.sort dimension(0) outs(%x : tensor<9xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %less = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %less : i1
+  } -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @counted(
+// CHECK: cf.assert %{{.*}}, "a scan along axis 0: loops of this device stop after 63 steps, and a scan takes at most 63 elements"
+// CHECK: iree_linalg_ext.scan
+func.func @counted(%x: tensor<?xi32>, %out: tensor<?xi32>, %last: tensor<i32>) -> tensor<?xi32> {
+  %0:2 = iree_linalg_ext.scan dimension(0) inclusive(true) ins(%x : tensor<?xi32>) outs(%out, %last : tensor<?xi32>, tensor<i32>) {
+  ^bb0(%a: i32, %b: i32):
+    %s = arith.addi %a, %b : i32
+    iree_linalg_ext.yield %s : i32
+  } -> tensor<?xi32>, tensor<i32>
+  return %0#0 : tensor<?xi32>
+}

@@ -61,3 +61,21 @@ func.func @empty(%x: tensor<4xi64>, %at: tensor<4x1xi32>) -> (tensor<4xi64>, ten
   } -> tensor<4xi64>
   return %0, %1 : tensor<4xi64>, tensor<4xi64>
 }
+
+// A fill that a scan reads is made before it; one that it overwrites stays.
+// CHECK-LABEL: func.func @filled(
+// CHECK: %[[ONES:.*]] = linalg.fill ins(%{{.*}} : i32) outs(%{{.*}} : tensor<?xi32>)
+// CHECK: %[[BARRIER:.*]] = util.optimization_barrier {qmlir.barrier_reason = "filled"} %[[ONES]]
+// CHECK: %[[MADE:.*]] = flow.tensor.tie_shape %[[BARRIER]]
+// CHECK: iree_linalg_ext.scan dimension(0) inclusive(true) ins(%[[MADE]] : tensor<?xi32>)
+func.func @filled(%n: index, %out: tensor<?xi32>, %last: tensor<i32>) -> tensor<?xi32> {
+  %one = arith.constant 1 : i32
+  %e = tensor.empty(%n) : tensor<?xi32>
+  %ones = linalg.fill ins(%one : i32) outs(%e : tensor<?xi32>) -> tensor<?xi32>
+  %0:2 = iree_linalg_ext.scan dimension(0) inclusive(true) ins(%ones : tensor<?xi32>) outs(%out, %last : tensor<?xi32>, tensor<i32>) {
+  ^bb0(%a: i32, %b: i32):
+    %s = arith.addi %a, %b : i32
+    iree_linalg_ext.yield %s : i32
+  } -> tensor<?xi32>, tensor<i32>
+  return %0#0 : tensor<?xi32>
+}

@@ -103,6 +103,9 @@ CANARIES = {
         "qmlir-expand-functions", "cpu", [np.arange(64, dtype=np.uint32).view(np.int32) * 123456789],
         lambda x: np.repeat((x.view(np.uint32).astype(np.uint64) ** 2 >> 32).astype(np.uint32).view(np.int32), 2),
     ),
+    "filled_scan": Canary(
+        "qmlir-own-destinations", "cpu", [small(3, 7)], lambda x: np.broadcast_to(np.arange(1, 8), x.shape),
+    ),
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
     ),

@@ -11,7 +11,7 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.errors import InputError
+from qmlir.errors import InputError, PassError
 
 pytestmark = pytest.mark.sweep(fast=3)
 
@@ -250,3 +250,39 @@ def test_several_results_that_pad_take_no_empty_tensors(lavapipe: str) -> None:
     np.testing.assert_array_equal(padded, np.pad(2 * x, ((0, 0), (1, 1))))
     with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(make no call, or .* itself\)"):
         main(x[:0])
+
+
+def sorted_program(tensor: str) -> str:
+    return f"""
+func.func @main(%x: {tensor}) -> {tensor} {{
+  %0 = iree_linalg_ext.sort dimension(0) outs(%x : {tensor}) {{
+  ^bb0(%a: f32, %b: f32):
+    %less = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %less : i1
+  }} -> {tensor}
+  return %0 : {tensor}
+}}
+"""
+
+
+def test_loops_that_llvmpipe_leaves_early_are_refused(lavapipe: str) -> None:
+    """Regression: it sorted 300 numbers in part, and the sum of seven million ones was 524280."""
+    taken = "loops of this device stop after 65535 steps, and a sort takes at most 256 elements"
+    x = np.random.default_rng(0).standard_normal(257, dtype=np.float32)
+    main = qmlir.load(qmlir.compile(sorted_program("tensor<?xf32>"), target=lavapipe)).main
+    np.testing.assert_array_equal(main(x[:256]), np.sort(x[:256]))
+    with pytest.raises(InputError, match=f"a sort along axis 0: {taken}"):
+        main(x)
+    with pytest.raises(PassError, match=f"a sort of 257 elements: {taken}"):
+        qmlir.compile(sorted_program("tensor<257xf32>"), target=lavapipe)
+    text = """
+func.func @main(%x: tensor<?xf32>) -> tensor<f32> {
+  %zero = arith.constant dense<0.0> : tensor<f32>
+  %0 = linalg.reduce {arith.addf} ins(%x : tensor<?xf32>) outs(%zero : tensor<f32>) dimensions = [0]
+  return %0 : tensor<f32>
+}
+"""
+    main = qmlir.load(qmlir.compile(text, target=lavapipe)).main
+    assert main(np.ones(65535, np.float32)) == 65535
+    with pytest.raises(InputError, match="a sum is longer than the 65535 elements that a loop of this device can have"):
+        main(np.ones(65536, np.float32))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
-from ....core.mlir import ir
+from ....core.mlir import arith, ir
 from ....ir.affine import indexing_maps
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.build import crop, dims
+from ....ir.build import Extent, as_index, crop, dims, index, product
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from ...core.contractions import find_contractions
+from ...core.lower.blocks import assert_that
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -25,6 +26,14 @@ FAULTS = (
         canary="long_sum",
     ),
 )
+
+# What runs along an axis of n elements, by the name people know, and the largest n whose loops have at most a number of
+# steps: a sort compares all pairs.
+_ALONG: Mapping[str, tuple[str, Callable[[int], int]]] = {
+    "iree_linalg_ext.arg_compare": ("search", lambda steps: steps),
+    "iree_linalg_ext.scan": ("scan", lambda steps: steps),
+    "iree_linalg_ext.sort": ("sort", lambda steps: (1 + isqrt(1 + 4 * steps)) // 2),
+}
 
 
 # More pieces than this are refused: each is an op of its own.
@@ -39,6 +48,9 @@ class CutLoopsPass(Pass):
     that a longer sum is silently incomplete. It counts the iterations of all loops of a shader together, so that each
     part has a dispatch of its own; contractions have that without a barrier. Contractions that a strategy has tiled
     have several short loops, and are unchanged.
+
+    Scans and sorts are not cut. Where one would be too long, or a sum of a dynamic size, the program is refused; where
+    a size is dynamic, the call is.
     """
 
     name: ClassVar[str] = "qmlir-cut-loops"
@@ -50,7 +62,11 @@ class CutLoopsPass(Pass):
         found: list[Diagnostic] = []
         long: list[tuple[OpLike, int]] = []
 
-        for op in collect(module, "linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
+        for op in collect(module, *_ALONG):
+            found += self._along(op)
+        for op in collect(module, where=_has_loops):
+            if op not in contractions:
+                self._check_sum(op)
             sizes = list(_reduced(op).values())
             length = prod(sizes) if op not in contractions else max(sizes, default=1)
             if length > self.longest:
@@ -69,6 +85,39 @@ class CutLoopsPass(Pass):
                 _cut(op, *pieces, separate=op not in contractions)
         fail(self.name, found)
 
+    def _along(self, op: OpLike) -> list[Diagnostic]:
+        """What is wrong with the length of a scan or sort; where that is dynamic, the program checks it."""
+        what, most_of = _ALONG[op.name]
+        axis, most = ir.IntegerAttr(op.attributes["dimension"]).value, most_of(self.longest)
+        t = ir.RankedTensorType(op.operands[0].type)
+        limit = f"loops of this device stop after {self.longest} steps, and a {what} takes at most {most} elements"
+        if t.is_dynamic_dim(axis):
+            with ir.InsertionPoint(op), op.location:
+                size = dims(op.operands[0])[axis]
+            self._check(op, [size], most, f"a {what} along axis {axis}: {limit}")
+        elif t.get_dim_size(axis) > most:
+            return [error_at(op, f"a {what} of {t.get_dim_size(axis)} elements: {limit}")]
+        return []
+
+    def _check_sum(self, op: OpLike) -> None:
+        """A sum of a dynamic size checks its length."""
+        places = _reductions(op).values()
+        if any(v.type.is_dynamic_dim(axis) for v, axis in places):
+            with ir.InsertionPoint(op), op.location:
+                sizes = [dims(v)[axis] for v, axis in places]
+            self._check(
+                op,
+                sizes,
+                self.longest,
+                f"a sum is longer than the {self.longest} elements that a loop of this device can have",
+            )
+
+    @staticmethod
+    def _check(op: OpLike, sizes: Sequence[Extent], most: int, message: str) -> None:
+        with ir.InsertionPoint(op), op.location:
+            count = as_index(product(sizes))
+            assert_that(arith.cmpi(arith.CmpIPredicate.ule, count, index(most)), message)
+
     def _pieces(self, op: OpLike, contraction: bool) -> tuple[int, int, int] | None:
         """The loop to cut, its size and that of a piece; None where there is no way."""
         sizes = _reduced(op)
@@ -80,21 +129,32 @@ class CutLoopsPass(Pass):
         return loop, sizes[loop], piece
 
 
+def _has_loops(op: OpLike) -> bool:
+    return op.name.startswith("linalg.") and bool(op.regions)
+
+
 def _maps(op: OpLike) -> Iterator[tuple[ir.Value, list[ir.AffineExpr]]]:
     """Each operand with the expressions of its axes."""
     for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
         yield operand, list(indexing.results)
 
 
+def _reductions(op: OpLike) -> dict[int, tuple[ir.Value, int]]:
+    """An operand and its axis that each reduction loop runs along."""
+    maps = list(_maps(op))
+    kept = {e.position for e in maps[-1][1] if isinstance(e, ir.AffineDimExpr)}
+    return {
+        e.position: (operand, axis)
+        for operand, expressions in maps
+        for axis, e in enumerate(expressions)
+        if isinstance(e, ir.AffineDimExpr) and e.position not in kept
+    }
+
+
 def _reduced(op: OpLike) -> dict[int, int]:
     """The static sizes of the reduction loops."""
-    kept = {ir.AffineDimExpr(e).position for e in list(_maps(op))[-1][1] if isinstance(e, ir.AffineDimExpr)}
-    sizes: dict[int, int] = {}
-    for operand, expressions in _maps(op):
-        for axis, expression in enumerate(expressions):
-            if isinstance(expression, ir.AffineDimExpr) and not operand.type.is_dynamic_dim(axis):
-                sizes[expression.position] = operand.type.get_dim_size(axis)
-    return {loop: size for loop, size in sizes.items() if loop not in kept}
+    places = _reductions(op).items()
+    return {loop: v.type.get_dim_size(axis) for loop, (v, axis) in places if not v.type.is_dynamic_dim(axis)}
 
 
 def _is_plain(op: OpLike, loop: int) -> bool:

@@ -1,4 +1,4 @@
-"""qmlir-own-destinations: copy a destination that an operation overwrites if it has other readers."""
+"""qmlir-own-destinations: sorts, scans and scatters overwrite memory of their own, and read what is in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
-from ....ir.barriers import opaque
+from ....ir.barriers import Reason, fusion_barrier, opaque
 from ....ir.build import mapped
-from ....ir.walk import BARRIERS, collect, producer
+from ....ir.walk import BARRIERS, collect, made_by, producer
 from ...base import Pass, State
 
 FAULTS = (
@@ -17,6 +17,11 @@ FAULTS = (
         "IREE runs a sort in place of a tensor that has other readers.",
         canary="two_sorts",
         upstream="https://github.com/iree-org/iree/issues/24665",
+    ),
+    Fault(
+        "IREE fuses a filled tensor of dynamic sizes into the scan that reads it, and allocates it there.",
+        canary="filled_scan",
+        upstream="https://github.com/iree-org/iree/issues/19481",
     ),
 )
 
@@ -28,10 +33,14 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor
 
 @dataclass(frozen=True)
 class OwnDestinationsPass(Pass):
-    """Sorts, scans and scatters get a copy of a destination that has other readers.
+    """Sorts, scans and scatters get a copy of a destination that has other readers, and read no fill that is fused.
 
     IREE 3.13 runs these operations of `iree_linalg_ext` in place without the copy that a second reader needs: two sorts
     that start from the same indices both give wrong results, as in a model with two layers of routed experts.
+
+    What such an operation reads, IREE makes in the same dispatch where that is a fill. If a size is dynamic, this is
+    an allocation without bound inside the dispatch, which it refuses: positions that a model counts from ones, for
+    example.
     """
 
     name: ClassVar[str] = "qmlir-own-destinations"
@@ -40,10 +49,12 @@ class OwnDestinationsPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         in_place = collect(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
         for op in in_place:
-            for i in range(len(op.operands) - len(op.results), len(op.operands)):
-                value = op.operands[i]
-                if _has_other_readers(value):
-                    with ir.InsertionPoint(op), op.location:
+            for i, value in enumerate(list(op.operands)):
+                is_read_only = i < len(op.operands) - len(op.results)
+                with ir.InsertionPoint(op), op.location:
+                    if is_read_only and made_by(value, "linalg.fill"):
+                        op.operands[i] = fusion_barrier(value, Reason.FILLED)
+                    elif not is_read_only and _has_other_readers(value):
                         op.operands[i] = _copy(value)
 
 
