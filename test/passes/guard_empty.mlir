@@ -1,7 +1,8 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-guard-empty | filecheck %s
 
 // The functions that are made come first, the last one before the others.
-// What depends on constants only is made before the branch, where IREE makes it once.
+// What depends on constants only is made before the branch, where IREE makes it once; a fill, or whatever else is larger
+// than its constants, stays where it is read.
 // CHECK-LABEL: func.func @weight(
 // CHECK: %[[W:.*]] = call @weight__constants(%arg0) : (tensor<?x4xf32>) -> tensor<4xf32>
 // CHECK: scf.if
@@ -48,13 +49,17 @@ func.func @weight(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> tensor<?x4xf32> {
     %d = arith.sitofp %c : i8 to f32
     linalg.yield %d : f32
   }
+  %one = arith.constant 1.0 : f32
+  %ones = linalg.fill ins(%one : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
   %0 = linalg.generic {
-    indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
+    indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j)>,
+                     affine_map<(i, j) -> (i, j)>],
     iterator_types = ["parallel", "parallel"]
-  } ins(%x, %weight : tensor<?x4xf32>, tensor<4xf32>) outs(%x : tensor<?x4xf32>) {
-  ^bb0(%a: f32, %b: f32, %o: f32):
+  } ins(%x, %weight, %ones : tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>) outs(%x : tensor<?x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %d: f32, %o: f32):
     %c = arith.mulf %a, %b : f32
-    linalg.yield %c : f32
+    %f = arith.addf %c, %d : f32
+    linalg.yield %f : f32
   } -> tensor<?x4xf32>
   return %0 : tensor<?x4xf32>
 }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions, operations_of, terminator_of
+from ....ir.walk import collect, functions, operations_of, producer_name, terminator_of
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 FAULTS = (
     Fault(
@@ -54,7 +58,7 @@ class GuardEmptyPass(Pass):
             op = operation.opview
             private = "sym_visibility" in operation.attributes
             _fold_static(op)
-            results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results
+            results = _type(operation).results
             # A result without a dynamic axis would not be empty: what it holds is the program's to say.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
                 if len(results) > 1 and _pads(op):
@@ -90,6 +94,10 @@ def _fold_static(f: ir.OpView) -> None:
     passmanager.PassManager.parse("func.func(canonicalize)").run(f.operation)
 
 
+def _type(f: OpLike) -> ir.FunctionType:
+    return ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
+
+
 def _axes(value: ir.Value) -> list[int]:
     """The dynamic axes of a value."""
     return _type_axes(value.type)
@@ -101,10 +109,10 @@ def _type_axes(t: ir.Type) -> list[int]:
 
 def _guard(module: ir.Module, body: ir.OpView) -> None:
     name = body.operation.attributes["sym_name"].value
-    t = ir.FunctionType(ir.TypeAttr(body.operation.attributes["function_type"]).value)
+    t = _type(body.operation)
     with body.operation.location:
-        shapes = _shape_function(body, name, t)
-        constants = _constants_function(body, name, t)
+        shapes = _shape_function(body, name)
+        constants = _constants_function(body, name)
         body.operation.attributes["sym_name"] = ir.StringAttr.get(f"{name}__body")
         body.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
         with ir.InsertionPoint.at_block_begin(module.body):
@@ -162,7 +170,7 @@ def _any_empty(arguments: list[ir.Value]) -> ir.Value:
     return found
 
 
-def _constants_function(body: ir.OpView, name: str, t: ir.Type) -> list[ir.Type]:
+def _constants_function(body: ir.OpView, name: str) -> list[ir.Type]:
     """A private copy of the function that returns the tensors which the body computes from constants only, and which
     the body then takes as more arguments; their types."""
     block = body.regions[0].blocks[0]
@@ -171,37 +179,48 @@ def _constants_function(body: ir.OpView, name: str, t: ir.Type) -> list[ir.Type]
         return []
     copy = _private_copy(body, f"{name}__constants")
     types = [v.type for v in made]
-    _return(copy, _constant_results(copy.regions[0].blocks[0]), t)
+    _return(copy, _constant_results(copy.regions[0].blocks[0]))
     for value in made:
         value.replace_all_uses_with(block.add_argument(value.type, body.operation.location))
     passmanager.PassManager.parse("func.func(canonicalize)").run(copy)
+    t = _type(body.operation)
     body.operation.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*t.inputs, *types], t.results))
     return types
 
 
 def _constant_results(block: ir.Block) -> list[ir.Value]:
-    """Tensors that are computed from constants only and read by something that is not."""
-    constant: set[ir.Value] = set()
+    """Tensors that are computed from constants only and read by something that is not. None is larger than a constant
+    that it is made of: such a one IREE rather repeats where it is read."""
+    largest: dict[ir.Value, int] = {}  # elements of the largest constant that a constant value is made of
     read: set[ir.Value] = set()
-    varying = set(block.arguments)
     for op in operations_of(block):
-        operands = {v for inner in collect(op) for v in inner.operands}
-        is_pure = op.name.partition(".")[0] in ("arith", "linalg", "math", "tensor")
-        if is_pure and not operands & varying:
-            constant.update(op.results)
+        operands = _reads(op)
+        if op.name.partition(".")[0] in ("arith", "linalg", "math", "tensor") and operands <= largest.keys():
+            size = max((largest[v] for v in operands), default=_elements(op))
+            largest.update(dict.fromkeys(op.results, size))
         else:
-            varying.update(op.results)
             read |= operands
-    return [
-        value
-        for op in operations_of(block)
-        if op.name not in ("arith.constant", "tensor.empty")
-        for value in op.results
-        if value in constant & read and isinstance(value.type, ir.RankedTensorType)
-    ]
+    tensors = [v for v in largest if v in read and isinstance(v.type, ir.RankedTensorType) and v.type.has_static_shape]
+    return [v for v in tensors if producer_name(v) != "arith.constant" and prod(v.type.shape) <= largest[v]]
 
 
-def _private_copy(body: ir.OpView, name: str) -> ir.Operation:
+def _reads(op: OpLike) -> set[ir.Value]:
+    """What an operation and its regions read of the outside."""
+    inside = collect(op)
+    own = {v for inner in inside for v in inner.results}
+    own |= {v for inner in inside for region in inner.regions for block in region for v in block.arguments}
+    return {v for inner in inside for v in inner.operands} - own
+
+
+def _elements(op: OpLike) -> int:
+    """How many elements, which may differ, a constant tensor has."""
+    if op.name != "arith.constant" or not isinstance(t := op.results[0].type, ir.RankedTensorType):
+        return 0
+    value = op.attributes["value"]
+    return 1 if isinstance(value, ir.DenseElementsAttr) and value.is_splat else prod(t.shape)
+
+
+def _private_copy(body: ir.OpView, name: str) -> OpLike:
     copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
     copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -211,16 +230,17 @@ def _private_copy(body: ir.OpView, name: str) -> ir.Operation:
     return copy
 
 
-def _return(f: ir.Operation, values: list[ir.Value], t: ir.FunctionType) -> None:
-    """Make a function of type `t` return `values`."""
+def _return(f: OpLike, values: list[ir.Value]) -> None:
+    """Make a function return `values`."""
     last = terminator_of(f.regions[0].blocks[0])
     with ir.InsertionPoint(last):
         func.ReturnOp(values)
     last.erase()
-    f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(t.inputs), [v.type for v in values]))
+    inputs = _type(f).inputs
+    f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(inputs), [v.type for v in values]))
 
 
-def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
+def _shape_function(body: ir.OpView, name: str) -> int:
     """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
     copy = _private_copy(body, f"{name}__shapes")
     operations = list(copy.regions[0].blocks[0].operations)
@@ -235,7 +255,7 @@ def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
     last = operations[-1]
     with ir.InsertionPoint(last):
         sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
-    _return(copy, sizes, t)
+    _return(copy, sizes)
     # The shapes of arithmetic on whole tensors are known as linalg only.
     passmanager.PassManager.parse(
         "func.func(convert-elementwise-to-linalg,resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"
