@@ -8,7 +8,7 @@ pass over the row: `phases` says which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -232,6 +232,24 @@ class _Group:
         self.views: list[tuple[ir.Value, ir.Value]] = []
         self.operations: list[OpLike] = []
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
+        self.kinds: dict[ir.Value, str] = {}  # how rows read each value
+
+    def reads(self, found: Iterable[tuple[ir.Value, str]]) -> bool:
+        """Whether rows read these values as they read them elsewhere: where there are as many rows as columns, an `[M]`
+        may stand for either, and what one step makes for its row another may want of all rows."""
+        kinds = dict(self.kinds)
+        if any(kinds.setdefault(value, how) != how for value, how in found):
+            return False
+        self.kinds = kinds
+        return True
+
+    def take(self, step: RowStep) -> bool:
+        """Take the step where it fits."""
+        made = [(v, step.result) for v in step.op.results]
+        if not self.reads([*zip(step.inputs, step.sources, strict=True), *made]):
+            return False
+        self.steps.append(step)
+        return True
 
 
 def find(block: ir.Block, least_width: int) -> list[RowGroup]:
@@ -291,12 +309,13 @@ def _joins(
     if group in _all_behind(others):
         return False
     if narrow_view(op, len(group.space.rows)):
+        if not group.reads([(op.operands[0], NARROW), (op.results[0], NARROW)]):
+            return False
         group.views.append((op.results[0], op.operands[0]))
     else:
         found = classify(op, group.space)
-        if found is None:
+        if found is None or not group.take(found[1]):
             return False
-        group.steps.append(found[1])
     group.operations.append(op)
     group.behind |= others
     return True
@@ -313,7 +332,8 @@ def _begins(
     if found is None or found[0].width < least_width or not (found[1].reductions or WIDE in found[1].sources):
         return None
     group = _Group(found[0])
-    group.steps.append(found[1])
+    if not group.take(found[1]):
+        return None
     group.operations.append(op)
     group.behind |= _behind(around, made, needs)
     return group

@@ -209,3 +209,55 @@ func.func @main(%x: tensor<33x33xf32>) -> (tensor<33x33xf32>, tensor<33xf32>) {
     got, told = run(x)
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(told, expected.sum(1))
+
+
+def test_as_many_rows_as_columns(target: str) -> None:
+    """Regression: where one vector stood for rows and for columns, or the sums of rows were read for all columns, the
+    compiler failed on CPUs and through Vulkan."""
+    text = """
+#w = affine_map<(i, j) -> (i, j)>
+#r = affine_map<(i, j) -> (i)>
+#c = affine_map<(i, j) -> (j)>
+func.func @main(%g: tensor<64x64xf32>, %n: tensor<64xf32>) -> (tensor<64x64xf32>, tensor<64xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x64xf32>
+  %d = linalg.generic {indexing_maps = [#w, #r, #c, #w], iterator_types = ["parallel", "parallel"]}
+      ins(%g, %n, %n : tensor<64x64xf32>, tensor<64xf32>, tensor<64xf32>) outs(%e : tensor<64x64xf32>) {
+  ^bb0(%x: f32, %a: f32, %b: f32, %o: f32):
+    %1 = arith.subf %a, %b : f32
+    %2 = arith.addf %1, %x : f32
+    linalg.yield %2 : f32
+  } -> tensor<64x64xf32>
+  %e1 = tensor.empty() : tensor<64xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e1 : tensor<64xf32>) -> tensor<64xf32>
+  %m = linalg.generic {indexing_maps = [#w, #r], iterator_types = ["parallel", "reduction"]}
+      ins(%d : tensor<64x64xf32>) outs(%f : tensor<64xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %1 = arith.addf %o, %x : f32
+    linalg.yield %1 : f32
+  } -> tensor<64xf32>
+  %q = linalg.generic {indexing_maps = [#w, #c, #w], iterator_types = ["parallel", "parallel"]}
+      ins(%d, %m : tensor<64x64xf32>, tensor<64xf32>) outs(%e : tensor<64x64xf32>) {
+  ^bb0(%x: f32, %b: f32, %o: f32):
+    %1 = arith.mulf %x, %b : f32
+    linalg.yield %1 : f32
+  } -> tensor<64x64xf32>
+  return %q, %m : tensor<64x64xf32>, tensor<64xf32>
+}
+"""
+    rng = np.random.default_rng(2)
+    g, n = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((64, 64), 64))  # all sums are exact
+    d = g + n[:, None] - n[None]
+    q, m = qmlir.load(qmlir.compile(text, target=target)).main(g, n)
+    np.testing.assert_array_equal(m, d.sum(1))
+    np.testing.assert_array_equal(q, d * d.sum(1)[None])
+
+
+def test_a_square_product_with_zero_points_of_rows(target: str) -> None:
+    """Regression: the weight's sums of rows are read for all columns, of which there are as many."""
+    rng = np.random.default_rng(3)
+    kw: dict[str, Any] = {
+        "lhs": rng.integers(-128, 128, (8, 8)).astype(np.int8), "rhs": rng.integers(-128, 128, (8, 8)).astype(np.int8),
+        "lhs_zero_point": rng.integers(-40, 40, (8, 1)).astype(np.int32), "rhs_transposed": True,
+    }  # fmt: skip
+    np.testing.assert_array_equal(qmlir.ops.scaled_matmul(target=target, **kw), R.scaled_matmul(**kw))

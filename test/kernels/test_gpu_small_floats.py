@@ -82,7 +82,7 @@ def _routed(target: str, tokens: int | None) -> None:
 
 def _groups(target: str, m: int | None, group: int) -> None:
     """Scales for each group along K, on both sides: the activation's is read as it lies, `[M, K / group]`."""
-    rng, rows, k, n = np.random.default_rng(5), m or 18, 128, 36
+    rng, rows, k, n = np.random.default_rng(5), m or 18, max(128, 2 * group), 36
     x, w = _finite(rng, "e4m3", rows, k), _finite(rng, "e4m3", n, k)
     scale, share = _powers(rng, n, k // group), _powers(rng, rows, k // group)
     kw: dict[str, Any] = {"rhs_scale": scale, "rhs_transposed": True}

@@ -45,6 +45,13 @@ def run(lines: str, *sources: Array, out: Any = np.int32) -> Array:
     return arrays[-1]
 
 
+def halves_compared(a: Array, b: Array) -> Array:
+    """1 where the lower half is less, 2 where the upper one is; both where a lower half is no number."""
+    x, y = (np.ascontiguousarray(v).view(np.float16).reshape(-1, 2) for v in (a, b))
+    nan, less = np.isnan(x[:, 0]) | np.isnan(y[:, 0]), x < y
+    return (less[:, 0] | nan) + 2 * (less[:, 1] | nan)
+
+
 def as_int(x: Array) -> Array:
     return x.astype(np.int64)
 
@@ -84,6 +91,8 @@ INTEGER: dict[str, tuple[str, int, Callable[..., Array]]] = {
                  lambda a, b: (a > 0) & (a < b)),
     "setp|q": ("setp.gt.s32 %p1, %r1, 0;\nsetp.lt.and.s32 %p2|%p3, %r1, %r2, %p1;\nselp.b32 %r0, 1, 0, %p3;", 2,
                lambda a, b: (a > 0) & (a >= b)),
+    "setp of halves": ("setp.nan.f16x2 %p1|%p2, %r1, %r2;\nsetp.lt.or.f16x2 %p2|%p3, %r1, %r2, %p1;\n"
+                       "selp.b32 %r3, 1, 0, %p2;\nselp.b32 %r0, 2, 0, %p3;\nor.b32 %r0, %r0, %r3;", 2, halves_compared),
     "div": ("or.b32 %r2, %r2, 1;\ndiv.s32 %r0, %r1, %r2;", 2, lambda a, b: np.trunc(a / (b | 1).astype(np.float64))),
     "rem": ("or.b32 %r2, %r2, 1;\nrem.s32 %r0, %r1, %r2;", 2, lambda a, b: np.fmod(as_int(a), as_int(b | 1))),
     "shf": ("shf.l.wrap.b32 %r0, %r1, %r2, 8;", 2, lambda a, b: (b << 8) | (u32(a) >> np.uint32(24)).view(np.int32)),

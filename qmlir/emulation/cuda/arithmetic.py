@@ -355,8 +355,12 @@ _COMPARE = {
 
 
 def _compared(m: PtxMachine, ins: PtxInstruction, name: str, kind: str, first: int) -> Array:
-    a, b = _sources(m, ins, kind, first, first + 1)
-    if kind in FLOATS:
+    """Of a packed type, `[threads, elements]`."""
+    if kind in PACKED:
+        a, b = (m.read_packed(o, kind) for o in ins.operands[first : first + 2])
+    else:
+        a, b = _sources(m, ins, kind, first, first + 1)
+    if PACKED.get(kind, (kind,))[0] in FLOATS:
         unordered = np.isnan(a) | np.isnan(b)
         if name == "num":
             return ~unordered
@@ -377,10 +381,10 @@ def _setp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     combine = next((c for c in ("and", "or", "xor") if ins.has(c)), None)
     other = m.predicate(ins.operands[first + 2]) if combine else None
     f = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-    m.write(ins.operands[0], value if combine is None or other is None else f[combine](value, other), mask)
-    if first == 2:
-        opposite = ~value
-        m.write(ins.operands[1], opposite if combine is None or other is None else f[combine](opposite, other), mask)
+    # A second predicate is the opposite, or of a packed type that of the upper element.
+    found = [value[:, 0], value[:, 1]] if ins.type in PACKED else [value, ~value]
+    for predicate, each in zip(ins.operands[:first], found, strict=False):
+        m.write(predicate, each if combine is None or other is None else f[combine](each, other), mask)
 
 
 def _predicates(m: PtxMachine) -> set[str]:

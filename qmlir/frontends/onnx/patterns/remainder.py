@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....core.faults import Fault
-from ....core.mlir import arith
+from ....core.mlir import arith, math
 from ....ir import build
 from ...raising import NotQuantised, Tensor, raises
 from ...tensors import elementwise
@@ -25,19 +25,32 @@ FAULTS = (
 
 @raises("onnx.Mod")
 def mod(op: Node) -> Tensor:
-    """For floats C's fmod, exact; torch-mlir's `x - trunc(x / y) y` is off by `y` for large quotients. Refused for f64,
-    for which IREE links no fmod."""
+    """Of floats: C's fmod, exact, and with `fmod=0` the divisor's sign, as numpy's `mod`; torch-mlir's
+    `x - trunc(x / y) y` is off by `y` for large quotients. Refused for f64, for which IREE links no fmod."""
     dtype = op.operand(0).dtype
     if dtype == "f64":
         raise refuse("Mod of float64 is not imported; cast to float32", op.where)
     if dtype not in ("f32", "f16", "bf16"):
         raise NotQuantised("as it is")
     op.plain = True
+    made = arith.remf if op.attributes.get("fmod", 0) else _floored
 
     def body(x: ir.Value, y: ir.Value) -> ir.Value:
         if dtype == "f32":
-            return arith.remf(x, y)
+            return made(x, y)
         wide = build.element("f32")
-        return arith.truncf(x.type, arith.remf(arith.extf(wide, x), arith.extf(wide, y)))
+        return arith.truncf(x.type, made(arith.extf(wide, x), arith.extf(wide, y)))
 
     return elementwise(body, [op.operand(0), op.operand(1)], dtype)
+
+
+def _floored(x: ir.Value, y: ir.Value) -> ir.Value:
+    """`x - floor(x / y) y`, of two f32: the remainder of C, plus the divisor where their signs differ and there is a
+    remainder; one that is subnormal is none, as devices take such numbers for 0."""
+    zero, bits = build.scalar(0.0, x.type), build.element("i32")
+    rest = arith.remf(x, y)
+    signs = arith.xori(arith.bitcast(bits, rest), arith.bitcast(bits, y))
+    differ = arith.cmpi(arith.CmpIPredicate.slt, signs, build.scalar(0, bits))
+    is_whole = arith.cmpf(arith.CmpFPredicate.OEQ, rest, zero)
+    moved = arith.select(is_whole, math.copysign(zero, y), arith.addf(rest, y))
+    return arith.select(differ, moved, rest)

@@ -185,7 +185,8 @@ def _plain(kernel: Kernel) -> bool:
     if kernel.batch is not None and kernel.batch.index is not None:
         return False
     if kernel.rhs.decode is not None:
-        return kernel.group is None and kernel.lhs.window is None
+        # Steps of K that are not full are padded, in scratch.
+        return kernel.group is None and kernel.lhs.window is None and kernel.k % 32 == 0
     if kernel.lhs.window is not None:
         # Padding is a dispatch of its own, and so is bringing channels to the front or from there.
         window = kernel.lhs.window
