@@ -3,7 +3,7 @@ the multiply instructions.
 
 Both are measured by small kernels written in LLVM's dialect and compiled by IREE for this host, called on one local
 device a thread. The read kernel adds up 512-bit words of its own slice of the buffer, over and over; so a buffer that
-fits into a cache shows that cache. The rate kernels keep 16 to 24 independent accumulators in registers.
+fits into a cache shows that cache. The rate kernels keep independent accumulators in registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iree import runtime as rt
 from iree.compiler import tools
 
 from qmlir.core.cache import Cache, key_of
-from qmlir.targets.cpu.host import host_features
+from qmlir.targets.cpu.host import host_features, tiles_refused
 
 Array = Any
 
@@ -91,7 +91,8 @@ def _read_body() -> str:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One multiply instruction: its intrinsic on vectors of `bits`, and operations (two a multiply-add) of a call."""
+    """One multiply instruction: its intrinsic on vectors of `bits`, and operations (two a multiply-add) of a call.
+    Tiles have 16 rows of 64 bytes, and are numbered in the instruction."""
 
     feature: str
     name: str
@@ -101,29 +102,65 @@ class Instruction:
     sum_type: str  # element of the accumulator
     operand_type: str  # element of both factors
 
+    @property
+    def of_tiles(self) -> bool:
+        return self.bits == _TILE
+
+    @property
+    def accumulators(self) -> int:
+        """Chains that do not wait for one another: there are 8 tiles, 32 registers of 512 bits, 16 of 256."""
+        return 6 if self.of_tiles else 24 if self.bits == 512 else 12
+
+
+_TILE = 16 * 512
+
 
 # Best first for each kind of product.
 INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "int8": (
+        Instruction("amx-int8", "tdpbssd", "llvm.x86.tdpbssd", _TILE, 2 * 16 * 16 * 64, "i32", "i8"),
         Instruction("avx512vnni", "vpdpbusd zmm", "llvm.x86.avx512.vpdpbusd.512", 512, 128, "i32", "i8"),
         Instruction("avxvnni", "vpdpbusd ymm", "llvm.x86.avx512.vpdpbusd.256", 256, 64, "i32", "i8"),
     ),
     "bf16": (
+        Instruction("amx-bf16", "tdpbf16ps", "llvm.x86.tdpbf16ps", _TILE, 2 * 16 * 16 * 32, "f32", "bf16"),
         Instruction("avx512bf16", "vdpbf16ps zmm", "llvm.x86.avx512bf16.dpbf16ps.512", 512, 64, "f32", "bf16"),
         Instruction("avx512f", "vfmadd zmm", "llvm.fma.v16f32", 512, 32, "f32", "f32"),
         Instruction("fma", "vfmadd ymm", "llvm.fma.v8f32", 256, 16, "f32", "f32"),
     ),
 }
-_ACCUMULATORS = 24
+
+
+def _tiles_body(ins: Instruction) -> str:
+    """Products of tiles 6 and 7, which hold what there is, onto the others."""
+    config = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
+    lines = [
+        "%area = memref.alloca() : memref<64xi8>",
+        f"%config = arith.constant dense<{config}> : vector<64xi8>",
+        "vector.store %config, %area[%c0] : memref<64xi8>, vector<64xi8>",
+        "%word = memref.extract_aligned_pointer_as_index %area : memref<64xi8> -> index",
+        "%int = arith.index_cast %word : index to i64",
+        "%at = llvm.inttoptr %int : i64 to !llvm.ptr",
+        'llvm.call_intrinsic "llvm.x86.ldtilecfg"(%at) : (!llvm.ptr) -> ()',
+        *[f"%t{i} = arith.constant {i} : i8" for i in range(8)],
+        *[f'llvm.call_intrinsic "llvm.x86.tilezero"(%t{i}) : (i8) -> ()' for i in range(8)],
+        "scf.for %r = %c0 to %rounds step %c1 {",
+    ]
+    lines += [
+        f'llvm.call_intrinsic "{ins.intrinsic}"(%t{i}, %t6, %t7) : (i8, i8, i8) -> ()' for i in range(ins.accumulators)
+    ]
+    return "\n".join([*lines, "}", 'llvm.call_intrinsic "llvm.x86.tilerelease"() : () -> ()'])
 
 
 def _rate_body(ins: Instruction) -> str:
+    if ins.of_tiles:
+        return _tiles_body(ins)
     width = {"i8": 8, "bf16": 16, "f32": 32}[ins.operand_type]
     acc = f"vector<{ins.bits // 32}x{ins.sum_type}>"
     operand = f"vector<{ins.bits // width}x{ins.operand_type}>"
     words = f"vector<{ins.bits // 64}xi64>"
     zero = "0.0" if ins.sum_type == "f32" else "0"
-    count = _ACCUMULATORS if ins.bits == 512 else 12  # there are 16 registers of 256 bits
+    count = ins.accumulators
     lines = [
         f"%z = arith.constant dense<{zero}> : {acc}",
         f"%xw = vector.load %data[%c0] : memref<{_WORDS}xi64>, {words}",
@@ -249,7 +286,7 @@ class Limits:
     def instruction(self, kind: str) -> Instruction | None:
         """The best multiply instruction that the host has; None when none is known here."""
         have = host_features()
-        return next((i for i in INSTRUCTIONS[kind] if i.feature in have), None)
+        return next((i for i in INSTRUCTIONS[kind] if i.feature in have and not (i.of_tiles and tiles_refused())), None)
 
     def rate(self, kind: str) -> float | None:
         """Operations per second that all threads do together, None when the host has no such instruction."""
@@ -260,8 +297,7 @@ class Limits:
             vmfb = _compile(_rate_body(ins))
             callers = [_Caller(vmfb, np.ones(_WORDS, np.int64)) for _ in range(self.threads)]
             taken = _best(lambda rounds: [c.call(0, rounds) for c in callers])
-            count = _ACCUMULATORS if ins.bits == 512 else 12
-            self.rates[kind] = count * ins.operations * self.threads / taken
+            self.rates[kind] = ins.accumulators * ins.operations * self.threads / taken
         return self.rates[kind]
 
     def seconds(self, operations: int, size: int, kind: str) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ..errors import QmlirError
+from ..targets.cpu import host as _host
 from .compilation import compile, compile_built, text_at
 from .explanation import Explanation, explain
 from .options import Options
 from .parsing import parse
 from .run import run_compiler
+from .self_test import tested as _tested
 from .sources import builder
 from .stages import default_pipeline
 
@@ -24,3 +26,5 @@ __all__ = [
     "run_compiler",
     "text_at",
 ]
+
+_host.tester = _tested

@@ -69,6 +69,7 @@ class Target:
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
     unsigned_mma: bool = True  # whether IREE multiplies unsigned codes by matrix instructions as unsigned ones
     host: str = ""  # model name of the CPU, only for the bare target `cpu`
+    withheld: tuple[tuple[str, str], ...] = ()  # its features that are not used, and why
 
     @property
     def spelling(self) -> str:

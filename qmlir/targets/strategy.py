@@ -183,8 +183,8 @@ class Tunable(Protocol):
 
 @runtime_checkable
 class OnRequest(Protocol):
-    """A strategy that departs from the semantics in a way that is documented: it accepts nothing until it is asked for
-    by its name. Optional."""
+    """A strategy that accepts more when it is asked for by its name: one that departs from the semantics in a way that
+    is documented accepts nothing before; one that another is faster than accepts the rest. Optional."""
 
     @property
     def name(self) -> str: ...

@@ -101,8 +101,8 @@ def test_short_weights_in_groups(
     dynamic: bool,
 ) -> None:  # fmt: skip
     codes = RandomCodes(seed)
-    size = steps * (64 if name == amx.NAME else 16)
-    bits = max(bits, 4) if name == amx.NAME else bits
+    size = steps * (64 if name.startswith("amx") else 16)
+    bits = max(bits, 4) if name.startswith("amx") else bits
     check(
         name, codes(m, groups * size), codes(n, groups * size, lo=lo, hi=hi), dynamic=dynamic, bits=bits,
         rhs_transposed=True, rhs_dtype=dtype, lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
@@ -291,7 +291,7 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(tiles, "begin", lambda rows: begin(24))  # the last tiles have 8 rows
     else:
         move = tiles._move
-        monkeypatch.setattr(tiles, "_move", lambda name, t, address, stride: move(name, t, address, stride + 64))
+        monkeypatch.setattr(tiles, "_move", lambda name, t, address, stride: move(name, t, address, stride - 64))
     codes = RandomCodes(len(fault))  # weights of its own: the cache knows the sound program by them
     lhs, rhs = codes(32, 128), codes(64, 128)
     specs = T(lhs.shape, "i8"), rhs
@@ -302,8 +302,30 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
     assert not np.array_equal(qmlir.load(artifact).main(lhs), want)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("amx")])
+@pytest.mark.parametrize(("m", "unsigned"), [(64, False), (97, True)])
+def test_rows_that_are_brought_into_lines(name: str, m: int, unsigned: bool) -> None:
+    """Before the product: arguments start anywhere, unsigned codes have another top bit, and K is no whole line."""
+    codes = RandomCodes(m)
+    lhs, rhs = codes(m, 200, unsigned=unsigned), codes(45, 200)
+    padded = np.empty(lhs.nbytes + 64, np.uint8)
+    start = -padded.ctypes.data % 64 + 16
+    moved = padded[start : start + lhs.nbytes].view(lhs.dtype).reshape(lhs.shape)
+    moved[...] = lhs
+    zero = {"lhs_zero_point": np.int32(7), "lhs_zero_mode": "int"} if unsigned else {}
+    check(name, moved, rhs, rhs_transposed=True, lhs_scale=np.full((m, 1), 0.5, np.float32), **zero)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("amx")])
+def test_results_past_the_caches(name: str) -> None:
+    """4 MiB of them, and rows of several chunks, the last one ragged."""
+    codes = RandomCodes(12)
+    check(name, codes(1050, 64), codes(1024, 64), rhs_transposed=True, out_dtype="i32")
+
+
 def test_tiles_of_amx_are_in_the_code() -> None:
-    """No host of the tests has AMX: the instructions themselves are looked at, not run."""
+    """Few hosts of the tests have AMX: the instructions themselves are looked at, not run."""
     codes = RandomCodes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 128), "i8"),
@@ -311,18 +333,19 @@ def test_tiles_of_amx_are_in_the_code() -> None:
         rhs_transposed=True,
         rhs_dtype="i4",
         target="cpu:sapphirerapids",
-        pipeline=forced("amx-int8", "cpu:sapphirerapids"),
     )
+    assert artifact.manifest.strategies[0]["chosen"] == "amx-int8"
     code = artifact.source("asm")
     for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbssd", "tilestored", "tilerelease"):
         assert instruction in code
-    artifact = qmlir.ops.scaled_matmul.compile(
-        T((40, 128), "bf16"), codes(70, 128, lo=-8, hi=7), rhs_transposed=True, rhs_dtype="i4", compute_dtype="f32",
-        rhs_scale=codes.powers(70, 1), target="cpu:sapphirerapids", pipeline=forced("amx-bf16", "cpu:sapphirerapids"),
-    )  # fmt: skip
-    code = artifact.source("asm")
-    for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease"):
-        assert instruction in code
+    for dtype, cpu, product in (("bf16", "sapphirerapids", "tdpbf16ps"), ("f16", "graniterapids", "tdpfp16ps")):
+        artifact = qmlir.ops.scaled_matmul.compile(
+            T((40, 128), dtype), codes(70, 128, lo=-8, hi=7), rhs_transposed=True, rhs_dtype="i4", compute_dtype="f32",
+            rhs_scale=codes.powers(70, 1), target=f"cpu:{cpu}",
+        )  # fmt: skip
+        code = artifact.source("asm")
+        for instruction in ("ldtilecfg", "syscall", "tileloadd", product, "tilestored", "tilerelease"):
+            assert instruction in code
 
 
 def test_a_program_for_another_cpu_is_refused_at_load() -> None:

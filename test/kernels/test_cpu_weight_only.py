@@ -19,8 +19,9 @@ from qmlir.dialect.dtypes import DTYPES
 
 pytestmark = pytest.mark.usefixtures("emulated_amx")
 NAMES = amx.FLOAT
-BF16 = ("avx512-bf16", amx.BF16)  # multiply bfloat16
-FMA = [name for name in NAMES if name not in BF16]
+BF16 = [name for name in NAMES if "bf16" in name]  # multiply bfloat16
+FP16 = [name for name in NAMES if "fp16" in name]  # half precision numbers
+FMA = [name for name in NAMES if name not in (*BF16, *FP16)]
 
 
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 40))
@@ -81,6 +82,20 @@ def test_bfloat16(
     check(name, "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
+@pytest.mark.skipif(not FP16, reason="the host has no AVX-512 to stand in for AMX")
+@pytest.mark.parametrize(
+    ("code", "zero", "name"), diagonal([("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")], FP16)
+)
+@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
+       seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
+@settings(max_examples=2)
+def test_half_precision(
+    name: str, code: str, zero: str, m: int, n: int, groups: int, size: int, seed: int, dynamic: bool
+) -> None:
+    groups = 1 if size in (16, 35, 48) else groups
+    check(name, "f16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
+
+
 @pytest.mark.parametrize("name", FMA)
 @pytest.mark.parametrize("m", [1, 5])
 def test_tables(name: str, m: int) -> None:
@@ -95,7 +110,7 @@ def test_tables(name: str, m: int) -> None:
 
 @pytest.mark.parametrize(
     ("compute", "name"),
-    [*diagonal(["f32", "bf16"], FMA), *(("f32", name) for name in BF16 if name in NAMES)],  # see test_refusals
+    [*diagonal(["f32", "bf16"], FMA), *(("f32", name) for name in BF16)],  # see test_refusals
 )
 def test_numbers_that_are_not_exact(compute: str, name: str) -> None:
     """Gaussian activations and scales, within the bound of docs/semantics.md, section 5."""

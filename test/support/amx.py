@@ -1,8 +1,8 @@
 """Intel's tiles in software: the kernels for AMX on a host that has none.
 
 The instructions are replaced, where a kernel is emitted, by code with the effect that Intel's manual gives them (SDM,
-volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TDPBF16PS, TILESTORED). Packing, loops, tails, sums and epilogues
-are the kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
+volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TDPBF16PS, TDPFP16PS, TILESTORED). Packing, loops, tails, sums and
+epilogues are the kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from unittest import mock
 from qmlir.core.mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
 from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels import emit as e, float_micro, micro, tiles
+from qmlir.targets.cpu.kernels import emit as e, float_micro, micro
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 
-NAME, BF16 = "amx-int8-emulated", "amx-bf16-emulated"
+NAME, BF16, FP16 = "amx-int8-emulated", "amx-bf16-emulated", "amx-fp16-emulated"
 _ROWS, _BYTES = 16, 64  # of a tile
 _TILES = 8
 _REFUSED = 0x5A5A5A5A
@@ -29,10 +29,12 @@ _REFUSED = 0x5A5A5A5A
 class _Emulated:
     """From what makes the tiles ready to what releases them."""
 
+    def permit(self) -> None:
+        """The tiles are memory: nobody has to be asked."""
+
     def begin(self, rows: int) -> None:
         e.intrinsic.on = True
-        with mock.patch.object(tiles, "_permit"):  # the tiles are memory: nobody has to be asked
-            super().begin(rows)  # type: ignore[misc]
+        super().begin(rows)  # type: ignore[misc]
 
     def end(self) -> None:
         super().end()  # type: ignore[misc]
@@ -40,40 +42,45 @@ class _Emulated:
 
 
 class EmulatedAmx(_Emulated, micro.Amx):
-    """`Amx` for any AVX-512 host, and for any number of rows."""
+    """`Amx` for any AVX-512 host."""
 
     name = NAME
     features = micro.AVX512_VNNI.features
-    fewest_rows = 1
 
 
 @dataclass(frozen=True)
-class EmulatedAmxBf16(_Emulated, float_micro.AmxBf16):
-    """`AmxBf16` for a host that has `vdpbf16ps`, and for any number of rows."""
+class EmulatedAmxHalf(_Emulated, float_micro.AmxHalf):
+    """`amx-bf16` for a host that has `vdpbf16ps`, or `amx-fp16` for any AVX-512 host."""
 
-    name: str = BF16
-    features: tuple[frozenset[str], ...] = float_micro.AVX512_BF16.features
-    fewest_rows: int = 1
+
+def _half(kernel: float_micro.AmxHalf, name: str, stands_in: float_micro.FloatMicro) -> EmulatedAmxHalf:
+    return EmulatedAmxHalf(name, stands_in.features, element=kernel.element, instruction=kernel.instruction)
+
+
+_INTEGER = (*micro.MICRO_KERNELS, EmulatedAmx())
+_FLOAT = (
+    *float_micro.FLOAT_KERNELS,
+    _half(float_micro.AMX_BF16, BF16, float_micro.AVX512_BF16),
+    _half(float_micro.AMX_FP16, FP16, float_micro.AVX512_FMA),
+)
 
 
 def _runnable(*kernels: Any) -> list[str]:
-    here = [k.name for k in kernels if any(needed <= host_features() for needed in k.features)]
-    return [name for name in here if name not in ("amx-int8", "amx-bf16")]  # which do not take few rows
+    return [k.name for k in kernels if any(needed <= host_features() for needed in k.features)]
 
 
 # The kernels that run here, best first, with those that stand for AMX's.
-INTEGER = _runnable(*micro.MICRO_KERNELS, EmulatedAmx())
-FLOAT = _runnable(*float_micro.FLOAT_KERNELS, EmulatedAmxBf16())
+INTEGER = _runnable(*_INTEGER)
+FLOAT = _runnable(*_FLOAT)
 
 
 @contextmanager
 def emulated() -> Iterator[None]:
-    """Inside, `qmlir-select{prefer=amx-int8-emulated}` and `amx-bf16-emulated` choose the kernels for AMX."""
-    kernels = (*micro.MICRO_KERNELS, EmulatedAmx())
+    """Inside, `qmlir-select{prefer=amx-int8-emulated}` and its like choose the kernels for AMX."""
     with (
-        mock.patch.object(micro, "MICRO_KERNELS", kernels),
-        mock.patch.object(float_micro, "FLOAT_KERNELS", (*float_micro.FLOAT_KERNELS, EmulatedAmxBf16())),
-        mock.patch.dict(OPERATIONS, {name: OPERATIONS[name.removesuffix("-emulated")] for name in (NAME, BF16)}),
+        mock.patch.object(micro, "MICRO_KERNELS", _INTEGER),
+        mock.patch.object(float_micro, "FLOAT_KERNELS", _FLOAT),
+        mock.patch.dict(OPERATIONS, {name: OPERATIONS[name.removesuffix("-emulated")] for name in (NAME, BF16, FP16)}),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
     ):
         yield
@@ -87,6 +94,7 @@ class _Emulator:
 
     def __init__(self, intrinsic: Any) -> None:
         self._intrinsic = intrinsic
+        self._config = self._tiles = None
         self._instructions = {
             "llvm.x86.ldtilecfg": self._configure,
             "llvm.x86.tilezero": self._zero,
@@ -94,6 +102,7 @@ class _Emulator:
             "llvm.x86.tilestored64": self._store,
             "llvm.x86.tdpbssd": partial(self._multiply, self._bytes, "i32"),
             "llvm.x86.tdpbf16ps": partial(self._multiply, self._bf16, "f32"),
+            "llvm.x86.tdpfp16ps": partial(self._multiply, self._fp16, "f32"),
         }
 
     def __call__(self, name: str, arguments: Any, result: Any = None) -> Any:
@@ -105,9 +114,10 @@ class _Emulator:
         return self._instructions[name](*arguments)
 
     def _configure(self, area: Any) -> None:
-        self._config = e.pointer(e.scratch([64], e.integer(8)))
+        if self._config is None:  # another height for the last rows comes in a branch
+            self._config = e.pointer(e.scratch([64], e.integer(8)))
+            self._tiles = e.pointer(e.scratch([_TILES * _ROWS * _BYTES], e.integer(8)))
         e.store(e.load(e.vector_of(64, e.integer(8)), area), self._config)
-        self._tiles = e.pointer(e.scratch([_TILES * _ROWS * _BYTES], e.integer(8)))
         for tile in range(_TILES):
             self._clear(tile)
 
@@ -168,6 +178,20 @@ class _Emulator:
         pairs = e.vector_of(32, ir.BF16Type.get())
         operands = [total, vector.bitcast(pairs, e.broadcast(two, 16)), vector.bitcast(pairs, line)]
         return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", operands, total.type)
+
+    def _fp16(self, total: Any, two: Any, line: Any) -> Any:
+        """Two half precision numbers of one row by those of 16 columns."""
+        row = e.broadcast(two, 16)
+        for number in range(2):
+            total = arith.addf(total, arith.mulf(_float_of_half(row, number), _float_of_half(line, number)))
+        return total
+
+
+def _float_of_half(words: Any, number: int) -> Any:
+    """One half precision number of each word, as f32."""
+    bits = arith.shrui(words, e.splat(16 * number, 16, e.integer(32)))
+    half = vector.bitcast(e.vector_of(16, ir.F16Type.get()), arith.trunci(e.vector_of(16, e.integer(16)), bits))
+    return arith.extf(e.vector_of(16, ir.F32Type.get()), half)
 
 
 def _signed(words: Any, byte: int) -> Any:

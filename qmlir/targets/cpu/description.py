@@ -21,7 +21,13 @@ _FLAGS = (
 def lacks(target: Target, *alternatives: Collection[str]) -> Decline | None:
     """A refusal of a CPU that has none of the sets of features whole; it names what is missing of the nearest."""
     missing = min((sorted(set(needed) - set(target.capabilities.cpu_features)) for needed in alternatives), key=len)
-    return Decline(f"{target.spelling} lacks {', '.join(missing)}", "name a CPU that has it") if missing else None
+    if not missing:
+        return None
+    if unused := [
+        f"{feature} is not used on this host: {why}" for feature, why in target.withheld if feature in missing
+    ]:
+        return Decline("; ".join(unused), "name a CPU that has it")
+    return Decline(f"{target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
 
 
 def flags_for(features: Collection[str]) -> tuple[str, ...]:
@@ -56,6 +62,10 @@ _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 _ICELAKE = f"{_V4} avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq gfni vaes vpclmulqdq"
+_SAPPHIRERAPIDS = f"{_ICELAKE} avxvnni avx512bf16 avx512fp16 amx-tile amx-int8 amx-bf16"
+_GRANITERAPIDS = f"{_SAPPHIRERAPIDS} amx-fp16"
+_ZNVER5 = f"{_ICELAKE} avx512bf16 avxvnni avx512vp2intersect"
+_NEWER = "avxifma avxneconvert avxvnniint8"
 _ARM_DOT = "neon dotprod fullfp16"
 _ARM_I8MM = f"{_ARM_DOT} i8mm bf16 sve"
 
@@ -89,13 +99,12 @@ TARGETS: tuple[Target, ...] = (
     _cpu("skylake-avx512", "Intel Skylake server, AVX-512", _V4),
     _cpu("cascadelake", "Intel Cascade Lake, AVX512-VNNI", f"{_V4} avx512vnni"),
     _cpu("icelake-server", "Intel Ice Lake server, AVX512-VNNI", _ICELAKE),
-    _cpu(
-        "sapphirerapids",
-        "Intel Sapphire Rapids, AVX512-VNNI and AMX",
-        f"{_ICELAKE} avxvnni avx512bf16 avx512fp16 amx-tile amx-int8 amx-bf16",
-    ),
+    _cpu("sapphirerapids", "Intel Sapphire Rapids, AVX512-VNNI and AMX", _SAPPHIRERAPIDS),
+    _cpu("graniterapids", "Intel Granite Rapids, AVX512-VNNI and AMX", _GRANITERAPIDS),
+    _cpu("diamondrapids", "Intel Diamond Rapids, AVX512-VNNI and AMX", f"{_GRANITERAPIDS} {_NEWER} avxvnniint16"),
     _cpu("znver4", "AMD Zen 4, AVX512-VNNI", f"{_ICELAKE} avx512bf16"),
-    _cpu("znver5", "AMD Zen 5, AVX512-VNNI", f"{_ICELAKE} avx512bf16 avxvnni avx512vp2intersect"),
+    _cpu("znver5", "AMD Zen 5, AVX512-VNNI", _ZNVER5),
+    _cpu("znver6", "AMD Zen 6, AVX512-VNNI", f"{_ZNVER5} {_NEWER} avx512fp16"),
     _arm("aarch64", "any 64-bit Arm", "neon", "generic"),
     _arm("neoverse-n1", "Arm Neoverse N1 (Graviton2, Altra), dot products", _ARM_DOT),
     _arm("neoverse-v1", "Arm Neoverse V1 (Graviton3), i8mm", _ARM_I8MM),

@@ -28,6 +28,7 @@ class Chunked:
     count: OfSizes
     work: ChunkWork
     cost: OfSizes
+    first: Callable[[], None] | None = None  # emits what a call does before its chunks are shared out
 
 
 def executable(
@@ -111,6 +112,8 @@ def _function(
         known = all_sizes(given)
         words = [e.address_of(t.memory(a, known)) for a, t in zip(arguments, tensors, strict=True)]
         words += [arith.index_cast(i64, size) for size in given]
+        if kernel.first is not None:
+            kernel.first()
         total, cost = (arith.index_cast(i64, e.index(of(*known))) for of in (kernel.count, kernel.cost))
         share(name, module, team, total, cost, words, body)
         func.ReturnOp([])

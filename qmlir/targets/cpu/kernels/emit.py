@@ -98,6 +98,8 @@ def as_words(value: ir.Value) -> ir.Value:
 
 # ------------------------------------------------------------------------------------------------- addresses
 
+LINE = 64  # bytes of a line of the caches
+
 
 def scratch(shape: Sequence[int], element: ir.Type) -> ir.Value:
     """A buffer on the stack, as a memref."""
@@ -154,6 +156,18 @@ def load(t: ir.Type, address: ir.Value) -> ir.Value:
 
 def store(value: ir.Value, address: ir.Value) -> None:
     llvm.StoreOp(value, address, alignment=1)
+
+
+def stream(value: ir.Value, address: ir.Value) -> None:
+    """A store of whole lines past the caches; a fence has to come before other threads read them."""
+    llvm.StoreOp(value, address, alignment=LINE, nontemporal=True)
+
+
+def starts_line(address: ir.Value) -> ir.Value:
+    """Whether an address is a multiple of a line, an i1."""
+    word = llvm.PtrToIntOp(integer(64), address).result
+    inside = arith.andi(word, arith.constant(integer(64), LINE - 1))
+    return arith.cmpi(arith.CmpIPredicate.eq, inside, arith.constant(integer(64), 0))
 
 
 def prefetch(address: ir.Value, locality: int) -> None:

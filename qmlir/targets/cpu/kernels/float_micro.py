@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from ....core.mlir import arith, ir, llvm, vector
-from ....dialect.dtypes import Array
+from ....dialect.dtypes import DTYPES, Array
 from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels
@@ -81,8 +81,8 @@ class Fma:
     vectors: int = 2
     bits: tuple[int, ...] = (8, 4, 2)
     offset: int = 0
-    fewest_rows: int = 1
     lhs_bytes: int = 4
+    reads_rows: bool = False
 
     @property
     def panel(self) -> int:
@@ -105,6 +105,9 @@ class Fma:
         # [N/p, K, p]: a byte of each column widens to a vector on its way from memory.
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
+
+    def permit(self) -> None:
+        """Nothing to ask for."""
 
     def begin(self, rows: int) -> None:
         """Nothing to set up."""
@@ -187,8 +190,8 @@ class _Values:
 
 
 @dataclass(frozen=True)
-class Bf16:
-    """`vdpbf16ps`: two bfloat16 of each, along K."""
+class Half:
+    """Numbers of 16 bits, two of each along K: bfloat16 by `vdpbf16ps`."""
 
     name: str = "avx512-bf16"
     features: tuple[frozenset[str], ...] = (frozenset({"avx512bf16", "avx512bw", "avx512vl"}),)
@@ -196,8 +199,9 @@ class Bf16:
     vectors: int = 2
     bits: tuple[int, ...] = (4, 2)
     offset: int = 0
-    fewest_rows: int = 1
     lhs_bytes: int = 2
+    reads_rows: bool = False
+    element: str = "bf16"  # what is multiplied
 
     @property
     def panel(self) -> int:
@@ -205,7 +209,7 @@ class Bf16:
 
     @property
     def lhs_type(self) -> ir.Type:
-        return ir.BF16Type.get()
+        return ir.Type.parse(self.element)
 
     def rows(self, weights: Weights) -> int:
         return 12  # 24 accumulators; the stored and decoded weights, the table, zero points
@@ -227,6 +231,9 @@ class Bf16:
             (np_, kp), ((np_ // self.panel, self.panel), pair), (0, 2, 4, 1, 5, 3), bits=weights.bits, field=2,
             offset=weights.offset,
         )  # fmt: skip
+
+    def permit(self) -> None:
+        """Nothing to ask for."""
 
     def begin(self, rows: int) -> None:
         """Nothing to set up."""
@@ -259,7 +266,7 @@ class Bf16:
 class _Pairs:
     """Stored weights to vectors of 16 columns, two bfloat16 along K of each."""
 
-    def __init__(self, micro: Bf16, weights: Weights, zeros: Sequence[ir.Value]) -> None:
+    def __init__(self, micro: Half, weights: Weights, zeros: Sequence[ir.Value]) -> None:
         self.micro, self.weights = micro, weights
         self.halves = e.vector_of(32, e.integer(16))
         self.pairs = e.vector_of(32, micro.lhs_type)
@@ -284,14 +291,14 @@ class _Pairs:
         )
 
     def _table(self, zeros: bool) -> ir.Value:
-        """The bits of 32 bfloat16. The shuffle reads five bits of an index, of which codes have fewer: what stands
+        """The bits of 32 numbers. The shuffle reads five bits of an index, of which codes have fewer: what stands
         above them may be anything. With zero points the index is `u + largest_zero - zero`."""
         assert self.weights.values is not None
         if zeros:
             values = self.weights.values[0] - self.weights.largest_zero + np.arange(32)
         else:
             values = np.resize(np.array(self.weights.values), 32)
-        bits = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
+        bits = values.astype(DTYPES[self.micro.element].numpy).view(np.int16)
         return arith.constant(self.halves, ir.DenseElementsAttr.get(bits, type=self.halves))
 
     def _offset(self, zero: ir.Value) -> ir.Value:
@@ -301,19 +308,22 @@ class _Pairs:
 
 
 @dataclass(frozen=True)
-class AmxBf16(Bf16):
-    """The same in tiles, `tdpbf16ps`: 32 codes along K of 32 columns are decoded to the stack, and multiplied with up
-    to 32 rows."""
+class AmxHalf(Half):
+    """The same in tiles, `tdpbf16ps` or `tdpfp16ps`: 32 codes along K of 32 columns are decoded to the stack, and
+    multiplied with up to 32 rows."""
 
     name: str = "amx-bf16"
+    instruction: str = "llvm.x86.tdpbf16ps"
     features: tuple[frozenset[str], ...] = (frozenset({"amx-tile", "amx-bf16", "avx512bw", "avx512vl"}),)
-    fewest_rows: int = 8
 
     def rows(self, weights: Weights) -> int:
         return tiles.ROWS
 
     def depth(self, weights: Weights) -> int:
         return 32
+
+    def permit(self) -> None:
+        tiles.permit()
 
     def begin(self, rows: int) -> None:
         tiles.begin(rows)
@@ -338,7 +348,7 @@ class AmxBf16(Bf16):
                             e.store(decode(f, v), e.at(decoded, row + 64 * v))
                 turn(e.at(tile.lhs, e.multiply(each.index, 64)), tile.lhs_stride, decoded)
 
-        tiles.multiply("llvm.x86.tdpbf16ps", tile.rows, turns, None, out)
+        tiles.multiply(self.instruction, tile.rows, turns, None, out)
         floats = e.vector_of(16, ir.F32Type.get())
         return [
             e.load(floats, e.at(out, r * tiles.ROW_BYTES + 64 * v))
@@ -347,8 +357,13 @@ class AmxBf16(Bf16):
         ]
 
 
-AVX512_BF16 = Bf16()
+AVX512_BF16 = Half()
+AMX_BF16 = AmxHalf()
+AMX_FP16 = AmxHalf(
+    name="amx-fp16", features=(frozenset({"amx-tile", "amx-fp16", "avx512bw", "avx512vl"}),), element="f16",
+    instruction="llvm.x86.tdpfp16ps",
+)  # fmt: skip
 AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
 AVX2_FMA = Fma("avx2-fma", (frozenset({"avx2", "fma"}),), lanes=8, registers=16)
-# Best first; of AMX see micro.py.
-FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA, AmxBf16())
+# Best first; where there are few rows the next may be faster than AMX (strategy.py).
+FLOAT_KERNELS: tuple[FloatMicro, ...] = (AMX_BF16, AMX_FP16, AVX512_BF16, AVX512_FMA, AVX2_FMA)

@@ -4,6 +4,9 @@ A chunk is a block of rows times a block of panels. For each block of K and each
 copied to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their
 sums taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes
 straight to its epilogue; else the results of all tiles of the chunk wait on the stack.
+
+A micro-kernel that reads activations where they lie (AMX) goes over all of K at once. The rows of its chunks stay in
+the second-level cache while weights stream past them: each panel is multiplied with all of them before the next.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
-from typing import overload
+from typing import TypeAlias, overload
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
@@ -24,6 +27,7 @@ from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
 from .emit import Buffer
+from .lines import may_start_anywhere
 from .micro import Micro, Weights
 from .narrow import rows_of_pack, saturating_pack
 from .rules import RULES
@@ -31,12 +35,20 @@ from .rules import RULES
 _LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
+_ROWS = 96  # of a chunk
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
 _FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
 _SPACING = 64
+_CACHED_ROWS, _CACHED = 256, 1 << 20  # rows of a chunk that are read where they lie, and their bytes, at most
+_FEWEST_COPIED = 64  # rows that are brought into lines first
+_STREAMED = 4 << 20  # bytes of a result that go past the caches
 _SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
 _HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (13, 16))}
+
+
+# Emits the stores of a row's values: the row, and the columns of each vector.
+_Put: TypeAlias = "Callable[[Sequence[ir.Value], e.Index, list[PanelColumns]], None]"
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -84,7 +96,7 @@ def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int, tile_bytes: 
 class ChunkSizes:
     """What `qmlir tune` may choose of a chunk, at most: rows, panels of columns, bytes of a tile's activations."""
 
-    chunk_rows: int = 96
+    chunk_rows: int | None = None
     chunk_panels: int = 8
     lhs_bytes: int = _LHS_BYTES
 
@@ -100,18 +112,29 @@ class Gemm:
         self.depth = micro.depth(weights)
         self.lhs_bytes = micro.lhs_bytes
         self.chunk_class = chunk_class
+        self.in_place = self._reads_in_place()
+        self.copies = self._copies()
+        self.streams = self._streams()
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
-        most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
+        most = micro.rows(weights)
+        if not self.in_place:
+            most = min(most, max(1, _LHS_MOST // shortest // self.lhs_bytes))
         counted = kernel.batch is not None and kernel.batch.counts is not None
         if kernel.m is not None and not counted:
             # Tiles of one height, so that the last one wastes little.
             heights = [-(-kernel.m // -(-kernel.m // most))]
         else:
             most = min(most, kernel.m or most)
-            heights = [*(h for h in _HEIGHTS if h < most), most]
-        self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows, chosen.lhs_bytes) for rows in heights]
+            heights = [most] if self.in_place else [*(h for h in _HEIGHTS if h < most), most]
+        if self.in_place:
+            whole = _round_up(kernel.k, self.depth)
+            self.sizes = [Blocking(rows, whole, whole, self.lhs_bytes) for rows in heights]
+            rows = chosen.chunk_rows or min(_CACHED_ROWS, _CACHED // (whole * self.lhs_bytes))
+        else:
+            self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows, chosen.lhs_bytes) for rows in heights]
+            rows = chosen.chunk_rows or _ROWS
         few = kernel.m is not None and kernel.m <= most
-        self.chunk_rows = heights[-1] if few else _round_up(chosen.chunk_rows, lcm(*heights))
+        self.chunk_rows = heights[-1] if few else _round_up(rows, lcm(*heights))
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
         self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
@@ -126,6 +149,36 @@ class Gemm:
         self.column_chunks = -(-self.panels // self.chunk_panels)
         self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
 
+    def _reads_in_place(self) -> bool:
+        """Whether the activations are multiplied from where they lie: rows one behind the other, and without their
+        sums."""
+        lhs, batch = self.kernel.lhs, self.kernel.batch
+        apart = lhs.window is not None or (batch is not None and batch.rows is not None)
+        if not self.micro.reads_rows or apart or self.weights.short:
+            return False
+        return batch is None or not self._unlike_lines()
+
+    def _unlike_lines(self) -> bool:
+        """Whether a row of activations is something else than whole lines of what is multiplied."""
+        return self.kernel.lhs.flipped or self.kernel.k % self.depth != 0
+
+    def _copies(self) -> bool:
+        """Whether activations that are read in place are brought into lines first. Few rows stay in the first-level
+        cache, wherever they start."""
+        if not self.in_place or self.kernel.batch is not None:
+            return False
+        many = self.kernel.m is None or self.kernel.m >= _FEWEST_COPIED
+        return self._unlike_lines() or (many and may_start_anywhere(self.kernel.lhs.value))
+
+    def _streams(self) -> bool:
+        """Whether results go past the caches: whole lines, of a matrix that no cache of a core holds. Else they take
+        the place of the activations."""
+        kernel, bytes_ = self.kernel, self.kernel.result_type.width // 8
+        if not self.in_place or kernel.m is None or kernel.gate is not None:
+            return False
+        whole = kernel.columns % self.micro.panel == 0 and self.micro.lanes * bytes_ == e.LINE
+        return whole and kernel.m * kernel.columns * bytes_ >= _STREAMED
+
     def _waiting(self, size: Blocking) -> int:
         """Bytes of one panel's results on the stack."""
         return 4 * self.micro.panel * (size.rows if size.blocks == 1 else self.chunk_rows)
@@ -135,7 +188,7 @@ class Gemm:
     def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
         batch = self.kernel.batch
         size = self.kernel.m if batch is None else batch.size
-        return executable(name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
+        return executable(name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost, self.micro.permit))
 
     def cost(self, size: e.Index) -> e.Index:
         """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
@@ -216,7 +269,8 @@ class Stack:
 
     def __init__(self, gemm: Gemm) -> None:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
-        self.lhs = e.pointer(e.scratch([max(s.rows * lhs_stride(s) for s in gemm.sizes)], i8))
+        copied = 64 if gemm.in_place else max(s.rows * lhs_stride(s) for s in gemm.sizes)
+        self.lhs = e.pointer(e.scratch([copied], i8))
         most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
         self.totals = e.pointer(e.scratch([most], i8))
         tile = max(s.rows for s in gemm.sizes) * micro.panel * 4
@@ -241,7 +295,10 @@ class Chunk(ABC):
         self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
-        self.lhs_stride = lhs_stride(size)
+        self.lhs_stride = size.padded_k * gemm.lhs_bytes if gemm.in_place else lhs_stride(size)
+        self.present: e.Index | None = None  # rows of a tile that is read where it lies
+        # Of a micro-kernel that reads in place: what to ask for ahead of the weights, see `MicroCall.ahead`.
+        self.ahead: tuple[e.Index, int] | None = None
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
         self.picks = buffers[2 : 2 + len(picks(self.kernel))]
@@ -252,22 +309,56 @@ class Chunk(ABC):
         self.group_codes = self.kernel.group or size.block_k
 
     def emit(self, number: e.Index) -> None:
-        """Chunks that are neighbours in number share their weights."""
+        """Chunks that are neighbours in number share their weights; where rows are read in place, their rows."""
         size, gemm = self.size, self.gemm
         rows = self.rows if self.kernel.batch is None else self.kernel.m
         assert rows is not None
         of_rows = gemm.row_chunks(rows)
-        self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
-        first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
+        if gemm.in_place:
+            of_these, of_those = e.divide(number, gemm.column_chunks), e.remainder(number, gemm.column_chunks)
+        else:
+            of_these, of_those = e.remainder(number, of_rows), e.divide(number, of_rows)
+        self.first_row = e.multiply(of_these, gemm.chunk_rows)
+        first_panel = e.multiply(of_those, gemm.chunk_panels)
         tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
         panels = e.minimum(e.subtract(gemm.panels, first_panel), gemm.chunk_panels)
         self.micro.begin(size.rows)
+        if gemm.in_place:
+            self._panels_of_rows(tiles, first_panel, panels)
+            self.micro.end()
+            return
         block = self._block_of_tiles(tiles, first_panel, panels)
         if size.blocks == 1:
             block(0, True)
         else:
             self._all_blocks(block, tiles, first_panel, panels)
         self.micro.end()
+
+    def _panels_of_rows(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
+        """Each panel with all tiles of rows, which are read where they lie."""
+        with e.loop(0, panels) as panel, e.loop(0, tiles) as tile:
+            number = e.add(first_panel, panel.index)
+            row0 = e.add(self.first_row, e.multiply(tile.index, self.size.rows))
+            rows = self.rows if isinstance(self.rows, int) else None
+            if rows is None or rows % self.size.rows:
+                self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
+            self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
+            rhs = e.at(self.rhs, e.multiply(number, self.panel_bytes))
+            # While one panel is multiplied with all tiles, each of them asks for its share of the next.
+            of_step = self.gemm.depth * self.micro.panel * self.weights.bits // 8 // e.LINE
+            lines = max(1, of_step * self.size.rows // self.gemm.chunk_rows)
+            self.ahead = e.add(self.panel_bytes, e.multiply(tile.index, lines * e.LINE)), lines
+            self._product(tile.index, number, 0, self.size.padded_k, rhs, self.totals, True)
+
+            def finish(put: _Put, tile: e.Index = tile.index, number: e.Index = number) -> None:
+                self._epilogue(self.totals, tile, number, put)
+
+            if self.gemm.streams:
+                e.either(e.starts_line(self.out.address), lambda: finish(self._stream), lambda: finish(self._put))
+            else:
+                finish(self._put)
+        if self.gemm.streams:
+            e.intrinsic("llvm.x86.sse.sfence", [])
 
     def _all_blocks(
         self, block: Callable[[e.Index, bool], None], tiles: e.Index, first_panel: e.Index, panels: e.Index
@@ -378,8 +469,8 @@ class Chunk(ABC):
 
     # ---- bodies
 
-    def _epilogue(self, total: ir.Value, tile: e.Index, panel: e.Index) -> None:
-        """The stages on each vector of a tile, and the store."""
+    def _epilogue(self, total: ir.Value, tile: e.Index, panel: e.Index, put: _Put | None = None) -> None:
+        """The stages on each vector of a tile, and the store, which `put` emits."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
@@ -398,7 +489,7 @@ class Chunk(ABC):
                 rows = [e.add(row.index, r) for r in range(2)]
                 self._put_pair([finished(r) for r in rows], e.add(row0, row.index), columns)
         with e.loop(pairs, count) as row:
-            self._put(finished(row.index), e.add(row0, row.index), columns)
+            (put or self._put)(finished(row.index), e.add(row0, row.index), columns)
 
     def _is_short(self) -> bool:
         """Whether the stages are so short that a copy of them for each vector of a tile pays."""
@@ -462,6 +553,12 @@ class Chunk(ABC):
         product = [] if self.kernel.batch is None else [self.product]
         for value, column in zip(values, columns, strict=False):
             e.store_vector(value, self.out, [*product, m, column.first], column.mask)
+
+    def _stream(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
+        """The same past the caches."""
+        product = [] if self.kernel.batch is None else [self.product]
+        for value, column in zip(values, columns, strict=True):
+            e.stream(value, e.at(self.out.address, self.out.offset([*product, m, column.first])))
 
     def _staged(
         self,

@@ -81,7 +81,7 @@ class IntegerChunk(Chunk):
                 codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
                 codes = self._unflipped(codes, mask)
                 e.store(codes, e.at(target, number * window.run + at))
-                total = self.micro.dot(total, ones, codes, 1) if self.weights.offset else total
+                total = self.micro.dot(total, ones, codes, 1) if self.weights.short else total
         return self._sum_of(total)
 
     def _copy_edge(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
@@ -117,7 +117,7 @@ class IntegerChunk(Chunk):
                     before = e.lanes_between(0, low, lanes)
                     codes = arith.select(arith.ori(before, outside), padding, codes)
                 e.store(codes, e.at(place, at))
-                part.next = [self.micro.dot(part.values[0], ones, codes, 1) if self.weights.offset else part.values[0]]
+                part.next = [self.micro.dot(part.values[0], ones, codes, 1) if self.weights.short else part.values[0]]
             run.next = part.results
         return self._sum_of(run.results[0])
 
@@ -125,8 +125,8 @@ class IntegerChunk(Chunk):
         return vector.reduction(e.integer(32), vector.CombiningKind.ADD, total)
 
     def _store_sum(self, total: ir.Value, group: e.Index, r: e.Index) -> None:
-        if self.weights.offset:
-            total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
+        if self.weights.short:
+            total = arith.muli(total, arith.constant(e.integer(32), self.weights.short))
             where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
             e.store(total, e.at(self.sums, where))
 
@@ -149,7 +149,7 @@ class IntegerChunk(Chunk):
             codes = e.load_vector(self.lhs_buffer, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
             e.store(codes, e.at(target, at))
-            return self.micro.dot(total, ones, codes, 1) if self.weights.offset else total
+            return self.micro.dot(total, ones, codes, 1) if self.weights.short else total
 
         whole = e.multiply(e.divide(count, width), width)
         # A sum that waits for the one before it takes four cycles: several at a time.
@@ -163,7 +163,7 @@ class IntegerChunk(Chunk):
         total = turn.results[0]
         if ragged and self.micro.lanes == 16:
             total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
-        if self.weights.offset:
+        if self.weights.short:
             total = vector.reduction(i32, vector.CombiningKind.ADD, total)
         if ragged and self.micro.lanes != 16:
             total = self._copy_tail(row, first, target, whole, count, total)
@@ -182,7 +182,7 @@ class IntegerChunk(Chunk):
         """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
         i8, i32 = e.integer(8), e.integer(32)
         e.store(e.splat(0, self._width, i8), e.at(target, start))
-        carried = [total] if self.weights.offset else []
+        carried = [total] if self.weights.short else []
         with e.loop(start, count, 1, carried) as byte:
             code = e.load_element(self.lhs_buffer, [*row, e.add(first, byte.index)])
             if self.kernel.lhs.flipped:
@@ -229,8 +229,8 @@ class IntegerChunk(Chunk):
         self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool
     ) -> MicroCall:
         steps = e.divide(depth, QUAD * self.weights.fields)
-        start = sums if self.weights.offset else None
-        return MicroCall(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
+        start = sums if self.weights.short else None
+        return MicroCall(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add, self.present, self.ahead)
 
     def _groups_in_registers(
         self,

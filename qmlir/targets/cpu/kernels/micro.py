@@ -39,6 +39,7 @@ class Weights:
     bits: int
     offset: int
     codes: tuple[int, ...] | None = None
+    exact: bool = False  # `u` is multiplied as the signed byte that it stands for
     signed: bool = False  # `u` is read as two's complement
     # Of weights that are multiplied as floats and scaled behind the sum (kernels/scaled.py): the number that each `u`
     # stands for; a zero point is taken off it in front of the product.
@@ -52,7 +53,14 @@ class Weights:
 
     @property
     def table(self) -> tuple[int, ...] | None:
+        if self.exact:
+            return tuple((self.offset + u) & 255 for u in range(1 << self.bits))
         return None if self.codes is None else tuple((code - self.offset) & 255 for code in self.codes)
+
+    @property
+    def short(self) -> int:
+        """What a byte that is multiplied is short of its code: it is added for each activation, so to their sum."""
+        return 0 if self.exact else self.offset
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,8 @@ class MicroCall:
         sums: what each row's accumulators start from, i32 `[rows]`, None for zero.
         out: `[rows][panel]` i32.
         add: whether to add to `out`, rather than to overwrite it.
+        present: how many of the rows there are at `lhs`; None for all.
+        ahead: what each turn asks the second-level cache for: bytes from its weights on, and lines.
     """
 
     rows: int
@@ -76,6 +86,8 @@ class MicroCall:
     sums: ir.Value | None
     out: ir.Value
     add: bool
+    present: e.Index | None = None
+    ahead: tuple[e.Index, int] | None = None
 
 
 class Micro(Protocol):
@@ -105,12 +117,15 @@ class Micro(Protocol):
         """What a stored byte of 8-bit weights is short of its code: -128 where bytes are multiplied as unsigned."""
 
     @property
-    def fewest_rows(self) -> int:
-        """Below which another micro-kernel is as fast."""
-
-    @property
     def lhs_bytes(self) -> int:
         """Of one activation, as it is copied to the stack."""
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether activations may be multiplied from where they lie, the rows of the last tile too."""
+
+    def permit(self) -> None:
+        """Emit what a call has to ask the system for."""
 
     def begin(self, rows: int) -> None:
         """Emit what precedes the products of tiles of `rows` rows."""
@@ -181,8 +196,8 @@ class Vnni:
     vectors: int = 2
     bits: tuple[int, ...] = (8, 4, 2)
     offset: int = -128
-    fewest_rows: int = 1
     lhs_bytes: int = 1
+    reads_rows: bool = False
     in_registers: bool = True
     # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
     multiplies_in_place: bool = True
@@ -193,6 +208,9 @@ class Vnni:
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
+
+    def permit(self) -> None:
+        """Nothing to ask for."""
 
     def begin(self, rows: int) -> None:
         """Nothing to set up."""
@@ -363,8 +381,8 @@ class Amx:
     panel = 32
     bits = (8, 4)
     offset = 0
-    fewest_rows = 8
     lhs_bytes = 1
+    reads_rows = True
     in_registers = False
     _depth = 64
 
@@ -381,8 +399,11 @@ class Amx:
     def depth(self, weights: Weights) -> int:
         return self._depth
 
+    def permit(self) -> None:
+        tiles.permit()
+
     def begin(self, rows: int) -> None:
-        tiles.begin(rows)
+        self._area = tiles.begin(rows)
         self._decoded = e.pointer(e.scratch([2 * 2048], e.integer(8)))
 
     def end(self) -> None:
@@ -393,6 +414,13 @@ class Amx:
         raise AssertionError("tiles have to be stored before anything else reads them")
 
     def multiply(self, tile: MicroCall, weights: Weights) -> None:
+        if tile.present is None:
+            self._multiply(tile, weights)
+            return
+        with tiles.with_rows(self._area, tile.present, tile.rows):
+            self._multiply(tile, weights)
+
+    def _multiply(self, tile: MicroCall, weights: Weights) -> None:
         if tile.sums is not None:
             self._start_from_sums(tile)
         # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
@@ -402,13 +430,17 @@ class Amx:
         def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
             with e.loop(0, tile.steps, rows) as each:
                 rhs = e.at(tile.rhs, e.multiply(each.index, tiles.ROW_BYTES))
+                if tile.ahead is not None:
+                    distance, lines = tile.ahead
+                    for line in range(lines):
+                        e.prefetch(e.at(rhs, e.add(distance, line * e.LINE)), 2)
                 if weights.bits < 8:
                     rhs = self._decode(rhs, rows, weights, decode)
                 turn(e.at(tile.lhs, e.multiply(each.index, QUAD * weights.fields)), tile.lhs_stride, rhs)
 
         start = tile.out if tile.add or tile.sums is not None else None
-        # Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored.
-        tiles.multiply("llvm.x86.tdpbssd", tile.rows, turns, start, tile.out)
+        # Signed bytes by signed bytes.
+        tiles.multiply("llvm.x86.tdpbssd", tile.rows, turns, start, tile.out, tile.present)
 
     def _start_from_sums(self, tile: MicroCall) -> None:
         words = e.vector_of(16, e.integer(32))
@@ -436,7 +468,5 @@ AVX_VNNI = Vnni(
 )
 AVX2 = Avx2("avx2-int8", (frozenset({"avx2"}),), lanes=8)
 
-# Best first. No machine that has AMX has run its kernels (the tests put software in the place of its instructions):
-# they stand behind the others until one has, and every CPU with AMX has one of those too.
-# `qmlir-select{prefer=amx-int8}` asks it first.
-MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, AVX2, Amx())
+# Best first; where there are few rows the next may be faster than AMX (strategy.py).
+MICRO_KERNELS: tuple[IntegerMicro, ...] = (Amx(), AVX512_VNNI, AVX_VNNI, AVX2)

@@ -27,7 +27,8 @@ def weights_for(codes: Codes, kernel: Kernel, micro: Micro) -> Weights:
         return whole
     for bits in sorted(micro.bits):
         if bits < 8 and codes.high - codes.low < 1 << bits:
-            return Weights(bits, codes.low)
+            # Where whole bytes are multiplied as signed ones, short codes are too: nobody needs the activations' sums.
+            return Weights(bits, codes.low, exact=micro.offset == 0)
     if codes.array is None:
         return whole
     distinct = np.unique(codes.array)

@@ -5,28 +5,45 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
+from ....dialect.dtypes import DTYPES
 from ....kernels.at_load import of_parameters
 from ....kernels.bodies import unclonable
 from ....kernels.codes import Codes, codes_of
 from ....kernels.convolution import describe_convolution
-from ....kernels.description import Kernel, Unfit
+from ....kernels.description import Factor, Kernel, Unfit
 from ....kernels.group import describe
-from ....kernels.outline import outline
+from ....kernels.outline import matrix, outline
 from ....kernels.scaled import scaled
 from ....kernels.weights import known
 from ...base import Target
 from ...capabilities import Capabilities
 from ...im2col import convolution_as_matmul
-from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
+from ...strategy import (
+    Accept,
+    Choice,
+    Contraction,
+    Decline,
+    Estimate,
+    Facts,
+    Knob,
+    RunnerUp,
+    confirmed,
+    seconds_text,
+)
 from ..description import lacks
 from ..threads.program import team_of
+from .float_micro import Half
 from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
+from .lines import in_lines
 from .micro import Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
 from .weight_only import DecodingChunk, ScaledChunk
@@ -56,22 +73,28 @@ class CpuKernelPlan:
     codes: Codes
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
 
+    @cached_property
     def _gemm(self) -> Gemm:
+        """Made before anything is replaced: it looks at where the activations come from."""
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
         return Gemm(self.kernel, self.micro, self.weights, chunk, ChunkSizes(**self.chosen))
 
     def estimate(self, has: Capabilities) -> Estimate:
         """For choosing between sizes of chunks."""
-        return Estimate(None, cost=cost_of(self._gemm(), has))
+        return Estimate(None, cost=cost_of(self._gemm, has))
 
     def apply(self, op: OpLike) -> None:
-        gemm = self._gemm()
-        last = self.kernel.operations[-1]
-        outline(self.kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
+        gemm, kernel = self._gemm, self.kernel
+        last = kernel.operations[-1]
+        if gemm.copies:
+            with last.location, ir.InsertionPoint(last):
+                rows = in_lines(matrix(kernel.lhs, kernel.k), kernel.lhs.flipped, last)
+            kernel = replace(kernel, lhs=Factor(rows, ("m", "k")))
+        outline(kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Facts:
-        gemm = self._gemm()
+        gemm = self._gemm
         return {
             "route": "kernel",
             "micro": self.micro.name,
@@ -94,7 +117,7 @@ class ConvolutionPlan:
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
         op.erase()
-        answer = self.strategy.of_group(matmul)
+        answer = self.strategy.requested().of_group(matmul)
         confirmed(answer, f"{self.strategy.name}-conv", self.contraction).plan.apply(matmul)
 
     def describe(self) -> Facts:
@@ -110,6 +133,10 @@ class CpuConvolutionStrategy:
     @property
     def name(self) -> str:
         return f"{self.matmul.name}-conv"
+
+    def requested(self) -> CpuConvolutionStrategy:
+        """See `strategy.OnRequest`."""
+        return CpuConvolutionStrategy(self.matmul.requested())
 
     def space(self) -> tuple[Knob, ...]:
         """See `strategy.Tunable`."""
@@ -181,10 +208,15 @@ class CpuProductStrategy(ABC):
     target: Target
     micro: Micro
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
+    rival: CpuProductStrategy | None = None  # takes what it is faster at, until this one is asked for by its name
 
     @property
     def name(self) -> str:
         return self.micro.name
+
+    def requested(self: _Product) -> _Product:
+        """See `strategy.OnRequest`."""
+        return replace(self, rival=None)
 
     def space(self) -> tuple[Knob, ...]:
         """See `strategy.Tunable`."""
@@ -224,8 +256,6 @@ class CpuProductStrategy(ABC):
 
     def too_few(self, m: int | None, n: int) -> Decline | None:
         """A refusal where rows or columns leave most of a tile unused."""
-        if m is not None and m < self.micro.fewest_rows:
-            return Decline(f"M = {m} leaves most of a tile unused", "vector instructions are as fast")
         if 4 * n < self.micro.lanes:
             return Decline(
                 f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
@@ -255,7 +285,21 @@ class CpuProductStrategy(ABC):
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
         plan = CpuKernelPlan(kernel, self.micro, weights, codes, self.chosen)
-        return Accept(plan, plan.estimate(self.target.capabilities))
+        return self._unrivalled(kernel, Accept(plan, plan.estimate(self.target.capabilities)))
+
+    def _unrivalled(self, kernel: Kernel, answer: Accept) -> Accept | Decline:
+        """The answer, or a refusal of what the other strategy is faster at."""
+        other = None if self.rival is None else self.rival.check(kernel)
+        ours = answer.estimate.cost
+        if self.rival is None or not isinstance(other, Accept) or ours is None or other.estimate.cost is None:
+            return answer
+        theirs = other.estimate.cost
+        if ours.rank <= theirs.rank:
+            return replace(answer, estimate=replace(answer.estimate, runner_up=RunnerUp(self.rival.name, theirs)))
+        return Decline(
+            f"estimated {seconds_text(ours.seconds)}, {self.rival.name} {seconds_text(theirs.seconds)}",
+            f"choice={{'strategy': '{self.name}'}} asks for it",
+        )
 
     @abstractmethod
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
@@ -327,16 +371,17 @@ class CpuWeightOnlyStrategy(CpuProductStrategy):
 
 
 @dataclass(frozen=True)
-class Bf16Strategy(CpuWeightOnlyStrategy):
-    """bfloat16 by a constant weight of short codes, multiplied as bfloat16: exact products, scaled behind the sum."""
+class HalfStrategy(CpuWeightOnlyStrategy):
+    """Floats of 16 bits by a constant weight of short codes, multiplied as they are: exact products, scaled behind the
+    sum."""
+
+    micro: Half
 
     def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
-        import ml_dtypes
-        import numpy as np
-
         assert kernel.rhs.decode is not None
-        if str(kernel.lhs.value.type.element_type) != "bf16":
-            return Decline(f"activations of {kernel.lhs.value.type.element_type}", "activations of bf16")
+        element = self.micro.element
+        if str(kernel.lhs.value.type.element_type) != element:
+            return Decline(f"activations of {kernel.lhs.value.type.element_type}", f"activations of {element}")
         form = scaled(kernel.rhs.decode)
         if form is None:
             return Decline("the weight is not a table entry times a scale", 'compute_dtype="f32", no float zero point')
@@ -344,8 +389,8 @@ class Bf16Strategy(CpuWeightOnlyStrategy):
         if weights is None:
             return Decline("codes of 8 bits", "the f32 kernel reads them as fast")
         values = np.array(weights.values)
-        if not np.array_equal(values.astype(ml_dtypes.bfloat16).astype(np.float64), values):
-            return Decline("the values of the codes are not exact in bf16", "the f32 kernel")
+        if not np.array_equal(values.astype(DTYPES[element].numpy).astype(np.float64), values):
+            return Decline(f"the values of the codes are not exact in {element}", "the f32 kernel")
         if form.zero is None:
             return weights
         zeros = constant_zeros(kernel.rhs.decode, form)

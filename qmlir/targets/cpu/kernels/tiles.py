@@ -6,10 +6,11 @@ rest. Tiles 4 and 5 hold their activations, 6 and 7 the weights of 16 columns ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ....core.mlir import llvm
+from ....core.mlir import arith, llvm
 from . import emit as e
 
 if TYPE_CHECKING:
@@ -19,17 +20,39 @@ ROWS = 32  # of a register tile
 ROW_BYTES = 128  # of its 32-bit sums
 
 
-def begin(rows: int) -> None:
-    """Emit what makes the registers ready for tiles of `rows` rows."""
-    _permit()
+_HEIGHTS_AT = 48  # in a configuration: a byte for each tile
+
+
+def begin(rows: int) -> ir.Value:
+    """Emit what makes the registers ready for tiles of `rows` rows; returns the address of their configuration."""
     heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
     config = bytearray(64)
     config[0] = 1  # palette
     for tile, height in enumerate(heights):
         config[16 + 2 * tile] = 64  # bytes of a row
-        config[48 + tile] = height
+        config[_HEIGHTS_AT + tile] = height
     area = e.pointer(e.scratch([64], e.integer(8)))
     e.store(e.bytes_constant(list(config)), area)
+    e.intrinsic("llvm.x86.ldtilecfg", [area])
+    return area
+
+
+@contextmanager
+def with_rows(area: ir.Value, present: e.Index, rows: int) -> Iterator[None]:
+    """Inside, the registers have the heights for the `present` rows of a register tile of `rows`. What they held is
+    lost where these are fewer."""
+    fewer = arith.cmpi(arith.CmpIPredicate.ult, e.index(present), e.index(rows))
+    with e.when(fewer):
+        _configure(area, present)
+    yield
+    with e.when(fewer):
+        _configure(area, rows)
+
+
+def _configure(area: ir.Value, rows: e.Index) -> None:
+    upper, lower = e.minimum(rows, 16), e.subtract(arith.maxui(e.index(rows), e.index(17)), 16)
+    for tile, height in enumerate([upper, upper, lower, lower, upper, lower]):
+        e.store(arith.index_cast(e.integer(8), e.index(height)), e.at(area, _HEIGHTS_AT + tile))
     e.intrinsic("llvm.x86.ldtilecfg", [area])
 
 
@@ -38,10 +61,11 @@ def end() -> None:
     e.intrinsic("llvm.x86.tilerelease", [])
 
 
-def _permit() -> None:
-    """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it once;
-    asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask. `qmlir.load` asks first,
-    and refuses the program where Linux says no; a plain runtime ends at the first tile instruction then (SIGILL)."""
+def permit() -> None:
+    """Emit what asks Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs
+    it once, for all its threads; asking again costs a fraction of a microsecond, and a plain runtime has nobody else to
+    ask. `qmlir.load` asks first, and refuses the program where Linux says no; a plain runtime ends at the first tile
+    instruction then (SIGILL)."""
     number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
     llvm.InlineAsmOp(
         e.integer(64), [number, request, feature], "syscall",
@@ -55,6 +79,7 @@ def multiply(
     turns: Callable[[Callable[[ir.Value, int, ir.Value], None]], None],
     start: ir.Value | None,
     out: ir.Value,
+    present: e.Index | None = None,
 ) -> None:
     """Emit the sums of a register tile.
 
@@ -64,8 +89,13 @@ def multiply(
             the address of the weights: 16 rows of `ROW_BYTES`.
         start: address of what the sums start from, laid out as `out`; None for zero.
         out: address of the sums, `[rows][ROW_BYTES]`.
+        present: how many rows there are in memory; None for all.
     """
     second = rows > 16
+    # Of a tile that lacks the second half of its rows a row of the first is multiplied again, to no use.
+    second_row: e.Index = 16
+    if second and present is not None:
+        second_row = arith.select(e.at_most(17, present), e.index(16), e.index(0))
     grid = [(i, v) for i in range(2 if second else 1) for v in range(2)]
     for i, v in grid:
         if start is None:
@@ -80,7 +110,7 @@ def multiply(
         _move("llvm.x86.tileloadd64", 7, e.at(rhs, 64), ROW_BYTES)
         _dot(instruction, 1, 4, 7)
         if second:
-            _move("llvm.x86.tileloadd64", 5, e.at(lhs, 16 * stride), stride)
+            _move("llvm.x86.tileloadd64", 5, e.at(lhs, e.multiply(second_row, stride)), stride)
             _dot(instruction, 2, 5, 6)
             _dot(instruction, 3, 5, 7)
 

@@ -1,0 +1,109 @@
+"""Whether the kernels for AMX give right results on this host: small products, compiled, run and compared with numpy
+in a process of their own, once for each machine, kernel of its system and version of this package. What is found is
+kept in the compilation cache; features that fail are not used (`targets/cpu/host.py`)."""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+
+from ..core.cache import Cache, key_of
+from ..dialect.dtypes import DTYPES, Array
+from ..errors import QmlirError
+from ..runtime.program import load
+from ..targets.cpu import host
+from .compilation import compile
+
+_SECONDS = 120.0
+
+
+@cache
+def tested(features: frozenset[str]) -> Mapping[str, str]:
+    """Of each feature of this host why it is not to be used, "" where its kernel passes."""
+    named = sorted(features & _TESTS.keys())
+    machine = [host.host_name(), sorted(host.host_features()), platform.release(), platform.version()]
+    found = Cache().get_or_build(key_of(["self-test", machine, named]), lambda: _in_process(named))
+    said: dict[str, str] = json.loads(found)
+    return said
+
+
+def _in_process(features: list[str]) -> bytes:
+    command = [sys.executable, "-c", f"import {__name__} as test; test.main({features})"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        ended = f"its test ended with {_name(done.returncode)}{f', {last}' if last else ''}"
+        said = done.stdout
+    except (OSError, subprocess.TimeoutExpired) as e:
+        ended, said = f"its test could not be run: {e}", ""
+    found = dict.fromkeys(features, ended)
+    for line in said.splitlines():
+        feature, _, reason = line.partition(" ")
+        found[feature] = reason
+    return json.dumps(found).encode()
+
+
+def _name(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def main(features: list[str]) -> None:
+    """In the process: a line for each feature, with what is wrong."""
+    host.tester = lambda _: {}
+    for feature in features:
+        print(feature, _TESTS[feature](), flush=True)
+
+
+def _int8() -> str:
+    """Rows that are no multiple of a tile's, a K that is none of a step's."""
+    rng = np.random.default_rng(0)
+    lhs, rhs = (rng.integers(-128, 128, (rows, 200), np.int8) for rows in (40, 70))
+    program = f"""
+      func.func @main(%lhs: tensor<40x200xi8>) -> tensor<40x70xi32> {{
+        %rhs = arith.constant dense<"0x{rhs.tobytes().hex()}"> : tensor<70x200xi8>
+        %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {{
+          operand_names = ["lhs", "rhs"], lhs_dtype = "i8", rhs_dtype = "i8", out_dtype = "i32", rhs_transposed = true
+        }} : (tensor<40x200xi8>, tensor<70x200xi8>) -> tensor<40x70xi32>
+        return %0 : tensor<40x70xi32>
+      }}"""
+    return _wrong(program, "amx-int8", lhs, lhs.astype(np.int32) @ rhs.T.astype(np.int32))
+
+
+def _bf16() -> str:
+    """Integers and a scale whose products are exact."""
+    rng = np.random.default_rng(1)
+    lhs = rng.integers(-8, 9, (40, 192)).astype(DTYPES["bf16"].numpy)
+    rhs = rng.integers(-8, 8, (64, 192), np.int8)
+    program = f"""
+      func.func @main(%lhs: tensor<40x192xbf16>) -> tensor<40x64xf32> {{
+        %rhs = arith.constant dense<"0x{rhs.tobytes().hex()}"> : tensor<64x192xi8>
+        %scale = arith.constant dense<5.0e-01> : tensor<64x3xf32>
+        %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %scale) {{
+          operand_names = ["lhs", "rhs", "rhs_scale"], lhs_dtype = "bf16", rhs_dtype = "i4", out_dtype = "f32",
+          compute_dtype = "f32", rhs_transposed = true
+        }} : (tensor<40x192xbf16>, tensor<64x192xi8>, tensor<64x3xf32>) -> tensor<40x64xf32>
+        return %0 : tensor<40x64xf32>
+      }}"""
+    return _wrong(program, "amx-bf16", lhs, (lhs.astype(np.float32) @ rhs.T.astype(np.float32)) * np.float32(0.5))
+
+
+def _wrong(program: str, strategy: str, lhs: Array, expected: Array) -> str:
+    try:
+        artifact = compile(program, target="cpu", choice={"strategy": strategy}, cache=False)
+        chosen = artifact.manifest.strategies[0]["chosen"]
+        if chosen != strategy:
+            return f"its test was compiled by {chosen}"
+        got = np.asarray(load(artifact).main(lhs))
+    except QmlirError as e:
+        return f"its test failed: {str(e).splitlines()[0]}"
+    return "" if np.array_equal(got, expected) else "its kernel gives wrong results"
+
+
+_TESTS: dict[str, Callable[[], str]] = {"amx-int8": _int8, "amx-bf16": _bf16}

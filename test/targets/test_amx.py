@@ -1,0 +1,111 @@
+"""When programs for this host use AMX: where Linux grants its tiles and a test of its kernels passes; and what else is
+chosen where they would be slower."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import qmlir
+from qmlir.compiler import self_test
+from qmlir.targets import resolve
+from qmlir.targets.cpu import host
+
+WITH_AMX = {*(f"avx512{part}" for part in ("f", "bw", "vl", "vnni", "bf16")), "avx2", "fma", "avx", "f16c",
+            "amx-tile", "amx-int8", "amx-bf16"}  # fmt: skip
+
+
+@pytest.fixture
+def a_host_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "host_features", lambda: frozenset(WITH_AMX))
+    monkeypatch.setattr(host, "tiles_refused", lambda: "")
+    monkeypatch.setattr(host, "tester", lambda features: {})
+
+
+PRODUCT = """
+func.func @main(%lhs: tensor<{m}x256x{dtype}>) -> tensor<{m}x256x{out}> {{
+  %rhs = arith.constant dense<1> : tensor<256x256xi8>
+  %scale = arith.constant dense<1.0> : tensor<256x1xf32>
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %scale) {{
+    operand_names = ["lhs", "rhs", "rhs_scale"], lhs_dtype = "{dtype}", rhs_dtype = "{code}", out_dtype = "{out}",
+    {more} rhs_transposed = true
+  }} : (tensor<{m}x256x{dtype}>, tensor<256x256xi8>, tensor<256x1xf32>) -> tensor<{m}x256x{out}>
+  return %0 : tensor<{m}x256x{out}>
+}}
+"""
+
+
+def answers(m: int | str, dtype: str = "i8") -> tuple[str, dict[str, str]]:
+    """What an explanation for `cpu` says is chosen, and why the others are not."""
+    code, more = ("i8", "") if dtype == "i8" else ("i4", 'compute_dtype = "f32",')
+    text = PRODUCT.format(m=m, dtype=dtype, out="f32", code=code, more=more)
+    (row,) = qmlir.explain(text, target="cpu").contractions
+    return row["chosen"], {a["strategy"]: a["reason"] for a in row["answers"] if not a["accepted"]}
+
+
+@pytest.mark.usefixtures("a_host_with_amx")
+def test_tiles_are_chosen_where_they_are_faster() -> None:
+    assert answers(64)[0] == answers("?")[0] == "amx-int8"
+    chosen, reasons = answers(1)
+    assert chosen == "avx512-vnni"
+    assert reasons["amx-int8"].startswith("estimated ")
+    assert ", avx512-vnni " in reasons["amx-int8"]
+    assert answers(64, "bf16")[0] == "amx-bf16"
+    assert answers(1, "bf16")[0] == "avx512-fma"
+    assert resolve("cpu").summary.endswith("the kernels for AMX have passed their test")
+
+
+@pytest.mark.usefixtures("a_host_with_amx")
+@pytest.mark.parametrize("why", ["its kernel gives wrong results", "its test ended with SIGILL"])
+def test_kernels_that_fail_are_not_used(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr(host, "tester", lambda features: {"amx-int8": why})
+    chosen, reasons = answers(64)
+    assert chosen == "avx512-vnni"
+    assert reasons["amx-int8"] == f"amx-int8 is not used on this host: {why}"
+    assert answers(64, "bf16")[0] == "amx-bf16"
+    assert "amx-int8" not in resolve("cpu").capabilities.cpu_features
+
+
+@pytest.mark.usefixtures("a_host_with_amx")
+def test_tiles_that_linux_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "tiles_refused", lambda: "arch_prctl: Operation not permitted")
+    chosen, reasons = answers(64)
+    assert chosen == "avx512-vnni"
+    refused = "the system refuses its tiles: arch_prctl: Operation not permitted"
+    assert f"amx-int8 is not used on this host: {refused}" in reasons["amx-int8"]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("kill -ILL $$", {"amx-bf16": "its test ended with SIGILL", "amx-int8": "its test ended with SIGILL"}),
+        ("echo 'amx-bf16 '; echo no tiles >&2; exit 3",
+         {"amx-bf16": "", "amx-int8": "its test ended with exit code 3, no tiles"}),
+        ("echo 'amx-bf16 '; echo 'amx-int8 its kernel gives wrong results'",
+         {"amx-bf16": "", "amx-int8": "its kernel gives wrong results"}),
+    ],
+)  # fmt: skip
+def test_a_process_that_tests_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: dict[str, str]
+) -> None:
+    """Whatever happens to it, the caller lives, and learns of each feature whether it may be used. A machine is tested
+    once."""
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    features = frozenset({"amx-tile", *said})
+    assert self_test.tested.__wrapped__(features) == said
+    python.unlink()
+    assert self_test.tested.__wrapped__(features) == said
+
+
+@pytest.mark.skipif("amx-int8" not in host.host_features() or host.tiles_refused() != "", reason="the host has no AMX")
+def test_a_host_that_has_amx_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
+    assert set(self_test.tested.__wrapped__(host.host_features()).values()) == {""}
+    assert host.withheld() == {}
+    assert answers(64)[0] == "amx-int8"
