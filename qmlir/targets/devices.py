@@ -13,7 +13,7 @@ from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description, backend_of
 from .base import Device, Target
-from .cpu.host import host_features, host_name
+from .cpu import host
 
 _found: dict[str, tuple[Device, ...]] = {}
 _failures: dict[str, str] = {}  # by driver: what its last query failed with
@@ -71,9 +71,9 @@ def present_device(target: Target) -> str:
     """The name of a present device that `target`'s programs run on, "" when there is none."""
     if backend_of(target).on_host:
         if target.name == "host":
-            return target.host or host_name()
-        missing = set(target.capabilities.cpu_features) - host_features()
-        return host_name() if target.capabilities.cpu_features and not missing else ""
+            return target.host or host.host_name()
+        missing = set(target.capabilities.cpu_features) - host.host_features()
+        return host.host_name() if target.capabilities.cpu_features and not missing else ""
     for device in devices(target.driver):
         if _runs(target, device):
             return device.name

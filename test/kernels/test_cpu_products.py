@@ -328,8 +328,8 @@ def test_tiles_of_amx_are_in_the_code() -> None:
     """Few hosts of the tests have AMX: the instructions themselves are looked at, not run."""
     codes = RandomCodes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
-        T((40, 128), "i8"),
-        codes(70, 128, lo=-8, hi=7),
+        T((64, 512), "i8"),
+        codes(256, 512, lo=-8, hi=7),
         rhs_transposed=True,
         rhs_dtype="i4",
         target="cpu:sapphirerapids",

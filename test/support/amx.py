@@ -189,8 +189,8 @@ class _Emulator:
 
 def _float_of_half(words: Any, number: int) -> Any:
     """One half precision number of each word, as f32."""
-    bits = arith.shrui(words, e.splat(16 * number, 16, e.integer(32)))
-    half = vector.bitcast(e.vector_of(16, ir.F16Type.get()), arith.trunci(e.vector_of(16, e.integer(16)), bits))
+    halves = vector.bitcast(e.vector_of(32, ir.F16Type.get()), words)
+    half = vector.shuffle(halves, halves, list(range(number, 32, 2)))
     return arith.extf(e.vector_of(16, ir.F32Type.get()), half)
 
 

@@ -27,7 +27,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cpu:x86-64", "matmul", "stock"),
         ("cpu:x86-64-v3", "matmul", "avx2-int8"),
         ("cpu:znver4", "matmul", "avx512-vnni"),
-        ("cpu:sapphirerapids", "matmul", "avx512-vnni"),
+        ("cpu:sapphirerapids", "matmul", "amx-int8"),
         ("cpu:znver4", "row", "stock"),  # the weight is an argument
         ("cpu", "conv", "im2col"),
         ("cpu", "depthwise", "stock"),

@@ -41,6 +41,7 @@ _FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth o
 _SPACING = 64
 _CACHED_ROWS, _CACHED = 256, 1 << 20  # rows of a chunk that are read where they lie, and their bytes, at most
 _FEWEST_COPIED = 64  # rows that are brought into lines first
+_UNPACKED = 16 << 10  # bytes of a group's codes that are unpacked once for all tiles
 _STREAMED = 4 << 20  # bytes of a result that go past the caches
 _SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
@@ -115,6 +116,9 @@ class Gemm:
         self.in_place = self._reads_in_place()
         self.copies = self._copies()
         self.streams = self._streams()
+        # Whether the codes of a group are unpacked once for all tiles of a chunk, whose totals wait on the stack.
+        unpacked = (kernel.group or 0) * micro.panel
+        self.unpacks = self.in_place and kernel.combine is not None and weights.bits < 8 and unpacked <= _UNPACKED
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
         most = micro.rows(weights)
         if not self.in_place:
@@ -135,6 +139,7 @@ class Gemm:
             rows = chosen.chunk_rows or _ROWS
         few = kernel.m is not None and kernel.m <= most
         self.chunk_rows = heights[-1] if few else _round_up(rows, lcm(*heights))
+        self.tiles_of_chunk = -(-self.chunk_rows // heights[-1])
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
         self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
@@ -150,17 +155,25 @@ class Gemm:
         self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
 
     def _reads_in_place(self) -> bool:
-        """Whether the activations are multiplied from where they lie: rows one behind the other, and without their
-        sums."""
-        lhs, batch = self.kernel.lhs, self.kernel.batch
-        apart = lhs.window is not None or (batch is not None and batch.rows is not None)
-        if not self.micro.reads_rows or apart or self.weights.short:
+        """Whether the activations are multiplied from where they lie, or where they are brought once for all columns:
+        rows one behind the other, and without their sums."""
+        batch = self.kernel.batch
+        if not self.micro.reads_rows or self.weights.short or (batch is not None and batch.rows is not None):
             return False
-        return batch is None or not self._unlike_lines()
+        return self._gathered() if self.kernel.lhs.window is not None else batch is None or not self._unlike_lines()
+
+    def _gathered(self) -> bool:
+        """Whether the rows of a convolution are gathered once, because too few of them fit the stack. Runs that are
+        not whole lines would be copied past the end of their row."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        long = self.kernel.k * self.lhs_bytes * self.micro.rows(self.weights) > _LHS_MOST
+        return long and window.run % e.LINE == 0 and self.kernel.m is not None
 
     def _unlike_lines(self) -> bool:
         """Whether a row of activations is something else than whole lines of what is multiplied."""
-        return self.kernel.lhs.flipped or self.kernel.k % self.depth != 0
+        lhs = self.kernel.lhs
+        return lhs.window is not None or lhs.flipped or self.kernel.k % self.depth != 0
 
     def _copies(self) -> bool:
         """Whether activations that are read in place are brought into lines first. Few rows stay in the first-level
@@ -272,8 +285,13 @@ class Stack:
         copied = 64 if gemm.in_place else max(s.rows * lhs_stride(s) for s in gemm.sizes)
         self.lhs = e.pointer(e.scratch([copied], i8))
         most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
+        if gemm.unpacks:
+            most *= gemm.tiles_of_chunk
+        elif micro.reads_rows:
+            most *= 2
+        self.codes = e.pointer(e.scratch([(kernel.group or 0) * micro.panel], i8)) if gemm.unpacks else None
         self.totals = e.pointer(e.scratch([most], i8))
-        tile = max(s.rows for s in gemm.sizes) * micro.panel * 4
+        tile = max(s.rows for s in gemm.sizes) * micro.panel * 4 * (2 if gemm.unpacks else 1)
         self.part = e.pointer(e.scratch([tile], i8)) if kernel.combine else None
         # Sums of each group of the block, `[groups][rows]`.
         sums = max(-(-s.block_k // (kernel.group or s.block_k)) * s.rows for s in gemm.sizes)
@@ -295,6 +313,7 @@ class Chunk(ABC):
         self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
+        self.codes = stack.codes
         self.lhs_stride = size.padded_k * gemm.lhs_bytes if gemm.in_place else lhs_stride(size)
         self.present: e.Index | None = None  # rows of a tile that is read where it lies
         # Of a micro-kernel that reads in place: what to ask for ahead of the weights, see `MicroCall.ahead`.
@@ -336,29 +355,58 @@ class Chunk(ABC):
 
     def _panels_of_rows(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
         """Each panel with all tiles of rows, which are read where they lie."""
-        with e.loop(0, panels) as panel, e.loop(0, tiles) as tile:
+        with e.loop(0, panels) as panel:
             number = e.add(first_panel, panel.index)
-            row0 = e.add(self.first_row, e.multiply(tile.index, self.size.rows))
-            rows = self.rows if isinstance(self.rows, int) else None
-            if rows is None or rows % self.size.rows:
-                self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
-            self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
-            rhs = e.at(self.rhs, e.multiply(number, self.panel_bytes))
-            # While one panel is multiplied with all tiles, each of them asks for its share of the next.
-            of_step = self.gemm.depth * self.micro.panel * self.weights.bits // 8 // e.LINE
-            lines = max(1, of_step * self.size.rows // self.gemm.chunk_rows)
-            self.ahead = e.add(self.panel_bytes, e.multiply(tile.index, lines * e.LINE)), lines
-            self._product(tile.index, number, 0, self.size.padded_k, rhs, self.totals, True)
-
-            def finish(put: _Put, tile: e.Index = tile.index, number: e.Index = number) -> None:
-                self._epilogue(self.totals, tile, number, put)
-
-            if self.gemm.streams:
-                e.either(e.starts_line(self.out.address), lambda: finish(self._stream), lambda: finish(self._put))
-            else:
-                finish(self._put)
+            self._panel_of_rows(tiles, number, e.at(self.rhs, e.multiply(number, self.panel_bytes)))
         if self.gemm.streams:
             e.intrinsic("llvm.x86.sse.sfence", [])
+
+    def _panel_of_rows(self, tiles: e.Index, panel: e.Index, rhs: ir.Value) -> None:
+        of_step = self.gemm.depth * self.micro.panel * self.weights.bits // 8 // e.LINE
+        lines = max(1, of_step // self.gemm.tiles_of_chunk)
+
+        def product(tile: e.Index, total: ir.Value) -> None:
+            self._read_tile(tile)
+            # While one panel is multiplied with all tiles, each of them asks for its share of the next.
+            self.ahead = e.add(self.panel_bytes, e.multiply(tile, lines * e.LINE)), lines
+            self._product(tile, panel, 0, self.size.padded_k, rhs, total, True)
+
+        self._one_behind(tiles, self.totals, product, lambda tile, total: self._finish(total, tile, panel))
+
+    def _one_behind(
+        self, count: e.Index, places: ir.Value, product: Callable[[e.Index, ir.Value], None],
+        finish: Callable[[e.Index, ir.Value], None],
+    ) -> None:  # fmt: skip
+        """`product` of each of `count`, and `finish` when the next is on its way: tiles multiply by themselves what
+        they have been given. Results alternate between two tiles at `places`."""
+
+        def place(each: e.Index) -> ir.Value:
+            return e.at(places, e.multiply(e.remainder(each, 2), self.tile_bytes))
+
+        with e.loop(0, e.add(count, 1)) as each:
+            with e.when(arith.cmpi(arith.CmpIPredicate.ult, each.index, e.index(count))):
+                product(each.index, place(each.index))
+            with e.when(e.at_most(1, each.index)):
+                before = e.subtract(each.index, 1)
+                finish(before, place(before))
+
+    def _read_tile(self, tile: e.Index) -> None:
+        """From here on the activations are those of a tile, where they lie."""
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+        if not isinstance(self.rows, int) or self.rows % self.size.rows:
+            self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
+        self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
+
+    def _finish(self, total: ir.Value, tile: e.Index, panel: e.Index) -> None:
+        """The epilogue, with its stores past the caches where that is for the better."""
+        if self.gemm.streams:
+            e.either(
+                e.starts_line(self.out.address),
+                lambda: self._epilogue(total, tile, panel, self._stream),
+                lambda: self._epilogue(total, tile, panel),
+            )
+        else:
+            self._epilogue(total, tile, panel)
 
     def _all_blocks(
         self, block: Callable[[e.Index, bool], None], tiles: e.Index, first_panel: e.Index, panels: e.Index
@@ -383,24 +431,42 @@ class Chunk(ABC):
     def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Callable[[e.Index, bool], None]:
         """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
 
+        def one_panel(tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, last: bool) -> None:
+            number = e.add(first_panel, panel)
+            rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
+            if last and self._in_registers() and self._is_short():
+                self._epilogue_in_registers(self._accumulators(depth, rhs), tile, number)
+            elif last:
+                self._product(tile, number, first_k, depth, rhs, self.totals, True)
+                self._epilogue(self.totals, tile, number)
+            else:
+                total = e.at(self.totals, self._place(tile, panel, panels))
+                self._product(tile, number, first_k, depth, rhs, total, False)
+
         def emit(block: e.Index, last: bool) -> None:
             first_k = e.multiply(block, self.size.block_k)
             depth = e.minimum(self.size.block_k, e.subtract(self.size.padded_k, first_k))
             with e.loop(0, tiles) as tile:
                 self._copy(tile.index, first_k)
-                with e.loop(0, panels) as panel:
-                    number = e.add(first_panel, panel.index)
-                    rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
-                    if last and self._in_registers() and self._is_short():
-                        self._epilogue_in_registers(self._accumulators(depth, rhs), tile.index, number)
-                    elif last:
-                        self._product(tile.index, number, first_k, depth, rhs, self.totals, True)
-                        self._epilogue(self.totals, tile.index, number)
-                    else:
-                        total = e.at(self.totals, self._place(tile.index, panel.index, panels))
-                        self._product(tile.index, number, first_k, depth, rhs, total, False)
+                if last and self.micro.reads_rows:
+                    self._panels_one_behind(tile.index, first_panel, panels, depth)
+                else:
+                    with e.loop(0, panels) as panel:
+                        one_panel(tile.index, panel.index, first_k, depth, last)
 
         return emit
+
+    def _panels_one_behind(self, tile: e.Index, first_panel: e.Index, panels: e.Index, depth: e.Index) -> None:
+        """All panels with a tile of rows that is on the stack."""
+
+        def product(panel: e.Index, total: ir.Value) -> None:
+            number = e.add(first_panel, panel)
+            self._product(tile, number, 0, depth, e.at(self.rhs, e.multiply(number, self.panel_bytes)), total, True)
+
+        def finish(panel: e.Index, total: ir.Value) -> None:
+            self._epilogue(total, tile, e.add(first_panel, panel))
+
+        self._one_behind(panels, self.totals, product, finish)
 
     def _panel_at(self, k: e.Index) -> e.Index:
         """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""

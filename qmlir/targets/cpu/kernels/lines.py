@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith, flow, ir, tensor
 from ....ir.attributes import entry_points
 from ....ir.walk import behind
-from ....kernels.outline import function_of, once, unused_name
+from ....kernels.outline import function_of, matrix, once, unused_name
 from ..threads.cost import nanoseconds
 from ..threads.program import team_of
 from . import emit as e
+from .activations import Activations
 from .chunks import Chunked, executable
 
 if TYPE_CHECKING:
-    from ....core.mlir import OpLike
+    from ....kernels.description import Kernel
 
 _ROWS = 32  # of a chunk
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast")
@@ -26,47 +27,38 @@ def may_start_anywhere(value: ir.Value) -> bool:
     return isinstance(behind(value, *_VIEWS).owner, ir.Block)
 
 
-def in_lines(rows: ir.Value, flipped: bool, before: OpLike) -> ir.Value:
-    """The codes `[M, K]` as `[M, K padded to lines]`, zeros behind K, at the insertion point; with `flipped` their top
-    bit is inverted. `before`: an op of the function behind the insertion point."""
-    kind = ir.RankedTensorType(rows.type)
-    k, dynamic = kind.get_dim_size(1), kind.is_dynamic_dim(0)
-    count = None if dynamic else kind.get_dim_size(0)
-    padded = -(-k // e.LINE) * e.LINE
-    out = ir.RankedTensorType.get([kind.shape[0], padded], kind.element_type)
+def in_lines(kernel: Kernel, lanes: int) -> ir.Value:
+    """The activations of a kernel as `[M, K padded to lines]` signed codes, zeros behind K, in front of its last op."""
+    last = kernel.operations[-1]
+    function = function_of(last)
+    padded = -(-kernel.k // e.LINE) * e.LINE
 
     def work(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) -> None:
         (size,), (source, target) = sizes, buffers
+        rows = Activations(kernel, lanes, source, None, kernel.k)
         first = e.multiply(number, _ROWS)
         with e.loop(0, e.minimum(_ROWS, e.subtract(size, first))) as turn:
-            _copy_row(source, target, e.add(first, turn.index), k, flipped)
+            row = e.add(first, turn.index)
+            rows.copy([row], 0, e.at(target.address, target.offset([row, 0])), kernel.k, lambda total, group: None)
 
     def cost(size: e.Index) -> e.Index:
         return e.multiply(size, nanoseconds(0, 2 * padded))
 
-    function = function_of(before)
-    with ir.InsertionPoint(function):
+    with last.location, ir.InsertionPoint(last):
+        source = matrix(kernel.lhs, kernel.k)
+        kind = ir.RankedTensorType(source.type)
+        zero = arith.constant(ir.IndexType.get(), 0)
+        sizes = [tensor.dim(source, zero)] if kernel.m is None else []
+        out = ir.RankedTensorType.get([_extent(kernel.m), padded], kind.element_type)
+    with last.location, ir.InsertionPoint(function):
         name = unused_name(function, "lines")
         chunked = Chunked(lambda size: e.divide_up(size, _ROWS), work, cost)
-        entry = executable(name, [count], [kind, out], chunked)
+        entry = executable(name, [kernel.m], [kind, out], chunked)
     entry = once(function.parent, name, entry)
-    sizes = [tensor.dim(rows, arith.constant(ir.IndexType.get(), 0))] if dynamic else []
-    call = flow.DispatchOp([out], sizes, entry_points(entry), [team_of(before), *sizes, rows], sizes, sizes)
+    with last.location, ir.InsertionPoint(last):
+        call = flow.DispatchOp([out], sizes, entry_points(entry), [team_of(last), *sizes, source], sizes, sizes)
     return call.results[0]
 
 
-def _copy_row(source: e.Buffer, target: e.Buffer, row: e.Index, k: int, flipped: bool) -> None:
-    i8 = e.integer(8)
-
-    def step(at: e.Index, mask: ir.Value | None = None) -> None:
-        codes = e.load_vector(source, [row, at], e.LINE, mask)
-        if flipped:
-            codes = arith.xori(codes, e.splat(-128, e.LINE, i8))
-            codes = codes if mask is None else arith.select(mask, codes, e.splat(0, e.LINE, i8))
-        e.store_vector(codes, target, [row, at])
-
-    whole = k // e.LINE * e.LINE
-    with e.loop(0, whole, e.LINE) as turn:
-        step(turn.index)
-    if k > whole:
-        step(whole, e.first_lanes(k - whole, e.LINE))
+def _extent(size: int | None) -> int:
+    return ir.ShapedType.get_dynamic_size() if size is None else size

@@ -160,6 +160,10 @@ class IntegerMicro(Micro, Protocol):
     def multiply(self, tile: MicroCall, weights: Weights) -> None:
         """Emit the tile's product."""
 
+    def unpack(self, stored: ir.Value, codes: int, weights: Weights, out: ir.Value, ahead: int) -> None:
+        """Emit what brings `codes` along K of a panel to `out`, as bytes that `multiply` takes with weights of 8 bits,
+        and asks for what is `ahead` bytes behind them. Where `reads_rows`."""
+
 
 def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> WeightLayout:
     """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
@@ -291,6 +295,10 @@ class Vnni:
                     sums[i] = arith.shrsi(sums[i], e.splat(weights.bits * field, self.lanes, i32))
         totals = [reduce(arith.addi, sums[i :: len(grid)]) for i in range(len(grid))]
         return [totals[r * self.vectors : (r + 1) * self.vectors] for r in range(tile.rows)]
+
+    def unpack(self, stored: ir.Value, codes: int, weights: Weights, out: ir.Value, ahead: int) -> None:
+        """See `IntegerMicro`."""
+        raise AssertionError("codes are unpacked in registers")
 
     def _start(self, tile: MicroCall, r: int, v: int, words: ir.Type) -> ir.Value:
         total = None
@@ -435,7 +443,8 @@ class Amx:
                     for line in range(lines):
                         e.prefetch(e.at(rhs, e.add(distance, line * e.LINE)), 2)
                 if weights.bits < 8:
-                    rhs = self._decode(rhs, rows, weights, decode)
+                    self._decode(rhs, rows, weights, decode, self._decoded)
+                    rhs = self._decoded
                 turn(e.at(tile.lhs, e.multiply(each.index, QUAD * weights.fields)), tile.lhs_stride, rhs)
 
         start = tile.out if tile.add or tile.sums is not None else None
@@ -451,15 +460,23 @@ class Amx:
                 place = e.at(tile.out, e.add(e.multiply(row.index, 4 * self.panel), 64 * v))
                 e.store(arith.addi(value, e.load(words, place)) if tile.add else value, place)
 
-    def _decode(self, rhs: ir.Value, rows: int, weights: Weights, decode: _Decoder) -> ir.Value:
-        """One turn's weights as bytes, on the stack."""
+    def unpack(self, stored: ir.Value, codes: int, weights: Weights, out: ir.Value, ahead: int) -> None:
+        """See `IntegerMicro`."""
+        decode = _Decoder(weights, 64)
+        with e.loop(0, codes // QUAD // weights.fields) as row:
+            rhs = e.at(stored, e.multiply(row.index, tiles.ROW_BYTES))
+            for v in range(2):
+                e.prefetch(e.at(rhs, ahead + e.LINE * v), 2)
+            self._decode(rhs, 1, weights, decode, e.at(out, e.multiply(row.index, weights.fields * tiles.ROW_BYTES)))
+
+    def _decode(self, rhs: ir.Value, rows: int, weights: Weights, decode: _Decoder, out: ir.Value) -> None:
+        """Stored rows as bytes."""
         codes = e.vector_of(64, e.integer(8))
         for row in range(rows):
             for v in range(2):
                 stored = e.load(codes, e.at(rhs, row * 128 + v * 64))
                 for f in range(weights.fields):
-                    e.store(decode(stored, f), e.at(self._decoded, (row * weights.fields + f) * 128 + v * 64))
-        return self._decoded
+                    e.store(decode(stored, f), e.at(out, (row * weights.fields + f) * 128 + v * 64))
 
 
 AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512vl"}),), lanes=16)

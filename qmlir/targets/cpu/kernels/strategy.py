@@ -19,7 +19,7 @@ from ....kernels.codes import Codes, codes_of
 from ....kernels.convolution import describe_convolution
 from ....kernels.description import Factor, Kernel, Unfit
 from ....kernels.group import describe
-from ....kernels.outline import matrix, outline
+from ....kernels.outline import outline
 from ....kernels.scaled import scaled
 from ....kernels.weights import known
 from ...base import Target
@@ -88,9 +88,7 @@ class CpuKernelPlan:
         gemm, kernel = self._gemm, self.kernel
         last = kernel.operations[-1]
         if gemm.copies:
-            with last.location, ir.InsertionPoint(last):
-                rows = in_lines(matrix(kernel.lhs, kernel.k), kernel.lhs.flipped, last)
-            kernel = replace(kernel, lhs=Factor(rows, ("m", "k")))
+            kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes), ("m", "k")))
         outline(kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Facts:

@@ -1,0 +1,214 @@
+"""Rows of activations, copied as integer products want them: signed codes one behind the other, zeros behind K, and
+their sums on the way. The rows of a convolution are gathered from the image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import gcd
+from typing import TYPE_CHECKING, TypeAlias
+
+from ....core.mlir import arith, vector
+from ....kernels.description import Kernel, Window
+from . import emit as e
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+
+# Emits a dot product of bytes (`IntegerMicro.dot`).
+Dot: TypeAlias = "Callable[[ir.Value, ir.Value, ir.Value, int], ir.Value]"
+# Emits what becomes of a sum of codes, i32, of a row's group; called where sums are not asked for too.
+StoreSum: TypeAlias = "Callable[[ir.Value, e.Index], None]"
+_SUMS = 4  # side by side
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The activations of a kernel.
+
+    Attributes:
+        lanes: i32 of a vector.
+        source: the activation, as the executable gets it.
+        dot: adds up codes; None where nobody asks for sums.
+        group_codes: along K that a sum is of, where the kernel has groups.
+    """
+
+    kernel: Kernel
+    lanes: int
+    source: e.Buffer
+    dot: Dot | None
+    group_codes: int
+
+    def copy(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
+        """Emit the copy of `left` codes of the row at `row` from `first_k` on to the address `target`."""
+        if self.kernel.lhs.window is not None:
+            self._window(row[0], target, store)
+        elif self.kernel.group is None or self.dot is None:
+            self._run(row, first_k, target, left, store, 0)
+        else:
+            self._groups(row, first_k, target, left, store)
+
+    def _groups(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
+        """A row of whole groups; the last block may have fewer."""
+        with e.loop(0, e.divide(left, self.group_codes)) as group:
+            start = e.multiply(group.index, self.group_codes)
+            self._run(row, e.add(first_k, start), e.at(target, start), self.group_codes, store, group.index)
+
+    def _window(self, row: e.Index, target: ir.Value, store: StoreSum) -> None:
+        """A row of a convolution: its runs, gathered from the image."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        height, width = window.result
+        image = e.divide(row, height * width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
+        x = e.multiply(e.remainder(row, width), window.strides[1])
+        inside = _is_inside(window, y, x)
+        if inside is True:
+            store(self._inside(image, y, x, target), 0)
+        else:
+            assert not isinstance(inside, bool)
+            e.either(
+                inside,
+                lambda: store(self._inside(image, y, x, target), 0),
+                lambda: store(self._edge(image, y, x, target), 0),
+            )
+
+    def _inside(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
+        """The runs of a row whose corner is at `(y, x)`, counted from the margin; returns the sum of its codes."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, _, image_width, channels = window.image
+        top, left = (e.subtract(at, by) for at, by in zip((y, x), window.margin, strict=True))
+        corner = e.multiply(e.add(e.multiply(top, image_width), left), channels)
+        lanes = self._width
+        total = e.splat(0, lanes // 4, e.integer(32))
+        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
+        for number, start in enumerate(window.runs):
+            for at in range(0, window.run, lanes):
+                rest = window.run - at
+                mask = e.first_lanes(rest, lanes) if rest < lanes else None
+                codes = e.load_vector(self.source, [image, e.add(corner, start + at)], lanes, mask)
+                codes = self._unflipped(codes, mask)
+                e.store(codes, e.at(target, number * window.run + at))
+                total = self._added(total, codes)
+        return self._sum_of(total)
+
+    def _edge(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
+        """The same where part of it lies outside the image: of each run, the pixels `[first, last)` are inside."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, image_height, image_width, channels = window.image
+        lanes, i8 = self._width, e.integer(8)
+        padding = e.splat((window.padding + 128) % 256 - 128, lanes, i8)
+        pixels = window.run // channels  # of a run
+        across = window.kernel[1] // pixels  # runs of a row of the filter
+        with e.loop(0, len(window.runs), 1, [e.splat(0, lanes // 4, e.integer(32))]) as run:
+            line = e.add(y, e.multiply(e.divide(run.index, across), window.dilations[0]))
+            column = e.add(x, e.multiply(e.remainder(run.index, across), window.dilations[1]))
+            top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
+            there = e.between(window.margin[0], line, window.margin[0] + image_height - 1)
+            first, last = (
+                e.multiply(e.minimum(e.subtract(limit, e.minimum(limit, column)), pixels), channels)
+                for limit in (window.margin[1], window.margin[1] + image_width)
+            )
+            last = arith.select(there, e.index(last), e.index(0))
+            start = e.multiply(e.add(e.multiply(top, image_width), left), channels)
+            place = e.at(target, e.multiply(run.index, window.run))
+            with e.loop(0, window.run, lanes, run.values) as part:
+                at = part.index
+                low, high = (e.subtract(end, e.minimum(end, at)) for end in (first, last))
+                mask = e.lanes_between(low, high, lanes)
+                codes = self._unflipped(e.load_vector(self.source, [image, e.add(start, at)], lanes, mask), mask)
+                if window.padding:
+                    # Behind the run there are zeros.
+                    outside = e.lanes_between(high, e.subtract(window.run, at), lanes)
+                    before = e.lanes_between(0, low, lanes)
+                    codes = arith.select(arith.ori(before, outside), padding, codes)
+                e.store(codes, e.at(place, at))
+                part.next = [self._added(part.values[0], codes)]
+            run.next = part.results
+        return self._sum_of(run.results[0])
+
+    def _added(self, total: ir.Value, codes: ir.Value) -> ir.Value:
+        """Each lane of `total` plus the sum of its four codes."""
+        return total if self.dot is None else self.dot(total, e.splat(1, codes.type.shape[0], e.integer(8)), codes, 1)
+
+    def _sum_of(self, total: ir.Value) -> ir.Value:
+        return vector.reduction(e.integer(32), vector.CombiningKind.ADD, total)
+
+    @cached_property
+    def _width(self) -> int:
+        """Bytes that are copied at a time."""
+        most = 4 * self.lanes
+        return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
+
+    def _run(
+        self, row: list[e.Index], first: e.Index, target: ir.Value, count: e.Index, store: StoreSum, group: e.Index
+    ) -> None:
+        """`count` codes of a row from `first` on."""
+        width, i32 = self._width, e.integer(32)
+        zero = e.splat(0, width // 4, i32)
+        ragged = self.kernel.group is None and self.kernel.k % width != 0
+
+        def step(at: e.Index, total: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+            codes = e.load_vector(self.source, [*row, e.add(first, at)], width, mask)
+            codes = self._unflipped(codes, mask)
+            e.store(codes, e.at(target, at))
+            return self._added(total, codes)
+
+        whole = e.multiply(e.divide(count, width), width)
+        # A sum that waits for the one before it takes four cycles: several at a time.
+        several = width * _SUMS
+        long = e.multiply(e.divide(count, several), several)
+        with e.loop(0, long, several, [zero] * _SUMS) as turn:
+            turn.next = [step(e.add(turn.index, i * width), total) for i, total in enumerate(turn.values)]
+        total = reduce(arith.addi, turn.results)
+        with e.loop(long, whole, width, [total]) as turn:
+            turn.next = [step(turn.index, turn.values[0])]
+        total = turn.results[0]
+        if ragged and self.lanes == 16:
+            total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
+        if self.dot is not None:
+            total = vector.reduction(i32, vector.CombiningKind.ADD, total)
+        if ragged and self.lanes != 16:
+            total = self._tail(row, first, target, whole, count, total)
+        store(total, group)
+
+    def _unflipped(self, codes: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+        if not self.kernel.lhs.flipped:
+            return codes
+        width = codes.type.shape[0]
+        flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
+        return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
+
+    def _tail(
+        self, row: list[e.Index], first: e.Index, target: ir.Value, start: e.Index, count: e.Index, total: ir.Value
+    ) -> ir.Value:
+        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
+        i8, i32 = e.integer(8), e.integer(32)
+        e.store(e.splat(0, self._width, i8), e.at(target, start))
+        carried = [total] if self.dot is not None else []
+        with e.loop(start, count, 1, carried) as byte:
+            code = e.load_element(self.source, [*row, e.add(first, byte.index)])
+            if self.kernel.lhs.flipped:
+                code = arith.xori(code, arith.constant(i8, -128))
+            e.store(code, e.at(target, byte.index))
+            if carried:
+                byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
+        return byte.results[0] if carried else total
+
+
+def _is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
+    """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
+    conditions = []
+    for axis, at in enumerate((y, x)):
+        extent, margin = int(window.image[1 + axis] or 0), window.margin[axis]
+        reach = (window.kernel[axis] - 1) * window.dilations[axis]
+        last = (window.result[axis] - 1) * window.strides[axis] + reach
+        if margin == 0 and last < extent:
+            continue
+        if extent + margin - 1 - reach < margin:
+            return arith.constant(e.integer(1), 0)
+        conditions.append(e.between(margin, at, extent + margin - 1 - reach))
+    return e.all_of(conditions) if conditions else True
