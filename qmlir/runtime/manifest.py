@@ -137,7 +137,7 @@ def _notes(value: Any) -> bool:
 
 def _functions(value: Any) -> bool:
     made = {name: Signature.from_json(f) for name, f in value.items()}
-    return bool(made) and all(isinstance(n, str) for s in made.values() for n, _ in s.inputs)
+    return bool(made) and all(made) and all(isinstance(n, str) for s in made.values() for n, _ in s.inputs)
 
 
 def _contraction(row: Any) -> bool:

@@ -213,6 +213,10 @@ def test_a_plain_iree_module_has_no_manifest(artifact: Artifact, tmp_path: Path)
         ('{"target": "cpu"}', "is damaged: its manifest lacks functions or target"),
         ('{"target": "cpu", "driver": "x", "functions": {"main": {}}}', "its manifest's 'functions' is not what qmlir"),
         (
+            '{"target": "cpu", "driver": "x", "functions": {"": {"inputs": [], "outputs": []}}}',
+            "its manifest's 'functions' is not what qmlir",
+        ),
+        (
             '{"target": "cpu", "driver": "x", "functions": {}, "schema": "1"}',
             "manifest's 'schema' is not what qmlir",
         ),
