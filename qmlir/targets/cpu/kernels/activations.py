@@ -32,6 +32,7 @@ class Activations:
         source: the activation, as the executable gets it.
         dot: adds up codes; None where nobody asks for sums.
         group_codes: along K that a sum is of, where the kernel has groups.
+        apart: lines from one of a copied row's to the next.
     """
 
     kernel: Kernel
@@ -39,6 +40,7 @@ class Activations:
     source: e.Buffer
     dot: Dot | None
     group_codes: int
+    apart: int = 1
 
     def copy(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
         """Emit the copy of `left` codes of the row at `row` from `first_k` on to the address `target`."""
@@ -90,7 +92,7 @@ class Activations:
                 mask = e.first_lanes(rest, lanes) if rest < lanes else None
                 codes = e.load_vector(self.source, [image, e.add(corner, start + at)], lanes, mask)
                 codes = self._unflipped(codes, mask)
-                e.store(codes, e.at(target, number * window.run + at))
+                e.store(codes, self._at(target, number * window.run + at))
                 total = self._added(total, codes)
         return self._sum_of(total)
 
@@ -114,7 +116,7 @@ class Activations:
             )
             last = arith.select(there, e.index(last), e.index(0))
             start = e.multiply(e.add(e.multiply(top, image_width), left), channels)
-            place = e.at(target, e.multiply(run.index, window.run))
+            place = self._at(target, e.multiply(run.index, window.run))
             with e.loop(0, window.run, lanes, run.values) as part:
                 at = part.index
                 low, high = (e.subtract(end, e.minimum(end, at)) for end in (first, last))
@@ -125,10 +127,14 @@ class Activations:
                     outside = e.lanes_between(high, e.subtract(window.run, at), lanes)
                     before = e.lanes_between(0, low, lanes)
                     codes = arith.select(arith.ori(before, outside), padding, codes)
-                e.store(codes, e.at(place, at))
+                e.store(codes, self._at(place, at))
                 part.next = [self._added(part.values[0], codes)]
             run.next = part.results
         return self._sum_of(run.results[0])
+
+    def _at(self, target: ir.Value, code: e.Index) -> ir.Value:
+        """Where a copied row has a code."""
+        return e.at(target, e.multiply(code, self.apart))
 
     def _added(self, total: ir.Value, codes: ir.Value) -> ir.Value:
         """Each lane of `total` plus the sum of its four codes."""
@@ -154,7 +160,7 @@ class Activations:
         def step(at: e.Index, total: ir.Value, mask: ir.Value | None = None) -> ir.Value:
             codes = e.load_vector(self.source, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
-            e.store(codes, e.at(target, at))
+            e.store(codes, self._at(target, at))
             return self._added(total, codes)
 
         whole = e.multiply(e.divide(count, width), width)

@@ -139,6 +139,10 @@ class Gemm:
             rows = chosen.chunk_rows or _ROWS
         few = kernel.m is not None and kernel.m <= most
         self.chunk_rows = heights[-1] if few else _round_up(rows, lcm(*heights))
+        # Lines from one of a row's to the next, where activations were brought into lines tile by tile. The runs of a
+        # convolution would be written to few sets of the cache.
+        together = self.copies and kernel.m is not None and kernel.lhs.window is None
+        self.apart = heights[-1] if together else 1
         self.tiles_of_chunk = -(-self.chunk_rows // heights[-1])
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
@@ -284,11 +288,10 @@ class Stack:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
         copied = 64 if gemm.in_place else max(s.rows * lhs_stride(s) for s in gemm.sizes)
         self.lhs = e.pointer(e.scratch([copied], i8))
-        most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
+        behind = 2 if micro.reads_rows else 1  # tiles of a result whose epilogue is one behind its product
+        most = max(gemm._waiting(s) * (behind if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
         if gemm.unpacks:
-            most *= gemm.tiles_of_chunk
-        elif micro.reads_rows:
-            most *= 2
+            most = gemm._waiting(gemm.sizes[0]) * gemm.tiles_of_chunk
         self.codes = e.pointer(e.scratch([(kernel.group or 0) * micro.panel], i8)) if gemm.unpacks else None
         self.totals = e.pointer(e.scratch([most], i8))
         tile = max(s.rows for s in gemm.sizes) * micro.panel * 4 * (2 if gemm.unpacks else 1)
@@ -315,6 +318,8 @@ class Chunk(ABC):
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
         self.codes = stack.codes
         self.lhs_stride = size.padded_k * gemm.lhs_bytes if gemm.in_place else lhs_stride(size)
+        if gemm.apart > 1:
+            self.lhs_stride = e.LINE
         self.present: e.Index | None = None  # rows of a tile that is read where it lies
         # Of a micro-kernel that reads in place: what to ask for ahead of the weights, see `MicroCall.ahead`.
         self.ahead: tuple[e.Index, int] | None = None
@@ -393,7 +398,8 @@ class Chunk(ABC):
     def _read_tile(self, tile: e.Index) -> None:
         """From here on the activations are those of a tile, where they lie."""
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
-        if not isinstance(self.rows, int) or self.rows % self.size.rows:
+        whole = isinstance(self.rows, int) and self.rows % self.size.rows == 0
+        if not whole and self.gemm.apart == 1:  # tiles in lines are whole, whatever their last rows hold
             self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
         self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
 

@@ -27,19 +27,22 @@ def may_start_anywhere(value: ir.Value) -> bool:
     return isinstance(behind(value, *_VIEWS).owner, ir.Block)
 
 
-def in_lines(kernel: Kernel, lanes: int) -> ir.Value:
-    """The activations of a kernel as `[M, K padded to lines]` signed codes, zeros behind K, in front of its last op."""
+def in_lines(kernel: Kernel, lanes: int, tile: int) -> ir.Value:
+    """The activations of a kernel as `[M, K padded to lines]` signed codes, zeros behind K, in front of its last op.
+    With a `tile` of more than one row `[M / tile, lines of K, tile, line]`: what a step along K reads is neighbours."""
     last = kernel.operations[-1]
     function = function_of(last)
     padded = -(-kernel.k // e.LINE) * e.LINE
 
     def work(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) -> None:
         (size,), (source, target) = sizes, buffers
-        rows = Activations(kernel, lanes, source, None, kernel.k)
+        rows = Activations(kernel, lanes, source, None, kernel.k, tile)
         first = e.multiply(number, _ROWS)
         with e.loop(0, e.minimum(_ROWS, e.subtract(size, first))) as turn:
             row = e.add(first, turn.index)
-            rows.copy([row], 0, e.at(target.address, target.offset([row, 0])), kernel.k, lambda total, group: None)
+            start = e.subtract(row, e.remainder(row, tile))
+            place = e.add(target.offset([start, 0]), e.multiply(e.remainder(row, tile), e.LINE))
+            rows.copy([row], 0, e.at(target.address, place), kernel.k, lambda total, group: None)
 
     def cost(size: e.Index) -> e.Index:
         return e.multiply(size, nanoseconds(0, 2 * padded))
@@ -49,7 +52,8 @@ def in_lines(kernel: Kernel, lanes: int) -> ir.Value:
         kind = ir.RankedTensorType(source.type)
         zero = arith.constant(ir.IndexType.get(), 0)
         sizes = [tensor.dim(source, zero)] if kernel.m is None else []
-        out = ir.RankedTensorType.get([_extent(kernel.m), padded], kind.element_type)
+        height = ir.ShapedType.get_dynamic_size() if kernel.m is None else -(-kernel.m // tile) * tile
+        out = ir.RankedTensorType.get([height, padded], kind.element_type)
     with last.location, ir.InsertionPoint(function):
         name = unused_name(function, "lines")
         chunked = Chunked(lambda size: e.divide_up(size, _ROWS), work, cost)
@@ -58,7 +62,3 @@ def in_lines(kernel: Kernel, lanes: int) -> ir.Value:
     with last.location, ir.InsertionPoint(last):
         call = flow.DispatchOp([out], sizes, entry_points(entry), [team_of(last), *sizes, source], sizes, sizes)
     return call.results[0]
-
-
-def _extent(size: int | None) -> int:
-    return ir.ShapedType.get_dynamic_size() if size is None else size

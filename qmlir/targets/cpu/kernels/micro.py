@@ -75,6 +75,7 @@ class MicroCall:
         out: `[rows][panel]` i32.
         add: whether to add to `out`, rather than to overwrite it.
         present: how many of the rows there are at `lhs`; None for all.
+        apart: lines from one of a row's to the next.
         ahead: what each turn asks the second-level cache for: bytes from its weights on, and lines.
     """
 
@@ -88,6 +89,7 @@ class MicroCall:
     add: bool
     present: e.Index | None = None
     ahead: tuple[e.Index, int] | None = None
+    apart: int = 1
 
 
 class Micro(Protocol):
@@ -445,7 +447,8 @@ class Amx:
                 if weights.bits < 8:
                     self._decode(rhs, rows, weights, decode, self._decoded)
                     rhs = self._decoded
-                turn(e.at(tile.lhs, e.multiply(each.index, QUAD * weights.fields)), tile.lhs_stride, rhs)
+                k = e.multiply(each.index, QUAD * weights.fields)
+                turn(e.at(tile.lhs, e.multiply(k, tile.apart)), tile.lhs_stride, rhs)
 
         start = tile.out if tile.add or tile.sums is not None else None
         # Signed bytes by signed bytes.

@@ -88,7 +88,7 @@ class CpuKernelPlan:
         gemm, kernel = self._gemm, self.kernel
         last = kernel.operations[-1]
         if gemm.copies:
-            kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes), ("m", "k")))
+            kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
         outline(kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Facts:
