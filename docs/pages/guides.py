@@ -52,7 +52,7 @@ CASES = (
     ),
     (
         "Too few rows for a matrix instruction",
-        "AMX tiles have 16 rows; with fewer than 8 rows, vector code is as fast.",
+        "AMX tiles have 16 rows. With few rows vector code is as fast, and is used where the estimates say so.",
         product("1", 64, 32),
         "cpu:sapphirerapids",
     ),

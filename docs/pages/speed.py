@@ -147,7 +147,7 @@ def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
 * **GPUs**: no AMD, Intel or Arm GPU has run these programs, and the only Vulkan device was a software one. The other
   targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there are no
   times for them.
-* **AMX** kernels have run only with their instructions emulated. They are used only on request.
+* **AMX-FP16** (Granite Rapids) has run only with its instructions in software.
 * **Vulkan**: products of two float operands with a dynamic number of rows are slow; the compiler
   [warns](refused.md#float-products-with-a-dynamic-number-of-rows-on-vulkan). Products of codes are not affected.
 * **Compile time**: compiling takes seconds, while libraries of ready kernels need none. The compilation cache avoids

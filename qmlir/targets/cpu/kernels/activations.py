@@ -70,10 +70,11 @@ class Activations:
             store(self._inside(image, y, x, target), 0)
         else:
             assert not isinstance(inside, bool)
+            edge = self._edge if window.image[3] % self._width else self._edge_of_vectors
             e.either(
                 inside,
                 lambda: store(self._inside(image, y, x, target), 0),
-                lambda: store(self._edge(image, y, x, target), 0),
+                lambda: store(edge(image, y, x, target), 0),
             )
 
     def _inside(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
@@ -131,6 +132,43 @@ class Activations:
                 part.next = [self._added(part.values[0], codes)]
             run.next = part.results
         return self._sum_of(run.results[0])
+
+    def _edge_of_vectors(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
+        """The same where the channels of a pixel are whole vectors: each is inside, or it is not."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, height, width, channels = window.image
+        lanes, i8 = self._width, e.integer(8)
+        padding = e.splat((window.padding + 128) % 256 - 128, lanes, i8)
+        with e.loop(0, window.kernel[0] * window.kernel[1]) as tap:
+            line = e.add(y, e.multiply(e.divide(tap.index, window.kernel[1]), window.dilations[0]))
+            column = e.add(x, e.multiply(e.remainder(tap.index, window.kernel[1]), window.dilations[1]))
+            top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
+            inside = e.all_of(
+                [
+                    e.between(margin, at, margin + extent - 1)
+                    for margin, at, extent in zip(window.margin, (line, column), (height, width), strict=True)
+                ]
+            )
+            pixel, place = e.multiply(e.add(e.multiply(top, width), left), channels), e.multiply(tap.index, channels)
+
+            def copy(pixel: e.Index = pixel, place: e.Index = place) -> None:
+                with e.loop(0, channels, lanes) as part:
+                    codes = e.load_vector(self.source, [image, e.add(pixel, part.index)], lanes)
+                    e.store(self._unflipped(codes), self._at(target, e.add(place, part.index)))
+
+            def fill(place: e.Index = place) -> None:
+                with e.loop(0, channels, lanes) as part:
+                    e.store(padding, self._at(target, e.add(place, part.index)))
+
+            e.either(inside, copy, fill)
+        zero = e.splat(0, lanes // 4, e.integer(32))
+        if self.dot is None:
+            return self._sum_of(zero)
+        with e.loop(0, self.kernel.k, lanes, [zero]) as part:
+            codes = e.load(e.vector_of(lanes, i8), self._at(target, part.index))
+            part.next = [self._added(part.values[0], codes)]
+        return self._sum_of(part.results[0])
 
     def _at(self, target: ir.Value, code: e.Index) -> ir.Value:
         """Where a copied row has a code."""

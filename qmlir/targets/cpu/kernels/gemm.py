@@ -34,6 +34,7 @@ from .rules import RULES
 
 _LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
+_LHS_OF_TILES = 96 << 10  # the same where no results of several blocks wait: AMX's tiles read the second-level cache
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
 _ROWS = 96  # of a chunk
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
@@ -122,7 +123,9 @@ class Gemm:
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
         most = micro.rows(weights)
         if not self.in_place:
-            most = min(most, max(1, _LHS_MOST // shortest // self.lhs_bytes))
+            whole_rows = micro.reads_rows and kernel.lhs.window is not None
+            limit = _LHS_OF_TILES if whole_rows else _LHS_MOST
+            most = min(most, max(1, limit // shortest // self.lhs_bytes))
         counted = kernel.batch is not None and kernel.batch.counts is not None
         if kernel.m is not None and not counted:
             # Tiles of one height, so that the last one wastes little.
@@ -171,7 +174,7 @@ class Gemm:
         not whole lines would be copied past the end of their row."""
         window = self.kernel.lhs.window
         assert window is not None
-        long = self.kernel.k * self.lhs_bytes * self.micro.rows(self.weights) > _LHS_MOST
+        long = self.kernel.k * self.lhs_bytes * self.micro.rows(self.weights) > _LHS_OF_TILES
         return long and window.run % e.LINE == 0 and self.kernel.m is not None
 
     def _unlike_lines(self) -> bool:
