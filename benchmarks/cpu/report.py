@@ -170,11 +170,11 @@ Missed goals, and where the time goes (counted with `perf`; [a table of cycles](
 
 * `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN runs at the rate of `vpdpbusd`, so no ratio below the share
   in `of the limit` is possible. qmlir's overhead: activations and their sums are copied to the stack once per chunk of
-  columns (5 %), and the last tile of rows of a chunk is not full. With AMX tiles wait for the L2 cache: [a step takes 107
-  cycles](kernels.md) where its products take 64.
+  columns (5 %), and the last tile of rows of a chunk is not full. With AMX tiles wait for the L2 cache: [a step takes
+  107 cycles](kernels.md) where its products take 64.
 * `w4a8`, M >= 128, against 8-bit peers: the main loop runs at the rate of `vpdpbusd` although it unpacks codes for
-  every tile of rows; 10 % of the time goes to the scales of groups. With AMX a group of 128 codes is two steps of tiles,
-  and its sums leave the tiles and are scaled before the next: half of the time.
+  every tile of rows; 10 % of the time goes to the scales of groups. With AMX a group of 128 codes is two steps of
+  tiles, and its sums leave the tiles and are scaled before the next: half of the time.
 * Convolutions with AMX: filters wider than one pixel are gathered from the image first (a third of the time of 3x3 with
   batch 8), which oneDNN avoids: its tiles read the rows of the image itself.
 * `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work. M = 1
