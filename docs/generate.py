@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -315,14 +316,16 @@ def target_pages() -> dict[str, str]:
     return targets.pages(json.loads(MATRIX.read_text()), cell_text)
 
 
-def losing_page() -> str:
-    cpu, decoders = (_results(name)[0] for name in ("cpu", "decoder"))
-    return speed.losing_page(cpu, decoders)
-
-
-def speed_picture() -> str:
-    cpu, decoders = (_results(name)[0] for name in ("cpu", "decoder"))
-    return speed.picture(cpu, decoders)
+def _machines() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What was measured on each CPU, by the name of its picture: README shows the one on which decoders were."""
+    decoders = {found["environment"]["cpu"]: found for found in _results("decoder")}
+    machines = {}
+    for file in sorted(RESULTS.glob("cpu-*.json")):
+        cpu = json.loads(file.read_text())
+        decoder = decoders.get(cpu["environment"]["cpu"])
+        name = speed.PICTURE if decoder else file.stem.replace("cpu", "results", 1) + ".svg"
+        machines[name] = cpu, decoder or {"rows": []}
+    return machines
 
 
 # File name -> its text.
@@ -340,9 +343,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "index.md": lambda: guides.INDEX,
     "notebook.md": lambda: guides.notebook_page(json.loads(NOTEBOOK.read_text())["cells"]),
     "refused.md": guides.refused_page,
-    "losing.md": losing_page,
+    "losing.md": lambda: speed.losing_page(_machines()),
     "pipeline.svg": layouts.pipeline_picture,
-    speed.PICTURE: speed_picture,
+    **{name: partial(speed.picture, *found) for name, found in _machines().items()},
 }
 # Folder -> its pages and pictures, by file name.
 FOLDERS: dict[str, Callable[[], dict[str, str]]] = {

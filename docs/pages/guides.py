@@ -27,6 +27,13 @@ func.func @main(%x: tensor<4x4xf64>, %z: tensor<4x4xf64>) -> tensor<4x4xf64> {
   return %0 : tensor<4x4xf64>
 }
 """
+FEW_ROWS = f"""\
+func.func @main(%x: tensor<1x512xi8>) -> tensor<1x256xi32> {{
+  %w = arith.constant dense<1> : tensor<512x256xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {{{OPERATIONS}}} : (tensor<1x512xi8>, tensor<512x256xi8>) -> tensor<1x256xi32>
+  return %0 : tensor<1x256xi32>
+}}
+"""
 # Title, text, program, target.
 CASES = (
     (
@@ -53,7 +60,7 @@ CASES = (
     (
         "Too few rows for a matrix instruction",
         "AMX tiles have 16 rows. With few rows vector code is as fast, and is used where the estimates say so.",
-        product("1", 64, 32),
+        FEW_ROWS,
         "cpu:sapphirerapids",
     ),
 )

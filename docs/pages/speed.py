@@ -85,7 +85,7 @@ def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
     bottom = top + step * len(rows)
     slower = sum(k.slower for k in rows)
     parts = [
-        svg_text(14, 22, f"Time relative to the best peer, {cpu['environment']['cpu']}, one and two threads: "
+        svg_text(14, 22, f"Time relative to the best peer, {machine_name(cpu)}, one and two threads: "
                      f"{len(found)} measurements, {slower} slower than the peer", 13),
         svg_text(place(1) - 10, 44, "faster than the best peer", 11, "end"),
         svg_text(place(1) + 10, 44, "slower", 11),
@@ -114,8 +114,22 @@ def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
             f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n')  # fmt: skip
 
 
-def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
-    """The text of losing.md."""
+def losing_page(machines: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """The text of losing.md. `machines`: by the name of its picture what `benchmarks.cpu` and `benchmarks.decoder`
+    measured on each."""
+    parts = [_machine(picture, cpu, decoders) for picture, (cpu, decoders) in machines.items()]
+    every = [m for cpu, decoders in machines.values() for m in measurements(cpu, decoders)]
+    return f"""# Known slower cases
+
+{MADE}
+
+{sum(m.ratio > 1 for m in every)} of the {len(every)} measurements of the [CPU benchmarks](benchmarks-cpu.md) are slower
+than the best peer. `ratio` is qmlir's time divided by the peer's.
+
+{"".join(parts)}{LIMITS}"""
+
+
+def _machine(picture: str, cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
     found = measurements(cpu, decoders)
     slower = sorted((m for m in found if m.ratio > 1), key=lambda m: -m.ratio)
     listed = "\n".join(f"| {m.work} | {m.threads} | {m.peer} | {m.ratio:.2f} |" for m in slower)
@@ -123,26 +137,32 @@ def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
         f"| {k.name} | {len(k.ratios)} | {k.slower} | {k.mean:.2f} | {min(k.ratios):.2f} | {max(k.ratios):.2f} |"
         for k in kinds(found)
     )
-    return f"""# Known slower cases
+    return f"""## {machine_name(cpu)}
 
-{MADE}
+By kind of work, on one and two threads together:
 
-{len(slower)} of the {len(found)} measurements of the [CPU benchmarks](benchmarks-cpu.md) are slower than the best peer.
-`ratio` is qmlir's time divided by the peer's. By kind of work, on one and two threads together:
-
-![{PICTURE_TEXT}]({PICTURE})
+![{PICTURE_TEXT}]({picture})
 
 | kind of work | measurements | slower | geometric mean of the ratios | best | worst |
 |---|---|---|---|---|---|
 {by_kind}
 
-## Each slower measurement
+Each slower measurement:
 
 | work | threads | the peer | ratio |
 |---|---|---|---|
 {listed}
 
-## Limits that were not measured
+"""
+
+
+def machine_name(cpu: Mapping[str, Any]) -> str:
+    """The CPU's name as its system has it, and whether it has AMX: hypervisors hide the rest of the name."""
+    tiles = " with AMX" if "amx-int8" in cpu["environment"]["features"] else ""
+    return f"{cpu['environment']['cpu']}{tiles}"
+
+
+LIMITS = """## Limits that were not measured
 
 * **GPUs**: no AMD, Intel or Arm GPU has run these programs, and the only Vulkan device was a software one. The other
   targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there are no

@@ -9,32 +9,49 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
 
 from ..core.cache import Cache, key_of
+from ..core.files import write_atomically
 from ..dialect.dtypes import DTYPES, Array
-from ..errors import QmlirError
+from ..errors import QmlirError, UsageError
 from ..runtime.program import load
 from ..targets.cpu import host
 from .compilation import compile
 
 _SECONDS = 120.0
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def tested(features: frozenset[str]) -> Mapping[str, str]:
+    """Of each feature of this host why it is not to be used, "" where its kernel passes."""
+    with _ONE_AT_A_TIME:
+        return known_or_tested(features)
 
 
 @cache
-def tested(features: frozenset[str]) -> Mapping[str, str]:
-    """Of each feature of this host why it is not to be used, "" where its kernel passes."""
+def known_or_tested(features: frozenset[str]) -> Mapping[str, str]:
+    """The same, for one thread; remembered by the process and by the cache."""
     named = sorted(features & _TESTS.keys())
     machine = [host.host_name(), sorted(host.host_features()), platform.release(), platform.version()]
-    found = Cache().get_or_build(key_of(["self-test", machine, named]), lambda: _in_process(named))
-    said: dict[str, str] = json.loads(found)
-    return said
+    file = Cache().tests(key_of([machine, named]))
+    with suppress(OSError, ValueError):
+        known: dict[str, str] = json.loads(file.read_text())
+        if known.keys() == set(named):
+            return known
+    found = _in_process(named)
+    with suppress(OSError, UsageError):  # it is tested again by the next process then
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(found).encode())
+    return found
 
 
-def _in_process(features: list[str]) -> bytes:
+def _in_process(features: list[str]) -> dict[str, str]:
     command = [sys.executable, "-c", f"import {__name__} as test; test.main({features})"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -47,7 +64,7 @@ def _in_process(features: list[str]) -> bytes:
     for line in said.splitlines():
         feature, _, reason = line.partition(" ")
         found[feature] = reason
-    return json.dumps(found).encode()
+    return found
 
 
 def _name(code: int) -> str:

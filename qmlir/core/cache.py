@@ -125,13 +125,18 @@ class Cache:
             path.unlink(missing_ok=True)
             HELD.discard(path)
 
+    def tests(self, key: str) -> Path:
+        """Where the outcome of a test of this host is, or would be."""
+        return self.folder / "tests" / f"{key}.json"
+
     def entries(self) -> list[Path]:
         """Compiled programs, and packed weights."""
         return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
 
     def clear(self) -> int:
-        """Remove all entries; how many there were."""
+        """Remove all entries, and what tests of this host found; how many entries there were."""
         found = self.entries()
         for entry in found:
             self.drop(entry.stem)
+        shutil.rmtree(self.tests("").parent, ignore_errors=True)
         return len(found)

@@ -10,6 +10,7 @@ import pytest
 
 import qmlir
 from qmlir.compiler import self_test
+from qmlir.core.cache import Cache
 from qmlir.targets import resolve
 from qmlir.targets.cpu import host
 
@@ -98,14 +99,15 @@ def test_a_process_that_tests_kernels(
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     features = frozenset({"amx-tile", *said})
-    assert self_test.tested.__wrapped__(features) == said
+    assert self_test.known_or_tested.__wrapped__(features) == said
     python.unlink()
-    assert self_test.tested.__wrapped__(features) == said
+    assert not Cache(tmp_path).entries(), "what was found is no program"
+    assert self_test.known_or_tested.__wrapped__(features) == said
 
 
 @pytest.mark.skipif("amx-int8" not in host.host_features() or host.tiles_refused() != "", reason="the host has no AMX")
 def test_a_host_that_has_amx_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
-    assert set(self_test.tested.__wrapped__(host.host_features()).values()) == {""}
+    assert set(self_test.known_or_tested.__wrapped__(host.host_features()).values()) == {""}
     assert host.withheld() == {}
     assert answers(64)[0] == "amx-int8"

@@ -80,13 +80,16 @@ def test_text_of_pictures_fits(picture: Path) -> None:
             assert long <= inside[-1]["width"] + 4, text.text
 
 
-def test_the_picture_of_speed_shows_every_measurement() -> None:
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "benchmarks" / "results").glob("cpu-*.json")), ids=lambda file: file.stem
+)
+def test_the_picture_of_speed_shows_every_measurement(file: Path) -> None:
     """The 40 best rows alone were drawn, so none that loses to a peer: each measurement is a dot, on its side of 1."""
     from xml.etree import ElementTree
 
-    results = ROOT / "benchmarks" / "results"
-    (cpu,) = (json.loads(p.read_text()) for p in results.glob("cpu-*.json"))
-    (decoder,) = (json.loads(p.read_text()) for p in results.glob("decoder-*.json"))
+    cpu = json.loads(file.read_text())
+    decoders = [json.loads(p.read_text()) for p in file.parent.glob("decoder-*.json")]
+    decoder = next((d for d in decoders if d["environment"]["cpu"] == cpu["environment"]["cpu"]), {"rows": []})
     ratios = [r["ratio"] for work in cpu["works"] for r in work["rows"] if r["ratio"] is not None]
     ratios += [r["ratio"]["median"] for r in decoder["rows"] if r["ratio"]]
     sys.path.insert(0, str(ROOT / "docs"))
@@ -99,7 +102,7 @@ def test_the_picture_of_speed_shows_every_measurement() -> None:
     assert len(places) == len(ratios)
     assert sum(x > one for x in places) == sum(r > 1.001 for r in ratios)
     texts = " ".join(t.text or "" for t in picture.iter(f"{space}text"))
-    assert all(work["row"] in texts for work in cpu["works"])
+    assert all(work["row"] in texts for work in cpu["works"] if work["rows"])
     assert f"{max(ratios):.2f}" in texts
 
 
