@@ -36,6 +36,19 @@ def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, *c), want)
 
 
+@pytest.mark.parametrize("name", SOME)
+def test_a_batch_whose_k_is_several_blocks(name: str) -> None:
+    """What waits meanwhile fits the stack: with AMX there was room for it twice, and IREE refused the program."""
+    codes = RandomCodes(6)
+    lhs, rhs = codes(2, 96, 3080), codes(2, 128, 3080)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T(lhs.shape, "i8"), rhs, pipeline=forced(name), rhs_transposed=True, out_dtype="i32"
+    )
+    chosen(artifact, name)
+    want = qmlir.reference.scaled_matmul(lhs, rhs, rhs_transposed=True, out_dtype="i32")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs), want)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_with_groups_along_k(name: str) -> None:
     codes = RandomCodes(2)

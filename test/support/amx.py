@@ -17,7 +17,7 @@ from unittest import mock
 from qmlir.core.mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
 from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels import emit as e, float_micro, micro
+from qmlir.targets.cpu.kernels import emit as e, float_micro, integer_micro
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 
 NAME, BF16, FP16 = "amx-int8-emulated", "amx-bf16-emulated", "amx-fp16-emulated"
@@ -41,11 +41,11 @@ class _Emulated:
         e.intrinsic.on = False
 
 
-class EmulatedAmx(_Emulated, micro.Amx):
+class EmulatedAmx(_Emulated, integer_micro.Amx):
     """`Amx` for any AVX-512 host."""
 
     name = NAME
-    features = micro.AVX512_VNNI.features
+    features = integer_micro.AVX512_VNNI.features
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _half(kernel: float_micro.AmxHalf, name: str, stands_in: float_micro.FloatMi
     return EmulatedAmxHalf(name, stands_in.features, element=kernel.element, instruction=kernel.instruction)
 
 
-_INTEGER = (*micro.MICRO_KERNELS, EmulatedAmx())
+_INTEGER = (*integer_micro.INTEGER_KERNELS, EmulatedAmx())
 _FLOAT = (
     *float_micro.FLOAT_KERNELS,
     _half(float_micro.AMX_BF16, BF16, float_micro.AVX512_BF16),
@@ -78,7 +78,7 @@ FLOAT = _runnable(*_FLOAT)
 def emulated() -> Iterator[None]:
     """Inside, `qmlir-select{prefer=amx-int8-emulated}` and its like choose the kernels for AMX."""
     with (
-        mock.patch.object(micro, "MICRO_KERNELS", _INTEGER),
+        mock.patch.object(integer_micro, "INTEGER_KERNELS", _INTEGER),
         mock.patch.object(float_micro, "FLOAT_KERNELS", _FLOAT),
         mock.patch.dict(OPERATIONS, {name: OPERATIONS[name.removesuffix("-emulated")] for name in (NAME, BF16, FP16)}),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),

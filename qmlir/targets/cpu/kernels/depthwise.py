@@ -28,7 +28,7 @@ from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
-from .micro import dot
+from .integer_micro import dot
 from .narrow import saturating_pack, words_of
 from .rules import RULES
 

@@ -17,7 +17,7 @@ from ..description import lacks
 from ..threads.program import team_of
 from .depthwise import CHANNELS, Depthwise, packed
 from .forecast import cost_of_depthwise
-from .micro import AVX512_VNNI
+from .integer_micro import AVX512_VNNI
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike

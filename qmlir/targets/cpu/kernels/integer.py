@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith, vector
 from . import emit as e
 from .activations import Activations
-from .gemm import Chunk, PanelColumns, are_short
+from .chunk import Chunk
+from .epilogue import PanelColumns, are_short
 from .micro import QUAD, IntegerMicro, MicroCall, Weights
 
 if TYPE_CHECKING:

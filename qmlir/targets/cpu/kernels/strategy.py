@@ -36,7 +36,7 @@ from ...strategy import (
     RunnerUp,
     confirmed,
     seconds_text,
-)
+)  # fmt: skip
 from ..description import lacks
 from ..threads.program import team_of
 from .float_micro import Half
@@ -46,6 +46,7 @@ from .integer import IntegerChunk
 from .lines import in_lines
 from .micro import Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
+from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ class CpuKernelPlan:
     @cached_property
     def _gemm(self) -> Gemm:
         """Made before anything is replaced: it looks at where the activations come from."""
-        floats = DecodingChunk if self.weights.values is None else ScaledChunk
-        chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
-        return Gemm(self.kernel, self.micro, self.weights, chunk, ChunkSizes(**self.chosen))
+        return Gemm(self.kernel, self.micro, self.weights, ChunkSizes(**self.chosen))
 
     def estimate(self, has: Capabilities) -> Estimate:
         """For choosing between sizes of chunks."""
@@ -89,7 +88,9 @@ class CpuKernelPlan:
         last = kernel.operations[-1]
         if gemm.copies:
             kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
-        outline(kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
+        floats = DecodingChunk if self.weights.values is None else ScaledChunk
+        product = Product(gemm, IntegerChunk if self.kernel.rhs.decode is None else floats)
+        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last)])
 
     def describe(self) -> Facts:
         gemm = self._gemm

@@ -15,8 +15,9 @@ from ....core.mlir import arith, ir, llvm
 from ....kernels.description import Literal, Operand, Previous, Stage
 from ....kernels.scaled import scaled
 from . import emit as e
+from .chunk import Chunk
+from .epilogue import PanelColumns
 from .float_micro import FloatMicro, FloatTile
-from .gemm import Chunk, PanelColumns
 from .micro import QUAD
 
 

@@ -1,0 +1,200 @@
+"""What is done to a tile of sums: the stages of the kernel on each vector of it, and the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ....core.mlir import ir
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Kernel, Literal, Operand, Previous, Stage, StageSource
+from . import emit as e
+from .gemm import Blocking, Gemm
+from .micro import Micro
+from .narrow import rows_of_pack, saturating_pack
+
+_SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
+
+# Emits the stores of a row's values: the row, and the columns of each vector.
+Put: TypeAlias = "Callable[[Sequence[ir.Value], e.Index, list[PanelColumns]], None]"
+
+
+class Epilogue:
+    """The part of a chunk behind its products; what it reads is the chunk's (chunk.py)."""
+
+    gemm: Gemm
+    kernel: Kernel
+    micro: Micro
+    size: Blocking
+    rows: e.Index
+    product: e.Index
+    first_row: e.Index
+    vectors: int
+    totals: ir.Value
+    cloner: BodyCloner
+    buffers: dict[Operand, e.Buffer]
+    out: e.Buffer
+
+    def _vector_at(self, row: e.Index, v: int) -> e.Index:
+        return e.add(e.multiply(row, 4 * self.micro.panel), 4 * self.micro.lanes * v)
+
+    def _epilogue(self, total: ir.Value, tile: e.Index, panel: e.Index, put: Put | None = None) -> None:
+        """The stages on each vector of a tile, and the store, which `put` emits."""
+        kernel = self.kernel
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+        columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
+        held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
+        count = e.minimum(self.size.rows, e.subtract(self.rows, row0))
+
+        def finished(row: e.Index) -> list[ir.Value]:
+            acc = self.cloner.widen(kernel.value_type)
+            values = [e.load(acc, e.at(total, self._vector_at(row, v))) for v in range(self.vectors)]
+            return self._finished(values, e.add(row0, row), columns, held)
+
+        pairs: e.Index = 0
+        if self._narrows(columns):
+            pairs = e.multiply(e.divide(count, 2), 2)
+            with e.loop(0, pairs, 2) as row:
+                rows = [e.add(row.index, r) for r in range(2)]
+                self._put_pair([finished(r) for r in rows], e.add(row0, row.index), columns)
+        with e.loop(pairs, count) as row:
+            (put or self._put)(finished(row.index), e.add(row0, row.index), columns)
+
+    def _is_short(self) -> bool:
+        """Whether the stages are so short that a copy of them for each vector of a tile pays."""
+        return self.kernel.gate is None and are_short(self.kernel.stages)
+
+    def _epilogue_in_registers(self, tile_of: list[list[ir.Value]], tile: e.Index, number: e.Index) -> None:
+        """The same for a tile that is still in registers; one that has not all its rows goes through memory."""
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+
+        def at_once() -> None:
+            columns = [PanelColumns(self.gemm, number, v) for v in range(self.vectors)]
+            held = self._held([o for stage in self.kernel.stages for o in stage.operands], columns, None)
+            each = 2 if self._narrows(columns) else 1
+            for r in range(0, len(tile_of), each):
+                m = e.add(row0, r)
+                made = [self._finished(row, e.add(m, i), columns, held) for i, row in enumerate(tile_of[r : r + each])]
+                if len(made) == 2:
+                    self._put_pair(made, m, columns)
+                else:
+                    self._put(made[0], m, columns)
+
+        def through_memory() -> None:
+            for r, row in enumerate(tile_of):
+                for v, value in enumerate(row):
+                    e.store(value, e.at(self.totals, self._vector_at(r, v)))
+            self._epilogue(self.totals, tile, number)
+
+        rows = self.rows if isinstance(self.rows, int) else self.kernel.m
+        if rows is not None and rows % self.size.rows == 0 and self.gemm.chunk_rows % self.size.rows == 0:
+            at_once()
+        else:
+            e.either(e.at_most(self.size.rows, e.subtract(self.rows, row0)), at_once, through_memory)
+
+    def _narrows(self, columns: list[PanelColumns]) -> bool:
+        """Whether two rows of a panel are one vector of bytes."""
+        bytes_ = self.out.element == e.integer(8) and self.kernel.gate is None
+        return bytes_ and self.micro.panel == 32 and self.micro.lanes == 16 and all(c.mask is None for c in columns)
+
+    def _finished(
+        self, values: list[ir.Value], m: e.Index, columns: list[PanelColumns], held: dict[tuple[Operand, int], ir.Value]
+    ) -> list[ir.Value]:
+        """The last values of row `m`, each vector's, from the products'."""
+        kernel = self.kernel
+        before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
+        made = [
+            self._staged(before, [[x]], held, m, c, v) for v, (x, c) in enumerate(zip(values, columns, strict=True))
+        ]
+        if kernel.gate is not None:
+            made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
+        return [found[-1] for found in made]
+
+    def _put_pair(self, rows: list[list[ir.Value]], m: e.Index, columns: list[PanelColumns]) -> None:
+        """Rows `m` and `m + 1`."""
+        packed = saturating_pack([*rows[0], *rows[1]])
+        if packed is not None:
+            rows = [[codes] for codes in rows_of_pack(packed)]
+        for r, values in enumerate(rows):
+            self._put(values, e.add(m, r), columns)
+
+    def _put(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
+        product = [] if self.kernel.batch is None else [self.product]
+        for value, column in zip(values, columns, strict=False):
+            e.store_vector(value, self.out, [*product, m, column.first], column.mask)
+
+    def _stream(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
+        """The same past the caches."""
+        product = [] if self.kernel.batch is None else [self.product]
+        for value, column in zip(values, columns, strict=True):
+            e.stream(value, e.at(self.out.address, self.out.offset([*product, m, column.first])))
+
+    def _staged(
+        self,
+        stages: Sequence[Stage],
+        values: list[list[ir.Value]],
+        held: dict[tuple[Operand, int], ir.Value],
+        m: e.Index,
+        column: PanelColumns,
+        v: int,
+    ) -> list[ir.Value]:
+        """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
+        found = list(values[0])
+        for stage in stages:
+            known = [found, *values[1:]]
+            arguments = [self._read(s, known, held, m, column, v, None) for s in stage.sources]
+            found.append(self.cloner.clone(stage.body, arguments))
+        return found
+
+    def _held(
+        self, operands: Sequence[Operand], columns: list[PanelColumns], group: e.Index | None
+    ) -> dict[tuple[Operand, int], ir.Value]:
+        """What is the same in all rows, read once."""
+        return {
+            (operand, v): self._fetch(operand, None, column, group)
+            for operand in dict.fromkeys(operands)
+            if "m" not in operand.axes
+            for v, column in enumerate(columns)
+        }
+
+    def _read(
+        self, source: StageSource, values: list[list[ir.Value]], held: dict[tuple[Operand, int], ir.Value], m: e.Index,
+        column: PanelColumns, v: int, group: e.Index | None,
+    ) -> ir.Value:  # fmt: skip
+        if isinstance(source, Previous):
+            return values[source.half][source.index]
+        if isinstance(source, Literal):
+            return self.cloner.splat(source.value)
+        assert isinstance(source, Operand)
+        found = held.get((source, v))
+        return found if found is not None else self._fetch(source, m, column, group)
+
+    def _fetch(self, operand: Operand, m: e.Index | None, column: PanelColumns, group: e.Index | None) -> ir.Value:
+        """An operand at a vector's place."""
+        known = {"b": self.product, "g": group, "m": m, "n": column.first}
+        places = {axis: at for axis, at in known.items() if at is not None}
+        where = [places[axis] for axis in operand.axes]
+        buffer = self.buffers[operand]
+        if "n" not in operand.axes:
+            return e.broadcast(e.load_element(buffer, where), self.micro.lanes)
+        return e.load_vector(buffer, where, self.micro.lanes, column.mask)
+
+
+def are_short(stages: Sequence[Stage]) -> bool:
+    ops = [op.operation.name for stage in stages for op in stage.body.operations]
+    long = any(name.startswith("math.") and name != "math.roundeven" for name in ops)
+    return not long and len(ops) <= _SHORT
+
+
+class PanelColumns:
+    """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
+
+    def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
+        kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel
+        if kernel.gate is None:
+            self.first, n = e.add(e.multiply(panel, width), v * lanes), kernel.n
+        else:
+            self.first, n, width = e.add(e.multiply(panel, lanes), v * kernel.columns), (v + 1) * kernel.columns, lanes
+        self.mask = None
+        if kernel.columns % width:
+            self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)

@@ -1,0 +1,97 @@
+"""The executable of a product: which chunks there are, and which rows, matrix and height of tiles each has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ....core.mlir import arith, ir
+from ....kernels.outline import picks
+from ..threads.cost import nanoseconds
+from . import emit as e
+from .chunk import Chunk, Stack
+from .chunks import Chunked, executable
+from .emit import Buffer
+from .gemm import HEIGHTS, Blocking, Gemm
+
+
+@dataclass(frozen=True)
+class Product:
+    """A kernel's executable. `chunk_class` emits a chunk."""
+
+    gemm: Gemm
+    chunk_class: Callable[..., Chunk]
+
+    def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
+        batch = self.gemm.kernel.batch
+        size = self.gemm.kernel.m if batch is None else batch.size
+        return executable(
+            name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost, self.gemm.micro.permit)
+        )
+
+    def cost(self, size: e.Index) -> e.Index:
+        """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
+        weights = self.gemm.kernel.n * self.gemm.kernel.k
+        if self.gemm.kernel.batch is not None:
+            return e.multiply(size, nanoseconds(0, weights) + (self.gemm.kernel.m or 1) * nanoseconds(2 * weights, 0))
+        return e.add(nanoseconds(0, weights), e.multiply(size, nanoseconds(2 * weights, 0)))
+
+    def chunks(self, size: e.Index) -> e.Index:
+        if self.gemm.kernel.batch is None:
+            return e.multiply(self.gemm.row_chunks(size), self.gemm.column_chunks)
+        assert self.gemm.kernel.m is not None
+        return e.multiply(size, self.gemm.row_chunks(self.gemm.kernel.m) * self.gemm.column_chunks)
+
+    def chunk(self, number: ir.Value, sizes: list[e.Index], buffers: list[Buffer]) -> None:
+        """All of one chunk, in tiles of the height that suits the number of rows."""
+        (count,) = sizes
+        stack = Stack(self.gemm)
+        if self.gemm.kernel.batch is None:
+            self._in_tiles(count, lambda size: self.chunk_class(self.gemm, size, stack, count, buffers).emit(number))
+            return
+        # Products with the same matrix are neighbours, and share a chunk's part of it.
+        product, part = e.remainder(number, count), e.divide(number, count)
+        picked = buffers[2 : 2 + len(picks(self.gemm.kernel))]
+        with self._matrix(product, picked) as matrix:
+            rows = self._rows(product, matrix, picked)
+            self._in_tiles(
+                rows, lambda size: self.chunk_class(self.gemm, size, stack, rows, buffers, product, matrix).emit(part)
+            )
+
+    @contextmanager
+    def _matrix(self, product: e.Index, picked: list[e.Buffer]) -> Iterator[e.Index]:
+        """Which matrix a product of the batch has, if its result is asked for."""
+        batch = self.gemm.kernel.batch
+        assert batch is not None
+        if batch.index is None:
+            yield product
+            return
+        index = e.load_element(picked[0], [product])
+        inside = arith.cmpi(arith.CmpIPredicate.ult, index, arith.constant(index.type, batch.matrices))
+        with e.when(inside):
+            yield arith.index_castui(ir.IndexType.get(), index)
+
+    def _rows(self, product: e.Index, matrix: e.Index, picked: list[e.Buffer]) -> e.Index:
+        """How many rows a product of the batch has."""
+        batch, rows = self.gemm.kernel.batch, self.gemm.kernel.m
+        assert batch is not None
+        assert rows is not None
+        if batch.counts is None:
+            return rows
+        start, size = (arith.index_castui(ir.IndexType.get(), e.load_element(p, [matrix])) for p in picked[1:3])
+        return e.minimum(rows, e.subtract(size, e.multiply(e.subtract(product, start), rows)))
+
+    def _in_tiles(self, rows: e.Index, emit: Callable[[Blocking], None]) -> None:
+        for size in self.gemm.sizes:
+            if len(self.gemm.sizes) == 1:
+                emit(size)
+            else:
+                with e.when(self._suits(size.rows, rows)):
+                    emit(size)
+
+    def _suits(self, height: int, rows: e.Index) -> ir.Value:
+        if height in HEIGHTS and height != self.gemm.sizes[-1].rows:
+            return e.any_of([e.between(low, rows, high) for low, high in HEIGHTS[height]])
+        taken = [self._suits(size.rows, rows) for size in self.gemm.sizes[:-1]]
+        return e.none_of(taken)
