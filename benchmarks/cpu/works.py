@@ -43,6 +43,20 @@ MOBILENETV2 = (
     (14, 576, 2), (7, 960, 1),
 )  # fmt: skip
 
+# (model, N, K) of products of language models. Sources: the configurations that their authors published.
+CURRENT_PRODUCTS = (
+    ("Llama 3.1 8B, gate and up", 28672, 4096), ("Llama 3.1 8B, down", 4096, 14336), ("Qwen 3 4B, up", 9728, 2560),
+    ("Gemma 3 4B, up", 10240, 2560), ("DeepSeek-V3, an expert's up", 2048, 7168),
+)  # fmt: skip
+# (model, size, channels, filters, kernel, stride); a depthwise one has no filters. Sources: Qin et al., MobileNetV4,
+# table 11; Tan and Le, EfficientNet, table 1; Liu et al., ConvNeXt, figure 4; YOLOv8n's configuration at 640x640.
+CURRENT_CONVOLUTIONS = (
+    ("MobileNetV4-S", 112, 32, 32, 3, 2), ("MobileNetV4-S", 28, 96, None, 5, 1), ("MobileNetV4-S", 14, 96, 384, 1, 1),
+    ("EfficientNet-B0", 28, 240, None, 5, 1), ("EfficientNet-B0", 14, 112, 672, 1, 1),
+    ("ConvNeXt-T", 56, 96, None, 7, 1), ("ConvNeXt-T", 56, 96, 384, 1, 1),
+    ("YOLOv8n", 160, 32, 64, 3, 2), ("YOLOv8n", 80, 64, 64, 3, 1),
+)  # fmt: skip
+
 # (experts, topk, hidden, inner): layers whose weights fit into the memory of a small machine several times over.
 MOE = ((8, 2, 2048, 1408), (64, 6, 1024, 512))
 
@@ -85,6 +99,18 @@ def works() -> tuple[Work, ...]:
         add(f"depthwise 3x3/{stride} {size}x{size}x{c}", "MobileNetV2 depthwise",
             partial(Convolution, 1, size, c, c, 3, stride, depthwise=True),
             partial(Convolution, 1, 8, 32, 32, 3, stride, depthwise=True), {EIGHT_BITS: (0.80, 0.90)})  # fmt: skip
+    for model, n, k in CURRENT_PRODUCTS:
+        for m, goal in ((1, 0.97), (64, 0.80), (256, 0.92)):
+            add(f"w8a8 {m}x{n}x{k} ({model})", "products of current models", partial(Product, m, n, k),
+                partial(Product, min(m, 18), 96, 128), {EIGHT_BITS: (goal, goal)})  # fmt: skip
+    for model, size, c, filters, kernel, stride in CURRENT_CONVOLUTIONS:
+        depthwise = filters is None
+        goal = 0.7 if depthwise else 0.9 if kernel == 1 else 0.85
+        kind = "depthwise" if depthwise else "conv b1"
+        kind += f" {kernel}x{kernel}/{stride} {size}x{size}x{c}{'' if depthwise else f'->{filters}'}"
+        add(f"{kind} ({model})", "convolutions of current models",
+            partial(Convolution, 1, size, c, filters or c, kernel, stride, depthwise),
+            partial(Convolution, 1, 9, 32, 32, kernel, stride, depthwise), {EIGHT_BITS: (goal, goal)})  # fmt: skip
     for experts, topk, hidden, inner in MOE:
         for tokens in (1, 16, 128, 512):
             add(f"moe {experts}x{hidden}x{inner} top {topk}, {tokens} tokens", "MoE layer",
