@@ -172,6 +172,9 @@ Missed goals, and where the time goes (counted with `perf`; [a table of cycles](
   in `of the limit` is possible. qmlir's overhead: activations and their sums are copied to the stack once per chunk of
   columns (5 %), and the last tile of rows of a chunk is not full. With AMX tiles wait for the L2 cache: [a step takes
   107 cycles](kernels.md) where its products take 64.
+  With K = 14336 a chunk of 1 MiB of activations has 73 rows, so 256 rows read the weights (59 MB, from memory) three
+  times. Blocks of K whose sums wait where the results will be were tried: rows there are 16 KiB apart, which few sets
+  of the caches hold (23 ms against 22); a workspace of neighbouring sums was not.
 * `w4a8`, M >= 128, against 8-bit peers: the main loop runs at the rate of `vpdpbusd` although it unpacks codes for
   every tile of rows; 10 % of the time goes to the scales of groups. With AMX a group of 128 codes is two steps of
   tiles, and its sums leave the tiles and are scaled before the next: half of the time.

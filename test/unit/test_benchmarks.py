@@ -33,6 +33,8 @@ ROWS = {
     "MoE layer": 8,
     "gated MLP block": 2,
     "networks": 3,
+    "products of current models": 15,
+    "convolutions of current models": 9,
 }
 WORKS = works()
 # One work of each row with its own kind of problem; the slow tier takes them all. Rows that differ from another in the
