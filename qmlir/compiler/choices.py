@@ -39,7 +39,8 @@ def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
     """The knobs of a program: which strategy is asked first, where several take one of its contractions; and those of
     every strategy that would then be chosen, each once."""
     rows = list(contractions)
-    accepted = {a["strategy"]: None for row in rows for a in row["answers"] if a["accepted"]}
+    answers = [a for row in rows for a in row["answers"]]
+    accepted = {a["strategy"]: None for a in answers if a["accepted"] or a.get("on_request", False)}
     chosen = {row["chosen"] for row in rows}
     others = [name for name in accepted if name not in chosen]
     knobs: dict[str, Knob] = {}

@@ -41,8 +41,8 @@ def known_or_tested(features: frozenset[str]) -> Mapping[str, str]:
     machine = [host.host_name(), sorted(host.host_features()), platform.release(), platform.version()]
     file = Cache().tests(key_of([machine, named]))
     with suppress(OSError, ValueError):
-        known: dict[str, str] = json.loads(file.read_text())
-        if known.keys() == set(named):
+        known = json.loads(file.read_text())
+        if isinstance(known, dict) and known.keys() == set(named) and all(isinstance(v, str) for v in known.values()):
             return known
     found = _in_process(named)
     with suppress(OSError, UsageError):  # it is tested again by the next process then

@@ -27,6 +27,7 @@ class AnswerRow(_Answer, total=False):
     runner_up: tuple[str, float]  # what the strategy would have chosen next, and its seconds
     reason: str
     remedy: str
+    on_request: bool  # the refusal does not hold where the strategy is asked for by its name
 
 
 class _Decision(TypedDict):

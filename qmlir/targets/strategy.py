@@ -107,6 +107,7 @@ class Accept:
 class Decline:
     reason: str
     remedy: str = ""  # what would make it fit
+    on_request: bool = False  # it accepts when it is asked for by its name
 
 
 _Taken = TypeVar("_Taken")
@@ -231,7 +232,8 @@ def chosen_strategies(strategies: Sequence[Strategy], choice: Choice) -> list[St
     knobs: dict[str, tuple[int | str, ...]] = {FIRST: tuple(s.name for s in strategies)}
     for strategy in strategies:
         if isinstance(strategy, Tunable):
-            knobs |= {k.name: k.values for k in strategy.space()}
+            for k in strategy.space():  # strategies may have values of their own
+                knobs[k.name] = tuple(dict.fromkeys((*knobs.get(k.name, ()), *k.values)))
     for name, value in choice.items():
         if value not in knobs.get(name, ()):
             near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
@@ -290,6 +292,8 @@ class Decision:
                 rows.append(row)
             else:
                 rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
+                if answer.on_request:
+                    rows[-1]["on_request"] = True
         return {
             "kind": c.kind,
             "batch": list(c.batch),

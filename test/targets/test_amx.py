@@ -4,15 +4,19 @@ chosen where they would be slower."""
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import qmlir
 from qmlir.compiler import self_test
+from qmlir.compiler.choices import space_of
 from qmlir.core.cache import Cache
-from qmlir.targets import resolve
+from qmlir.errors import UsageError
+from qmlir.targets import backend_of, resolve
 from qmlir.targets.cpu import host
+from qmlir.targets.strategy import chosen_strategies
 
 WITH_AMX = {*(f"avx512{part}" for part in ("f", "bw", "vl", "vnni", "bf16")), "avx2", "fma", "avx", "f16c",
             "amx-tile", "amx-int8", "amx-bf16"}  # fmt: skip
@@ -56,6 +60,27 @@ def test_tiles_are_chosen_where_they_are_faster() -> None:
     assert answers(64, "bf16")[0] == "amx-bf16"
     assert answers(1, "bf16")[0] == "avx512-fma"
     assert resolve("cpu").summary.endswith("the kernels for AMX have passed their test")
+
+
+@pytest.mark.usefixtures("a_host_with_amx")
+@pytest.mark.parametrize(("m", "other"), [(64, "avx512-vnni"), (1, "amx-int8")])
+def test_which_of_both_is_a_knob(m: int, other: str) -> None:
+    """Also where the estimates prefer vectors."""
+    rows = qmlir.explain(PRODUCT.format(m=m, dtype="i8", out="f32", code="i8", more=""), target="cpu").contractions
+    knobs = {knob.name: knob.values for knob in space_of(resolve("cpu"), rows)}
+    assert other in knobs["strategy"]
+    assert knobs["chunk_rows"][0] == 256
+    assert {128, 24} <= set(_accepted("chunk_rows", (128, 24, 7)))
+
+
+def _accepted(knob: str, values: tuple[int, ...]) -> list[int]:
+    """Which values of a knob a choice may have."""
+    found = []
+    for value in values:
+        with suppress(UsageError):
+            chosen_strategies(backend_of(resolve("cpu")).strategies(resolve("cpu")), {knob: value})
+            found.append(value)
+    return found
 
 
 @pytest.mark.usefixtures("a_host_with_amx")
@@ -103,6 +128,19 @@ def test_a_process_that_tests_kernels(
     python.unlink()
     assert not Cache(tmp_path).entries(), "what was found is no program"
     assert self_test.known_or_tested.__wrapped__(features) == said
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"amx-int8": ""}', '{"amx-int8": 1, "amx-bf16": ""}'])
+def test_a_damaged_outcome_is_tested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    features = frozenset({"amx-int8", "amx-bf16"})
+    said = self_test.known_or_tested.__wrapped__(features)
+    assert said == dict.fromkeys(features, "its test ended with exit code 1")
+    (file,) = Cache(tmp_path).tests("").parent.iterdir()
+    file.write_text(text)
+    assert self_test.known_or_tested.__wrapped__(features) == said
+    assert file.read_text() != text
 
 
 @pytest.mark.skipif("amx-int8" not in host.host_features() or host.tiles_refused() != "", reason="the host has no AMX")

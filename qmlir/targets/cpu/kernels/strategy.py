@@ -63,6 +63,9 @@ _KNOBS = (
     Knob("lhs_bytes", (48 << 10, 16 << 10, 24 << 10, 32 << 10)),
 )
 
+# Rows that are read where they lie stay in the second-level cache.
+_CACHED_ROWS = Knob("chunk_rows", (256, 64, 128, 512))
+
 
 @dataclass(frozen=True)
 class CpuKernelPlan:
@@ -219,7 +222,7 @@ class CpuProductStrategy(ABC):
 
     def space(self) -> tuple[Knob, ...]:
         """See `strategy.Tunable`."""
-        return _KNOBS
+        return (_CACHED_ROWS, *_KNOBS[1:]) if self.micro.reads_rows else _KNOBS
 
     def program_flags(self, choice: Choice) -> tuple[str, ...]:
         """See `strategy.Tunable`."""
@@ -227,7 +230,7 @@ class CpuProductStrategy(ABC):
 
     def choosing(self: _Product, choice: Choice) -> _Product:
         """See `strategy.Tunable`."""
-        return replace(self, chosen={k.name: int(choice[k.name]) for k in _KNOBS if k.name in choice})
+        return replace(self, chosen={k.name: int(choice[k.name]) for k in self.space() if k.name in choice})
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         declined = self.lacks() or self.unlike(contraction)
@@ -298,6 +301,7 @@ class CpuProductStrategy(ABC):
         return Decline(
             f"estimated {seconds_text(ours.seconds)}, {self.rival.name} {seconds_text(theirs.seconds)}",
             f"choice={{'strategy': '{self.name}'}} asks for it",
+            on_request=True,
         )
 
     @abstractmethod
