@@ -13,7 +13,7 @@ from qmlir.targets.capabilities import Core
 from qmlir.targets.cost import Figures, Work
 from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
-from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
+from qmlir.targets.cpu.kernels.integer_micro import INTEGER_KERNELS
 from qmlir.targets.strategy import answer_text
 
 KNOWN = Capabilities(
@@ -89,7 +89,7 @@ def test_no_device_is_estimated_to_beat_its_bound() -> None:
 
 
 def test_every_micro_kernel_has_its_operations() -> None:
-    assert {m.name for m in (*MICRO_KERNELS, *FLOAT_KERNELS)} == set(OPERATIONS)
+    assert {m.name for m in (*INTEGER_KERNELS, *FLOAT_KERNELS)} == set(OPERATIONS)
 
 
 def test_figures_are_positive() -> None:

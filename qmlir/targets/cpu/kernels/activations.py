@@ -24,7 +24,7 @@ _SUMS = 4  # side by side
 
 
 @dataclass(frozen=True)
-class Activations:
+class CopiedRows:
     """The activations of a kernel.
 
     Attributes:

@@ -11,7 +11,7 @@ from ....kernels.outline import picks
 from ....kernels.ranges import Ranges
 from . import emit as e
 from .emit import Buffer
-from .epilogue import Epilogue
+from .epilogue import TileEpilogue
 from .gemm import Blocking, Gemm, round_up
 from .rules import RULES
 
@@ -43,7 +43,7 @@ def lhs_stride(size: Blocking) -> int:
     return round_up(size.block_k * size.lhs_bytes, 64) + _SPACING
 
 
-class Chunk(Epilogue, ABC):
+class Chunk(TileEpilogue, ABC):
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
     def __init__(

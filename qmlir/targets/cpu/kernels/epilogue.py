@@ -19,7 +19,7 @@ _SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
 Put: TypeAlias = "Callable[[Sequence[ir.Value], e.Index, list[PanelColumns]], None]"
 
 
-class Epilogue:
+class TileEpilogue:
     """The part of a chunk behind its products; what it reads is the chunk's (chunk.py)."""
 
     gemm: Gemm

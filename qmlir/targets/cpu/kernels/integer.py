@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, vector
 from . import emit as e
-from .activations import Activations
+from .activations import CopiedRows
 from .chunk import Chunk
 from .epilogue import PanelColumns, are_short
 from .micro import QUAD, IntegerMicro, MicroCall, Weights
@@ -40,9 +40,9 @@ class IntegerChunk(Chunk):
         self._activations.copy(row, first_k, target, left, store)
 
     @cached_property
-    def _activations(self) -> Activations:
+    def _activations(self) -> CopiedRows:
         dot = self.micro.dot if self.weights.short else None
-        return Activations(self.kernel, self.micro.lanes, self.lhs_buffer, dot, self.group_codes)
+        return CopiedRows(self.kernel, self.micro.lanes, self.lhs_buffer, dot, self.group_codes)
 
     # ---- the product
 

@@ -12,7 +12,7 @@ from ....kernels.outline import function_of, matrix, once, unused_name
 from ..threads.cost import nanoseconds
 from ..threads.program import team_of
 from . import emit as e
-from .activations import Activations
+from .activations import CopiedRows
 from .chunks import Chunked, executable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def in_lines(kernel: Kernel, lanes: int, tile: int) -> ir.Value:
 
     def work(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) -> None:
         (size,), (source, target) = sizes, buffers
-        rows = Activations(kernel, lanes, source, None, kernel.k, tile)
+        rows = CopiedRows(kernel, lanes, source, None, kernel.k, tile)
         first = e.multiply(number, _ROWS)
         with e.loop(0, e.minimum(_ROWS, e.subtract(size, first))) as turn:
             row = e.add(first, turn.index)
