@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -93,22 +93,22 @@ def _int8() -> str:
     return _wrong(program, "amx-int8", lhs, lhs.astype(np.int32) @ rhs.T.astype(np.int32))
 
 
-def _bf16() -> str:
-    """Integers and a scale whose products are exact."""
+def _half(element: str, strategy: str) -> str:
+    """Floats of 16 bits by codes of 4: integers and a scale whose products are exact."""
     rng = np.random.default_rng(1)
-    lhs = rng.integers(-8, 9, (40, 192)).astype(DTYPES["bf16"].numpy)
+    lhs = rng.integers(-8, 9, (40, 192)).astype(DTYPES[element].numpy)
     rhs = rng.integers(-8, 8, (64, 192), np.int8)
     program = f"""
-      func.func @main(%lhs: tensor<40x192xbf16>) -> tensor<40x64xf32> {{
+      func.func @main(%lhs: tensor<40x192x{element}>) -> tensor<40x64xf32> {{
         %rhs = arith.constant dense<"0x{rhs.tobytes().hex()}"> : tensor<64x192xi8>
         %scale = arith.constant dense<5.0e-01> : tensor<64x3xf32>
         %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %scale) {{
-          operand_names = ["lhs", "rhs", "rhs_scale"], lhs_dtype = "bf16", rhs_dtype = "i4", out_dtype = "f32",
+          operand_names = ["lhs", "rhs", "rhs_scale"], lhs_dtype = "{element}", rhs_dtype = "i4", out_dtype = "f32",
           compute_dtype = "f32", rhs_transposed = true
-        }} : (tensor<40x192xbf16>, tensor<64x192xi8>, tensor<64x3xf32>) -> tensor<40x64xf32>
+        }} : (tensor<40x192x{element}>, tensor<64x192xi8>, tensor<64x3xf32>) -> tensor<40x64xf32>
         return %0 : tensor<40x64xf32>
       }}"""
-    return _wrong(program, "amx-bf16", lhs, (lhs.astype(np.float32) @ rhs.T.astype(np.float32)) * np.float32(0.5))
+    return _wrong(program, strategy, lhs, (lhs.astype(np.float32) @ rhs.T.astype(np.float32)) * np.float32(0.5))
 
 
 def _wrong(program: str, strategy: str, lhs: Array, expected: Array) -> str:
@@ -123,4 +123,8 @@ def _wrong(program: str, strategy: str, lhs: Array, expected: Array) -> str:
     return "" if np.array_equal(got, expected) else "its kernel gives wrong results"
 
 
-_TESTS: dict[str, Callable[[], str]] = {"amx-int8": _int8, "amx-bf16": _bf16}
+_TESTS: dict[str, Callable[[], str]] = {
+    "amx-int8": _int8,
+    "amx-bf16": partial(_half, "bf16", "amx-bf16"),
+    "amx-fp16": partial(_half, "f16", "amx-fp16"),
+}

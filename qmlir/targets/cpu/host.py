@@ -114,7 +114,7 @@ def host_target() -> Target:
     """The bare target `cpu`: compiled for exactly this host."""
     unused = withheld()
     features = host_features() - unused.keys()
-    tested = "; the kernels for AMX have passed their test" if "amx-tile" in features else ""
+    tested = "; the kernels for AMX have passed their test" if features & TILE_LOOPS else ""
     return Target(
         backend="cpu",
         name="host",

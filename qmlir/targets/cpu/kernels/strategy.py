@@ -177,7 +177,7 @@ class CpuConvolutionStrategy:
             return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(op.operands[2]):
             return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
-        few = self.matmul.too_few(c.m, c.n)
+        few = self.matmul.too_few(c.n)
         if few is not None:
             return few
         try:
@@ -256,8 +256,8 @@ class CpuProductStrategy(ABC):
     def unlike(self, contraction: Contraction) -> Decline | None:
         """A refusal of another kind of contraction, or of other types."""
 
-    def too_few(self, m: int | None, n: int) -> Decline | None:
-        """A refusal where rows or columns leave most of a tile unused."""
+    def too_few(self, n: int) -> Decline | None:
+        """A refusal where columns leave most of a tile unused."""
         if 4 * n < self.micro.lanes:
             return Decline(
                 f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
@@ -272,7 +272,7 @@ class CpuProductStrategy(ABC):
         codes = codes_of(kernel)
         if codes.is_argument:
             kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
-        declined = self.too_few(kernel.m, kernel.n) or self.unfit(kernel, codes)
+        declined = self.too_few(kernel.n) or self.unfit(kernel, codes)
         if declined is not None:
             return declined
         weights = self.weights(kernel, codes)
