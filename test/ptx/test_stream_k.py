@@ -17,7 +17,7 @@ from qmlir import TensorSpec as T
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.text import PtxError, parse
 from qmlir.kernels import emit as e
-from qmlir.targets.cuda.kernels import stream_k
+from qmlir.targets.gpu_kernels import stream_k
 
 pytestmark = pytest.mark.sweep(fast=3)
 

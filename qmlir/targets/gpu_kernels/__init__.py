@@ -8,6 +8,7 @@ epilogue.py    what is done to a sum: operands read and bodies cloned for neighb
 loop.py        the loop of a product: steps along K, groups, threads that share K, the epilogue
 stages.py      sides that go through shared memory: which thread copies what, and where it lies
 tiled.py       a product in tiles as a function of an executable
+stream_k.py    products whose K several workgroups share
 dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs
 
 Nothing here knows a target; `qmlir/targets/rocm/kernels` and `qmlir/targets/vulkan/kernels` do.

@@ -117,16 +117,16 @@ class _Threads(TileLoop):
     def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces)
         self.plan, self.lhs, self.rhs, self.load = plan, workgroup.lhs, workgroup.rhs, workgroup.activations.load
-        shape, thread = plan.shape, e.thread()
+        shape, self.thread = plan.shape, e.thread()
         self.workers = shape.workers
-        self.worker = e.remainder(thread, shape.workers)
-        group = e.divide(thread, shape.workers)
-        block = e.add(e.multiply(e.block(0), shape.column_groups), e.remainder(group, shape.column_groups))
+        self.worker = e.remainder(self.thread, shape.workers)
+        group = e.divide(self.thread, shape.workers)
+        block = e.add(e.multiply(workgroup.tile[1], shape.column_groups), e.remainder(group, shape.column_groups))
         self.column = e.multiply(block, COLUMNS)
         whole = self.kernel.n % (shape.column_groups * COLUMNS) == 0
         self.safe_column = self.column if whole else e.minimum(self.column, plan.columns - COLUMNS)
         first = e.add(
-            e.multiply(e.block(1), shape.row_groups * shape.rows),
+            e.multiply(workgroup.tile[0], shape.row_groups * shape.rows),
             e.multiply(e.divide(group, shape.column_groups), shape.rows),
         )
         self.rows = [e.add(first, i) for i in range(shape.rows)]

@@ -40,9 +40,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Workgroup:
-    """What a workgroup's threads start from: the product that they are in, its sides in memory, and its epilogue."""
+    """What a workgroup's threads start from: the product that they are in, the row and column of their tile among its
+    tiles, its sides in memory, and its epilogue."""
 
     place: Place
+    tile: tuple[e.Index, e.Index]
     activations: Source
     lhs: ir.Value
     rhs: ir.Value
@@ -63,6 +65,7 @@ class TileLoop(ABC):
 
     worker: e.Index = 0
     workers: int = 1
+    thread: ir.Value  # its number in the workgroup
 
     def __init__(self, kernel: Kernel, machine: Machine, place: Place, epilogue: Epilogue, steps: int) -> None:
         self.kernel, self.machine, self.place, self.epilogue = kernel, machine, place, epilogue
@@ -120,6 +123,15 @@ class TileLoop(ABC):
     def keeps(self) -> e.Condition:
         """Whether this thread stores what threads that share K have added up."""
         return True if self.workers == 1 else e.less(self.worker, 1)
+
+    @property
+    def holder(self) -> e.Index:
+        """The number of this thread among those that keep."""
+        return self.thread if self.workers == 1 else e.divide(self.thread, self.workers)
+
+    def leave(self) -> None:
+        """What has to be done before the same threads start another tile."""
+        e.barrier()
 
     def run(self) -> None:
         state = self.accumulated(0, self.steps // self.per_round)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...core.mlir import OpLike, ir
 from ...kernels.description import Kernel
-from ...kernels.outline import Emit
+from ...kernels.outline import Emit, Scratch
 from ...kernels.weights import codes_read_once
 from ..cost import Cost
 from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob, Plan, Strategy, Tunable
@@ -50,6 +50,10 @@ class SizedPlan(Plan, Protocol):
     @property
     def storage(self) -> Hashable:
         """How its weight lies in memory: plans of one storage can read the same weight."""
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """What the kernel needs beside its operands."""
 
     @property
     def most_rows(self) -> int | None:

@@ -10,7 +10,7 @@ from ...core.mlir import OpLike, ir
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
 from ...kernels.order import arranged
-from ...kernels.outline import Emit, outline
+from ...kernels.outline import Emit, Scratch, outline, widest
 from ...kernels.weights import constant_codes
 from ..base import FLOAT8, Target
 from ..cost import Cost, Figures, Work
@@ -19,10 +19,11 @@ from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline, Estimate, Facts, Strategy
 from .described import described, small_floats
 from .dot import DotKernel, WorkSplit
-from .executable import KernelFunction, Launch
+from .executable import KernelFunction, Launch, executable
 from .machine import Machine
 from .multi_version import SizedPlan
 from .route import with_routing
+from .stream_k import Sharing, with_scratch
 from .weights import COLUMNS, CodeFormat, packed, stored
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ class Made(Protocol):
     """What emits a kernel."""
 
     @property
-    def function(self) -> KernelFunction: ...
+    def sharing(self) -> Sharing | None: ...
 
-    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
-        """The executable; see `outline`."""
+    @property
+    def function(self) -> KernelFunction: ...
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,18 @@ class GpuKernelPlan:
         raise NotImplementedError
 
     def apply(self, op: OpLike) -> None:
-        self.outline(self.made().emit, ())
+        self.outline(lambda name, inputs, result: executable(name, self.function(inputs, result)), ())
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """What the kernel needs beside its operands."""
+        sharing = self.made().sharing
+        return None if sharing is None else sharing.scratch(self.kernel)
 
     def outline(self, emit: Emit, beside: Sequence[SizedPlan]) -> None:
-        outline(self.kernel, self.weight, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
+        scratch = widest([self.scratch, *(plan.scratch for plan in beside)])
+        i32 = ir.IntegerType.get_signless(32)
+        outline(self.kernel, self.weight, emit, size_type=i32, arrange=arranged, scratch=scratch)
 
     @property
     def most_rows(self) -> int | None:
@@ -80,7 +89,8 @@ class GpuKernelPlan:
         return replace(self, kernel=kernel)
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        return self.made().function
+        made = self.made()
+        return with_scratch(made.function, self.kernel, inputs, made.sharing is not None)
 
 
 @dataclass(frozen=True)

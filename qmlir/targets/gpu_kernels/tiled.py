@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...core.mlir import ir
@@ -11,9 +12,10 @@ from ...kernels.description import Kernel
 from . import emit as e
 from .batch import Products
 from .epilogue import Epilogue
-from .executable import KernelFunction, Launch, View, executable
+from .executable import KernelFunction, Launch, View
 from .loop import Source, TileLoop, Workgroup
 from .machine import Machine
+from .stream_k import Sharing, shared_body
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,29 +42,43 @@ class TiledKernel(ABC):
     def function(self) -> KernelFunction:
         """The kernel as a function of an executable."""
 
-    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
-        """The executable; see `outline`."""
-        return executable(name, self.function)
+    @property
+    def sharing(self) -> Sharing | None:
+        """How workgroups share K, if they do."""
+        return None
 
     def made(
         self, epilogue: Epilogue, activations: Source, weight: View, loop: Callable[[Self, Workgroup], TileLoop]
     ) -> KernelFunction:
         """The function, from how its sides lie in memory and what threads do."""
         kernel, (height, width) = self.kernel, self.tile
-        columns, products = -(-kernel.n // width), Products(kernel)
+        columns, products, sharing = -(-kernel.n // width), Products(kernel), self.sharing
         picks = products.views
-        launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, height))
+
+        def threads(size: e.Index, memory: Sequence[ir.Value], tile: tuple[e.Index, e.Index]) -> TileLoop:
+            lhs, rhs, *operands = memory
+            place = products.place(size, operands[: len(picks)], first_row=e.multiply(tile[0], height))
+            epilogue.bind(operands[len(picks) :], place)
+            return loop(self, Workgroup(place, tile, activations, lhs, rhs, epilogue))
 
         def body(size: e.Index, memory: Sequence[ir.Value]) -> None:
-            lhs, rhs, *operands = memory
-            place = products.place(size, operands[: len(picks)], first_row=e.multiply(e.block(1), height))
-            epilogue.bind(operands[len(picks) :], place)
-            threads = loop(self, Workgroup(place, activations, lhs, rhs, epilogue))
-            with e.when(place.used):
-                threads.run()
+            made = threads(size, memory, (e.block(1), e.block(0)))
+            with e.when(made.place.used):
+                made.run()
 
         views = [activations.view, weight, *picks, *epilogue.views]
-        return KernelFunction(products.size, views, launch, body, products.tokens)
+        launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, height))
+        if sharing is None:
+            return KernelFunction(products.size, views, launch, body, products.tokens)
+
+        def tiles(size: e.Index) -> e.Index:
+            return e.multiply(e.divide_up(size, height), columns)
+
+        def shared_tile(size: e.Index, memory: list[ir.Value], number: e.Index) -> TileLoop:
+            return threads(size, memory, (e.divide(number, columns), e.remainder(number, columns)))
+
+        launch = replace(launch, grid=lambda size: (sharing.launched(tiles(size)), 1, 1))
+        return KernelFunction(products.size, views, launch, shared_body(sharing, tiles, shared_tile))
 
 
 def matrices(kernel: Kernel) -> tuple[int, ...]:

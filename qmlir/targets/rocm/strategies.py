@@ -61,7 +61,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
     few = DotStrategy(target, code, few=True, most_float_rows=2)
-    matrix = MatrixStrategy(target, code, 128 if code.cdna else 64)
+    matrix = MatrixStrategy(target=target, machine=code, accumulators=128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (
         MultiVersionStrategy((replace(matrix, always=True),)),

@@ -10,7 +10,6 @@ product.py       a product in tiles, in figures
 mma_loop.py      products on tensor cores: the schedule of the common loop, fragments, groups along K
 mma_gemm.py      the same as functions of an executable
 wgmma_gemm.py    the same on Hopper's wgmma
-stream_k.py      products whose K several workgroups share
 decode.py        weights of codes as floats
 fp8.py           one-byte floats on both sides
 scaled_instructions.py, scaled_gemm.py, scaled_strategy.py  small floats with scales of blocks: the table of their
@@ -30,7 +29,7 @@ from collections.abc import Iterator
 from ...backends import backend_of
 from ...base import Target
 from ...strategy import choice_text
-from .strategy import Tiled
+from .strategy import CudaTiled
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:
@@ -38,6 +37,6 @@ def configurations(target: Target) -> Iterator[tuple[str, str]]:
     asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
 
     for strategy in backend_of(target).strategies(target):
-        if isinstance(strategy, Tiled):
+        if isinstance(strategy, CudaTiled):
             choices = [choice_text({k.name: v}) for k in strategy.space() for v in k.values if v]
             yield from ((strategy.name, choice) for choice in choices or [""])

@@ -9,11 +9,12 @@ from ....kernels.description import Kernel
 from ....kernels.emit import bits
 from ...base import Target
 from ...cost import Cost, Figures, Work
+from ...gpu_kernels.stream_k import in_order
+from ...gpu_kernels.tile_choice import FILL, Ways
 from .executable import WARP
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
 from .shared_tile import CHUNK
-from .stream_k import part_bytes, sharable
 from .tile import TILES, Tile
 from .weights import Storage
 
@@ -27,8 +28,6 @@ _SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
 _REGISTERS = 1 << 16  # of a multiprocessor
 _OTHER_REGISTERS = 64  # of a lane, beside its sums
-_FILL = 2.0e-6  # of the counters of shared tiles, in front of the product
-_WORTH = 0.9  # of the time, for which workgroups share K
 
 
 def spills(kernel: Kernel, tile: Tile, storage: Storage) -> bool:
@@ -83,11 +82,11 @@ def work(gemm: MmaGemm, target: Target, f: Figures, reached: float = 1.0) -> Wor
         # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
         "latency": f.latency / ((tile.stages - 1) * tile.k) / together,
     }
-    if not gemm.workgroups:
+    if (sharing := gemm.sharing) is None:
         return Work(each, gemm.padded_k, busy, fixed=f.latency)
     steps = -(-tiles * gemm.k_steps // gemm.workgroups) * together  # of a multiprocessor
-    handed = f.cache(4 * together * part_bytes(gemm))  # two parts of each share, there and back
-    return Work(1, steps * gemm.padded_k / gemm.k_steps, busy, once=handed + _FILL + 4 * f.latency)
+    handed = f.cache(4 * together * sharing.part_bytes)  # two parts of each share, there and back
+    return Work(1, steps * gemm.padded_k / gemm.k_steps, busy, once=handed + FILL + 4 * f.latency)
 
 
 def shared_among(gemm: MmaGemm, target: Target) -> MmaGemm:
@@ -161,7 +160,7 @@ def choose(
         if not _usable(gemm) or gemm.shared_bytes > target.capabilities.shared_memory:
             continue
         if tile.stream_k:
-            if not sharable(gemm):
+            if not gemm.sharable:
                 continue
             gemm = shared_among(gemm, target)
         found[tile.stream_k].append((work(gemm, target, Figures(target.capabilities)).compute, gemm))
@@ -173,15 +172,10 @@ def choose(
         return _first(plain or shared)
     # Neither is faster than memory is.
     least = least_seconds(plain[0][1], target)
-    times = [max(least, pairs[0][0]) for pairs in (plain, shared)]
-    pays = times[1] < _WORTH * times[0] and not in_order(kernel)
-    text = " and ".join(
-        f"{1e6 * t:.1f} us {how}" for t, how in zip(times, ("with tiles apart", "if K is shared"), strict=True)
-    )
-    ordered = "; groups are added up in their order" if in_order(kernel) else ""
-    first, other = (shared, plain) if pays else (plain, shared)
-    best = replace(first[0][1], because=f"estimated: {text}{ordered}")
-    next_ = min((*first[1:], *([] if in_order(kernel) else other)), key=lambda pair: pair[0], default=(0.0, None))[1]
+    ways = Ways(max(least, plain[0][0]), max(least, shared[0][0]), in_order(kernel))
+    first, other = (shared, plain) if ways.pays else (plain, shared)
+    best = replace(first[0][1], because=ways.text)
+    next_ = min((*first[1:], *([] if ways.ordered else other)), key=lambda pair: pair[0], default=(0.0, None))[1]
     return Chosen(best, next_)
 
 
@@ -195,12 +189,6 @@ class Chosen:
 
 def _first(pairs: Sequence[tuple[float, MmaGemm]]) -> Chosen | None:
     return Chosen(pairs[0][1], pairs[1][1] if len(pairs) > 1 else None) if pairs else None
-
-
-def in_order(kernel: Kernel) -> bool:
-    """Whether the bits of a result depend on the order in which groups along K are added up: exact sums of integers,
-    scaled. Parts of K may then be shared on request only."""
-    return kernel.combine is not None and str(kernel.acc_type) == "i32"
 
 
 def gemv_for(kernel: Kernel, storage: Storage, target: Target) -> Gemv | str:

@@ -20,8 +20,9 @@ from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction, Launch, executable
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
+from ...gpu_kernels.stream_k import with_scratch
 from . import instructions as gpu
-from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
+from .executable import WARP, function_of, in_a_row, workgroup_id
 from .machine import Nvidia
 from .shared_tile import CHUNK
 from .weights import Storage
@@ -106,9 +107,9 @@ class Gemv:
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
-        made = with_scratch(self.kernel, inputs, result, lambda r, b: _Block(self, r, b).run(), uses=False)
-        tensors, body, results = made
-        return function_of(self.kernel.m, tensors, self.launch, body, results=results)
+        tensors = [*inputs[: 2 + len(self.kernel.operands)], result]
+        made = function_of(self.kernel.m, tensors, self.launch, lambda r, b: _Block(self, r, b).run())
+        return with_scratch(made, self.kernel, inputs, used=False)
 
 
 class _Block(TileLoop):

@@ -46,3 +46,9 @@ class Nvidia:
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`dp4a`."""
         return gpu.dp4a(a, b, total)
+
+    def release(self) -> None:
+        """Nothing: barriers and what is counted order it (PTX ISA, memory consistency model: causality order)."""
+
+    def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
+        return gpu.count(counters, number, 4)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from ....core.mlir import ir
 from ....kernels.description import Kernel
-from ....kernels.outline import Scratch, has_tokens
+from ....kernels.outline import Scratch, has_tokens, picks
 from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, executable
-from . import stream_k
-from .executable import function_of, in_a_row, with_scratch
+from ...gpu_kernels.stream_k import shared_body, with_scratch
+from .executable import function_of, in_a_row
 from .mma_loop import Block
 from .product import TiledProduct
 from .raster import blocks
@@ -32,14 +32,14 @@ class MmaGemm(TiledProduct):
 
     @property
     def launch(self) -> Launch:
-        if self.workgroups:
-            return in_a_row(self.tile.threads, lambda rows: stream_k.launched(self, rows))
+        if (sharing := self.sharing) is not None:
+            return in_a_row(self.tile.threads, lambda rows: sharing.launched(blocks(self.kernel, self.tile, rows)))
         return in_a_row(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
 
     @property
     def scratch(self) -> Scratch | None:
         """What the kernel needs beside its operands."""
-        return stream_k.scratch(self) if self.workgroups else None
+        return None if self.sharing is None else self.sharing.scratch(self.kernel)
 
     def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
         """An executable at the insertion point; returns its entry point."""
@@ -48,8 +48,9 @@ class MmaGemm(TiledProduct):
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
-        tensors, body, results = with_scratch(self.kernel, inputs, result, work, bool(self.workgroups))
-        return function_of(size, tensors, self.launch, body, tokens=has_tokens(self.kernel), results=results)
+        own = inputs[: 2 + len(picks(self.kernel)) + len(self.kernel.operands)]
+        made = function_of(size, [*own, result], self.launch, work, tokens=has_tokens(self.kernel))
+        return with_scratch(made, self.kernel, inputs, bool(self.workgroups))
 
     @property
     def block(self) -> type[Block]:
@@ -58,10 +59,11 @@ class MmaGemm(TiledProduct):
     def _work(self) -> tuple[int | None, KernelBody]:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
-        if self.workgroups:
-            return kernel.m, lambda rows, buffers: stream_k.work(
-                self, rows, buffers, lambda tensors, number: self.block(self, rows, tensors, number)
-            )
+        if (sharing := self.sharing) is not None:
+            return kernel.m, shared_body(
+                sharing, lambda rows: blocks(kernel, self.tile, rows),
+                lambda rows, tensors, number: self.block(self, rows, tensors, number),
+            )  # fmt: skip
         if kernel.batch is None:
             return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
         rows = kernel.m

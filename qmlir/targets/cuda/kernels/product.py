@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
+from ...gpu_kernels.stream_k import Sharing
 from . import instructions as gpu
 from .halves import halves
+from .machine import Nvidia
 from .shared_tile import RingShape
 from .tile import Tile
 from .weights import Storage
@@ -22,7 +24,7 @@ class TiledProduct:
     tile: Tile
     storage: Storage
     constant: bool  # the weight is packed, its K padded
-    workgroups: int = 0  # that share K of all tiles (stream_k.py); 0: each has a tile of its own
+    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
     because: str = field(default="", compare=False)  # why they do or do not
 
     @property
@@ -74,6 +76,23 @@ class TiledProduct:
     def _tiles_per_step(self) -> int:
         """Tiles of K that are multiplied as one: those of a group whose sum is combined, else one."""
         return max(1, (self.kernel.group or 0) // self.tile.k) if self.kernel.combine is not None else 1
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How workgroups share K, if they do: of all warps the first ones along K hold sums."""
+        if not self.workgroups:
+            return None
+        sums = self.tile.warp[0] // 16 if uses_row_sums(self.kernel) and self.kernel.combine is None else 0
+        holders = self.tile.threads // self.tile.warps[2]
+        return Sharing(self.workgroups, self.k_steps, holders, self.tile.accumulators + 4 * sums, Nvidia())
+
+    @property
+    def sharable(self) -> bool:
+        """Whether the tile can be made in parts."""
+        kernel, group = self.kernel, self.kernel.group
+        # A last tile of K with fewer groups than others is multiplied by other code than they are.
+        whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
+        return kernel.batch is None and whole
 
     @property
     def k_steps(self) -> int:

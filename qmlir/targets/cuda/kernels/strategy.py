@@ -15,7 +15,7 @@ from ....kernels.gather_operands import gather_operands
 from ....kernels.group import describe
 from ....kernels.layouts import by_columns
 from ....kernels.order import arranged
-from ....kernels.outline import Emit, function_of, outline, widest
+from ....kernels.outline import Emit, Scratch, function_of, outline, widest
 from ....kernels.routing import scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
@@ -24,6 +24,7 @@ from ...cost import Cost
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.route import with_routing
 from ...gpu_kernels.strategy import unreadable
+from ...gpu_kernels.tile_choice import Tiled
 from ...roofline import roofline
 from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, RunnerUp
 from .choose import Chosen, choose, estimate, gemv_for
@@ -35,7 +36,7 @@ from .weights import Storage, packed_constant, storage_for
 from .wgmma_gemm import WgmmaGemm
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 _ROWS_FOR_WGMMA = 48
@@ -66,7 +67,7 @@ class CudaKernelPlan:
             return packed_constant(self.codes, made.storage, padded_k)
 
         function = function_of(made.kernel.operations[0])
-        scratch = widest([plan.generator.scratch for plan in (self, *beside)])
+        scratch = widest([plan.scratch for plan in (self, *beside)])
         outline(made.kernel, rhs, emit, size_type=integer(32), arrange=arranged, scratch=scratch)
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
@@ -84,6 +85,10 @@ class CudaKernelPlan:
     @property
     def storage(self) -> Hashable:
         return "an argument" if self.codes is None else self.generator.storage
+
+    @property
+    def scratch(self) -> Scratch | None:
+        return self.generator.scratch
 
     @property
     def most_rows(self) -> int | None:
@@ -127,26 +132,8 @@ def _gemv_facts(gemv: Gemv) -> Facts:
 
 
 @dataclass(frozen=True)
-class Tiled:
-    """A strategy whose tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`, "" being the fastest."""
-
-    target: Target
-    name: str = ""
-    tiles: tuple[Tile, ...] = ()
-
-    @property
-    def _knob(self) -> str:
-        return f"{self.name}-tile"
-
-    def space(self) -> tuple[Knob, ...]:
-        return (Knob(self._knob, ("", *(tile.name for tile in self.tiles))),) if self.tiles else ()
-
-    def program_flags(self, choice: Choice) -> tuple[str, ...]:
-        return ()
-
-    def choosing(self, choice: Choice) -> Self:
-        asked = choice.get(self._knob)
-        return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
+class CudaTiled(Tiled[Tile]):
+    """A strategy with tiles of `tile.py`."""
 
     def no_tile(self, kernel: Kernel, step: int) -> Decline:
         """Why none of the tiles computes `kernel`; `step`: codes along K of the instruction's shortest step."""
@@ -159,10 +146,6 @@ class Tiled:
             )
         return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
 
-    def each(self) -> Sequence[Self]:
-        """See `multi_version.SizedStrategy`."""
-        return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
-
     def accepted(self, chosen: Chosen, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
         plan = CudaKernelPlan(chosen.gemm, codes, facts, self.target)
         bound = replace(roofline(self.target, c), cost=plan.cost())
@@ -173,7 +156,7 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class CudaProductStrategy(Tiled):
+class CudaProductStrategy(CudaTiled):
     """What the strategies of products have in common."""
 
     @property

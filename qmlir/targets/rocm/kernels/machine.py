@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....core.mlir import OpLike, arith, ir, llvm, vector
+from ....core.mlir import OpLike, arith, ir, llvm, memref, vector
 from ....ir.walk import made_by, producer
+from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
 
@@ -58,6 +59,7 @@ def _scalar(value: ir.Value) -> ir.Value | None:
     return None
 
 
+_DEVICE = "agent"  # the scope of all workgroups, LLVM's name
 _FENCE = "llvm.intr.arithmetic.fence"
 
 
@@ -96,6 +98,20 @@ class Amd:
     def vectors_in_memory(self) -> bool:
         """See `gpu_kernels.machine.Machine`."""
         return True
+
+    def release(self) -> None:
+        """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
+        Guide for AMDGPU Backend", section "Memory Model")."""
+        llvm.FenceOp(llvm.AtomicOrdering.release, syncscope=_DEVICE)
+
+    def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
+        """See `stream_k.Counter`."""
+        i64, i32 = e.integer(64), e.integer(32)
+        base = arith.index_castui(i64, memref.ExtractAlignedPointerAsIndexOp(counters).result)
+        place = arith.addi(base, arith.index_castui(i64, e.index(e.multiply(number, 4))))
+        pointer = llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<1>"), place).result
+        kind, order = llvm.AtomicBinOp.add, llvm.AtomicOrdering.acq_rel
+        return llvm.AtomicRMWOp(kind, pointer, e.constant(1, i32), order, syncscope=_DEVICE).result
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""

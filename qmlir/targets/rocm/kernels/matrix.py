@@ -34,6 +34,7 @@ from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
+from ...gpu_kernels.stream_k import Sharing
 from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
 from ...gpu_kernels.weights import CodeFormat
 from .instructions import Instruction
@@ -88,11 +89,17 @@ class KStep:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiles of a wave, and waves of a workgroup."""
+    """Instructions' tiles of a wave along rows and columns, waves of a workgroup, and whether workgroups share K
+    (`stream_k`)."""
 
     rows: int
     columns: int
     waves: int
+    stream_k: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.waves}" + "-stream-k" * self.stream_k
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,21 @@ class MatrixKernel(TiledKernel):
     step: KStep
     tiles: Tiles
     machine: Amd
+    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
+
+    @property
+    def sharing(self) -> Sharing | None:
+        if not self.workgroups:
+            return None
+        tiles, ordered = self.tiles, self.kernel.combine is not None
+        steps = self.kernel.groups if ordered else self.steps
+        words = tiles.rows * (tiles.columns + (self.summing and not ordered)) * self.step.instruction.registers
+        return Sharing(self.workgroups, steps, self.threads, words, self.machine)
+
+    @property
+    def summing(self) -> bool:
+        """Whether rows of activations are added up beside the product."""
+        return (self.step.codes.offset != 0 and self.kernel.rhs.decode is None) or uses_row_sums(self.kernel)
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -166,7 +188,8 @@ class _Wave(StagedLoop):
         super().__init__(plan.kernel, plan.machine, workgroup, plan.steps)
         self.plan, self.along_k, self.tiles = plan, plan.step, plan.tiles
         self.instruction, mma = plan.step.instruction, plan.step.mma
-        thread, subgroup = e.thread(), plan.machine.subgroup
+        subgroup, thread = plan.machine.subgroup, e.thread()
+        self.thread = thread
         wave, lane = e.divide(thread, subgroup), e.remainder(thread, subgroup)
         self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
         self.weight_column = mma.weight.place("column", lane=lane)
@@ -174,10 +197,10 @@ class _Wave(StagedLoop):
         per_load = 4 * plan.fragment_words // plan.step.bytes
         self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
         self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
-        self.first_row = e.multiply(e.block(1), plan.tile[0])
-        first = e.add(e.multiply(e.block(0), self.tiles.waves), wave)
+        self.first_row = e.multiply(workgroup.tile[0], plan.tile[0])
+        first = e.add(e.multiply(workgroup.tile[1], self.tiles.waves), wave)
         self.first_tile = e.multiply(first, self.tiles.columns)
-        self.summing = (plan.step.codes.offset != 0 and self.kernel.rhs.decode is None) or uses_row_sums(self.kernel)
+        self.summing = plan.summing
         self.shared = SharedRows(plan.tile[0], plan.row_bytes, plan.fragment_words, self.halves)
         window = self.kernel.lhs.window
         down = window is not None and window.planes

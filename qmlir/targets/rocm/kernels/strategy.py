@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from ....core.mlir import ir
@@ -22,6 +22,8 @@ from ...gpu_kernels.strategy import (
     decoded_type,
     unreadable,
 )
+from ...gpu_kernels.stream_k import in_order
+from ...gpu_kernels.tile_choice import FILL, Tiled, Ways
 from ...gpu_kernels.weights import CodeFormat, offset_of
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline, Facts, RunnerUp
@@ -45,9 +47,11 @@ class MatrixPlan(GpuKernelPlan):
     tiles: Tiles
     machine: Amd
     target: Target
+    because: str = ""  # K is shared by workgroups, or is not
 
     def made(self) -> MatrixKernel:
-        return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
+        made = MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
+        return replace(made, workgroups=_sharing(made, self.target)) if self.tiles.stream_k else made
 
     def weight(self) -> ir.Value:
         packed: ir.Value = self.made().packed(self.codes)
@@ -62,7 +66,7 @@ class MatrixPlan(GpuKernelPlan):
         return self.step
 
     def cost(self) -> Cost:
-        return _cost(self.kernel, self.step, self.tiles, self.target)
+        return _cost(self.made(), self.target)
 
     def describe(self) -> Facts:
         plan = self.made()
@@ -74,23 +78,32 @@ class MatrixPlan(GpuKernelPlan):
             "workgroup": [*plan.tile, self.step.depth],
             "threads": plan.threads,
             "shared_bytes": plan.shared_bytes,
+            **({"stream_k": plan.workgroups} if plan.workgroups else {}),
+            **({"because": self.because} if self.because else {}),
             "fused": len(self.kernel.operations) - 1,
         }
 
 
-@dataclass(frozen=True)
-class MatrixStrategy:
+# The most work of a wave first.
+_TILES = tuple(
+    Tiles(rows, columns, waves, stream_k)
+    for stream_k in (False, True)
+    for rows, columns, waves in itertools.product((4, 2, 1), repeat=3)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixStrategy(Tiled[Tiles]):
     """Products by constant weights of codes: of integers, and of f16 or bf16 by weights that are decoded in registers.
 
-    What IREE's own tiles do in one dispatch is left to them, unless `always`.
+    What IREE's own tiles do in one dispatch is left to them, unless `always`, or where workgroups better share K.
     """
 
-    target: Target
     machine: Amd
     accumulators: int  # registers of a lane for sums, those over groups included
     always: bool = False
-    only: tuple[int, int, int] | None = None  # tiles of a wave along rows and columns, and waves
     name: str = "matrix"
+    tiles: tuple[Tiles, ...] = _TILES
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         return considered(self, contraction)
@@ -108,15 +121,8 @@ class MatrixStrategy:
         """See `multi_version.SizedStrategy`."""
         return self.check(kernel)
 
-    def each(self) -> Sequence[MatrixStrategy]:
-        """See `multi_version.SizedStrategy`."""
-        sizes = (4, 2, 1)
-        return [replace(self, only=(r, c, w)) for r in sizes for c in sizes for w in sizes]
-
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        if not self.always and _plain(kernel):
-            return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
         if unfit := unreadable(kernel, 16):
             return unfit
         for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
@@ -135,49 +141,86 @@ class MatrixStrategy:
                 f"groups of {kernel.group} along K are not a multiple of an instruction's K",
                 "a group size of 32 or more",
             )
-        tiles = self._tiles(kernel, step)
-        if not tiles:
+        plans = self._plans(MatrixPlan(kernel, codes, step, _TILES[0], self.machine, self.target))
+        if not plans:
             return Decline("such tiles do not fit the registers", "smaller ones")
-        plan = MatrixPlan(kernel, codes, step, tiles[0], self.machine, self.target)
+        plan = plans[0]
+        if not self.always and len(self.tiles) > 1 and not plan.tiles.stream_k and _plain(kernel):
+            return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
         bound = replace(kernel_estimate(self.target, kernel, step.codes.bits), cost=plan.cost())
-        if len(tiles) > 1:
-            other = replace(plan, tiles=tiles[1])
-            next_ = "x".join(map(str, (*other.made().tile, step.depth)))
-            bound = replace(bound, runner_up=RunnerUp(f"workgroup {next_}", other.cost()))
+        if len(plans) > 1:
+            runner_up = RunnerUp(f"tile {plans[1].tiles.name}", plans[1].cost())
+            bound = replace(bound, runner_up=runner_up)
         return Accept(plan, bound)
 
-    def _tiles(self, kernel: Kernel, step: KStep) -> list[Tiles]:
-        """Tiles, the fastest first; none where those that are asked for do not fit."""
+    def _plans(self, plan: MatrixPlan) -> list[MatrixPlan]:
+        """The plan with each of the tiles that fit, the fastest first; those whose workgroups share K are first where
+        that pays."""
+        kernel, step = plan.kernel, plan.step
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
         most = self.accumulators // (1 if step.converted is None or self.machine.cdna else 2)
-        found: list[Tiles] = []
-        for rows, columns, waves in [self.only] if self.only else itertools.product((4, 2, 1), repeat=3):
-            registers = rows * columns * step.instruction.registers * sums
-            wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
-            if registers > most or (wasteful and (rows, columns, waves) != (1, 1, 1)):
+        found: dict[bool, list[tuple[float, MatrixPlan]]] = {False: [], True: []}
+        for tiles in self.tiles:
+            registers = tiles.rows * tiles.columns * step.instruction.registers * sums
+            wasteful = (tiles.rows > 1 and 8 * tiles.rows >= m) or 8 * tiles.columns * tiles.waves >= kernel.n + 16
+            smallest = (tiles.rows, tiles.columns, tiles.waves) == (1, 1, 1)
+            if registers > most or (wasteful and not smallest) or (tiles.stream_k and kernel.batch is not None):
                 continue
-            found.append(Tiles(rows, columns, waves))
-        return sorted(found, key=lambda tiles: _cost(kernel, step, tiles, self.target).rank)
+            each = replace(plan, tiles=tiles)
+            found[tiles.stream_k].append((each.cost().rank, each))
+        apart, shared = (sorted(found[kind], key=lambda pair: pair[0]) for kind in (False, True))
+        if not apart or not shared:
+            return [each for _, each in apart or shared]
+        ways = Ways(apart[0][0], shared[0][0], in_order(kernel))
+        first, other = (shared, apart) if ways.pays else (apart, [] if ways.ordered else shared)
+        rest = sorted((*first[1:], *other), key=lambda pair: pair[0])
+        return [replace(first[0][1], because=ways.text), *(each for _, each in rest)]
 
 
 _SIMDS = 4  # of a compute unit
+_WAVES = 8  # of a SIMD, at most
+_REGISTERS, _OTHER_REGISTERS = 512, 64  # of a lane of a SIMD, and of a wave beside its sums
 
 
-def _cost(kernel: Kernel, step: KStep, tiles: Tiles, target: Target) -> Cost:
-    """Rounds over the SIMDs of a device, times one wave's work in a step along K. What a wave does beside its
-    instructions takes it about as long as some of them: its weights, its share of the activations, the rest."""
-    f = Figures(target.capabilities)
+def _resident(made: MatrixKernel, target: Target) -> int:
+    """Waves that a SIMD runs at the same time."""
+    tiles, sums = made.tiles, 2 if made.kernel.combine is not None else 1
+    registers = tiles.rows * tiles.columns * made.step.instruction.registers * sums + _OTHER_REGISTERS
+    workgroups = target.capabilities.shared_memory // made.shared_bytes
+    return max(1, min(_WAVES, _REGISTERS // registers, workgroups * tiles.waves // _SIMDS))
+
+
+def _sharing(made: MatrixKernel, target: Target) -> int:
+    """Workgroups that share K: as many as run at the same time, two waves on a SIMD where they fit."""
+    waves = _SIMDS * Figures(target.capabilities).units * min(2, _resident(made, target))
+    return waves // made.tiles.waves
+
+
+def _cost(made: MatrixKernel, target: Target) -> Cost:
+    """Rounds over the SIMDs of a device, times what its waves do in a step along K. What a wave does beside its
+    instructions takes it about as long as some of them: its weights, its share of the activations, the rest. One step
+    is under way while another is multiplied: other waves work while one waits for memory."""
+    f, kernel, step, tiles = Figures(target.capabilities), made.kernel, made.step, made.tiles
     m = f.rows(kernel.m, _TYPICAL)
     products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
     rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
     blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
-    rounds = -(-blocks * waves // (_SIMDS * f.units))
     tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
     beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": 2.0}
     alone = {name: tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
-    return f.cost(Work(rounds, -(-kernel.k // step.depth), alone=alone))
+    busy = sum(alone.values())
+    if (sharing := made.sharing) is not None:
+        together = sharing.workgroups * waves / (_SIMDS * f.units)
+        steps = -(-blocks * made.steps // sharing.workgroups)
+        waits = {"latency": f.latency, "other waves": (together - 1) * busy}
+        handed = f.cache(4 * together * _SIMDS / waves * sharing.part_bytes)  # two parts of each share, there and back
+        return f.cost(Work(1, steps, waits, alone, once=handed + FILL + 4 * f.latency))
+    each = -(-blocks * waves // (_SIMDS * f.units))
+    together = min(each, _resident(made, target))
+    waits = {"latency": f.latency, "other waves": (together - 1) * busy}
+    return f.cost(Work(-(-each // together), made.steps, waits, alone))
 
 
 def _plain(kernel: Kernel) -> bool:

@@ -126,7 +126,7 @@ class _Threads(StagedLoop):
         self.lane = e.remainder(thread, subgroup)
         self.wave_row = e.multiply(e.divide(wave, _ACROSS), WAVE)  # in the workgroup's tile
         self.wave_column = e.multiply(e.remainder(wave, _ACROSS), WAVE)
-        self.first_row, self.first_column = e.multiply(e.block(1), TILE), e.multiply(e.block(0), TILE)
+        self.first_row, self.first_column = (e.multiply(number, TILE) for number in workgroup.tile)
         self.decodes, self.summing = self.kernel.rhs.decode is not None, plan.summing
         self.shared = [SharedRows(TILE, plan.depth * plan.width, plan.unit) for _ in range(2)]
         acc, i32 = self.kernel.acc_type, e.integer(32)
