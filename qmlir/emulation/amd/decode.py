@@ -130,6 +130,7 @@ def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
     return AmdInstruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
 
+_WRITE_BACK = {62: "buffer_wbinvl1", 63: "buffer_wbinvl1_vol"}  # dropped behind MI200 (MI200 ISA guide, MUBUF)
 _EIGHT_LANES = (0xE9, 0xEA)  # in the place of an operand: a word with the lanes follows; the second reads inactive ones
 _LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
 
@@ -154,6 +155,8 @@ def _own(data: bytes, address: int, generation: Generation) -> AmdInstruction | 
             "soffset": word & 127, "return": word >> 52 & 1,
         }  # fmt: skip
         size = 12
+    elif generation.mad and word >> 26 & 63 == 0b111000 and word >> 18 & 127 in _WRITE_BACK:
+        return AmdInstruction(_WRITE_BACK[word >> 18 & 127], "MUBUF", address, 8, {})
     elif generation.mad and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # dropped later (VOP3)
         fields = {
             "vdst": VGPR + (word & 255), "abs": word >> 8 & 7, "opsel": word >> 11 & 15, "clmp": word >> 15 & 1,
