@@ -113,6 +113,7 @@ def measured(scheme: str, m: int | None, target: str) -> list[Row]:
             "strategy": facts.get("strategy", decision["chosen"]),
             "workgroup": facts.get("workgroup") or facts.get("tile") or [], "vgprs": product.vector_registers,
             "sgprs": product.scalar_registers, "lds": product.shared_bytes,
+            **({"stream_k": facts["stream_k"]} if "stream_k" in facts else {}),
             "scratch": max(r.scratch_bytes for r in every), "spilled": max(r.spilled for r in every),
             "share": round(isa.matrix_share(isa.main_loop(code[product.name])), 2) if target in _COUNTED else None,
             "bytes_one_by_one": sum(text.count("ds_read_u8") for text in texts),

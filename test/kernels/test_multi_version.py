@@ -190,3 +190,14 @@ def test_a_static_number_of_rows_has_one_kernel() -> None:
     answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert answers["multi-version-m"]["reason"] == "the number of rows is static"
     assert not _bounds(artifact)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942"])
+def test_groups_of_integers_are_added_up_in_their_order(target: str) -> None:
+    """Workgroups share K of such a product on request only: it was not so for a dynamic number of rows."""
+    arguments = Product(512, 8192, codes_of("i4", 128)).arguments(None)
+    made = qmlir.ops.scaled_matmul.compile(target=target, **arguments)
+    assert "stream_k" not in str(functions(made.manifest.strategies[0]))
+    wide = Product(512, 8192, codes_of("i8")).arguments(None)  # sums of integers have no order
+    made = qmlir.ops.scaled_matmul.compile(target=target, **wide)
+    assert "stream_k" in str(functions(made.manifest.strategies[0]))

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 8
 # Scales of one byte, which epilogues read.
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
+# Threads that share K of the same outputs, where rows are few.
+_WORKERS = (8, 16, 32)
 # Slots for instructions that one load takes of a thread.
 LOAD = 8
 _ROUTE_THREADS = 256  # that bring rows of experts into blocks
@@ -119,8 +121,14 @@ class DotPlan(GpuKernelPlan):
     def storage(self) -> Hashable:
         return self.weights
 
+    @property
+    def most_rows(self) -> int | None:
+        """Threads that share K read the weight again for every few rows: tiles are made for more."""
+        return 2 * self.shape.rows if self.shape.workers > 1 else None
+
     def cost(self) -> Cost:
-        """Slots of a thread's instructions, times rounds over the machine; or what reading takes."""
+        """What threads that run at the same time do for a piece of K each, or what reading it takes, or how long they
+        wait for it: they read one piece at a time."""
         shape, form, f = self.shape, self.weights, Figures(self.target.capabilities)
         assert self.kernel.m is not None
         rows, columns = shape.tile
@@ -129,9 +137,13 @@ class DotPlan(GpuKernelPlan):
         shuffles = 2 * shape.rows * COLUMNS * (shape.workers.bit_length() - 1)
         blocks = -(-self.kernel.m // rows) * -(-self.kernel.n // columns)
         read = blocks * self.kernel.k * (columns / form.fields + rows)
-        busy = f.slots(pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
         times = rounds(f, blocks, shape.threads)
-        return f.cost(Work(1, 1, {"multiply": times * busy, "cache": f.cache(read / f.units)}))
+        piece = {
+            "multiply": times * f.slots(dots + LOAD * (COLUMNS + shape.rows)),
+            "cache": f.cache(read / f.units / pieces),
+            "latency": f.latency,
+        }
+        return f.cost(Work(1, pieces, piece, once=times * f.slots(shuffles)))
 
     def describe(self) -> Facts:
         return {
@@ -156,7 +168,6 @@ class DotStrategy:
     target: Target
     machine: Machine
     few: bool
-    workers: int = 8
     most_float_rows: int = MOST_ROWS  # of products of floats, for which a target may have something better
     # Whether it takes weights that are arguments `[K, N]`, or of batches, which no other route of the target reads as
     # they lie.
@@ -219,13 +230,13 @@ class DotStrategy:
             return Decline(
                 f"groups of {kernel.group} along K are not a multiple of 4", "a group size of 4 or a multiple"
             )
-        shape = self._shape(kernel, weights)
+        shape = self._shape(kernel, weights, codes)
         if weights.depth * 65535 * shape.workers < kernel.k:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
         slow, floats = "", str(kernel.acc_type) == "f32"
         if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):
             slow = "IREE makes no f16 cooperative matrix that a device could run"
-        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name, self.target, slow)
+        plan = self._plan(kernel, weights, codes, shape, slow)
         return Accept(plan, with_cost(kernel_estimate(self.target, kernel, weights.bits, dot=True), plan))
 
     def _most_words(self, kernel: Kernel) -> int:
@@ -235,11 +246,17 @@ class DotStrategy:
         rows = kernel.m if self.few and kernel.m is not None else 4
         return 4 if rows <= 1 else 2 if rows <= 2 else 1
 
-    def _shape(self, kernel: Kernel, weights: CodeFormat) -> WorkSplit:
+    def _plan(
+        self, kernel: Kernel, weights: CodeFormat, codes: Array | None, shape: WorkSplit, slow: str = ""
+    ) -> DotPlan:
+        return DotPlan(kernel, weights, codes, shape, self.machine, self.name, self.target, slow)
+
+    def _shape(self, kernel: Kernel, weights: CodeFormat, codes: Array | None) -> WorkSplit:
         if not self.few:
             return WorkSplit(1, 8, 8, 4)
         assert kernel.m is not None
-        return WorkSplit(self.workers, 64 // self.workers, 1, kernel.m)
+        splits = [WorkSplit(n, 64 // n, 1, kernel.m) for n in _WORKERS if n <= self.machine.subgroup]
+        return min(splits, key=lambda split: self._plan(kernel, weights, codes, split).cost().rank)
 
 
 def with_cost(bound: Estimate, plan: SizedPlan) -> Estimate:

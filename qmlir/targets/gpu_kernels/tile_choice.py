@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from ...kernels.description import Kernel
 from ..base import Target
-from ..strategy import Choice, Knob
+from ..strategy import Choice, Decline, Knob
+from .stream_k import in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,11 +35,16 @@ _Tile = TypeVar("_Tile", bound=NamedTile)
 
 @dataclass(frozen=True)
 class Tiled(Generic[_Tile]):
-    """A strategy whose tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`, "" being the fastest."""
+    """A strategy whose tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`, "" being the fastest.
+
+    Attributes:
+        tried: whether it is one of `each`: of its tile nobody has asked.
+    """
 
     target: Target
     name: str = ""
     tiles: tuple[_Tile, ...] = ()
+    tried: bool = False
 
     @property
     def _knob(self) -> str:
@@ -55,7 +62,15 @@ class Tiled(Generic[_Tile]):
 
     def each(self) -> Sequence[Self]:
         """See `multi_version.SizedStrategy`."""
-        return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
+        return [replace(self, tiles=(tile,), tried=True) for tile in self.tiles] if len(self.tiles) > 1 else [self]
+
+    def on_request(self, kernel: Kernel) -> Decline | None:
+        """A refusal of a tile that has to be asked for: workgroups would share K, and groups along K are added up in
+        their order."""
+        if self.tried and in_order(kernel) and all(tile.stream_k for tile in self.tiles):
+            tile = f"{{'{self._knob}': '{self.tiles[0].name}'}}"
+            return Decline("groups along K are added up in their order: K is shared on request only", f"choice={tile}")
+        return None
 
 
 @dataclass(frozen=True)

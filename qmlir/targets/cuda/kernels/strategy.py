@@ -185,7 +185,7 @@ class CudaProductStrategy(CudaTiled):
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """See `multi_version.SizedStrategy`."""
-        return self.check(kernel, c)
+        return self.on_request(kernel) or self.check(kernel, c)
 
     def described(self, c: Contraction) -> Kernel:
         """The kernel of a contraction.
@@ -323,7 +323,7 @@ class CudaConvolutionStrategy:
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """See `multi_version.SizedStrategy`."""
-        answer = self.matmul.check(kernel, c)
+        answer = self.matmul.plan_of(kernel, c)
         groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
         if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
             return Decline(

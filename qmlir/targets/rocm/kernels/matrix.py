@@ -147,7 +147,8 @@ class MatrixKernel(TiledKernel):
     @property
     def shared_bytes(self) -> int:
         rows, stride = shared_shape(self.tile[0], self.row_bytes, self.fragment_words)
-        return 2 * rows * stride * 4 * self.fragment_words
+        flag = LOAD if self.workgroups else 0  # a word of `stream_k`, and what aligns the rows behind it
+        return 2 * rows * stride * 4 * self.fragment_words + flag
 
     @property
     def fragment_words(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from math import hypot
 
 from ....core.mlir import ir
 from ....dialect.dtypes import Array
@@ -119,7 +120,7 @@ class MatrixStrategy(Tiled[Tiles]):
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """See `multi_version.SizedStrategy`."""
-        return self.check(kernel)
+        return self.on_request(kernel) or self.check(kernel)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -199,28 +200,28 @@ def _sharing(made: MatrixKernel, target: Target) -> int:
 
 
 def _cost(made: MatrixKernel, target: Target) -> Cost:
-    """Rounds over the SIMDs of a device, times what its waves do in a step along K. What a wave does beside its
-    instructions takes it about as long as some of them: its weights, its share of the activations, the rest. One step
-    is under way while another is multiplied: other waves work while one waits for memory."""
+    """Rounds over the SIMDs of a device, times what the waves of one do in a step along K. What a wave does beside its
+    instructions takes it about as long as some of them: its weights, its share of the activations, the rest. A step is
+    under way while the one before is multiplied: what is left of the latency of memory is waited for."""
     f, kernel, step, tiles = Figures(target.capabilities), made.kernel, made.step, made.tiles
     m = f.rows(kernel.m, _TYPICAL)
     products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
     rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
     blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
-    tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
-    beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": 2.0}
-    alone = {name: tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
-    busy = sum(alone.values())
+    each = -(-blocks * waves // (_SIMDS * f.units))
+    together: float = min(each, _resident(made, target))
+    rounds, steps, once = each / together, made.steps, 0.0
     if (sharing := made.sharing) is not None:
         together = sharing.workgroups * waves / (_SIMDS * f.units)
-        steps = -(-blocks * made.steps // sharing.workgroups)
-        waits = {"latency": f.latency, "other waves": (together - 1) * busy}
+        rounds, steps = 1, -(-blocks * made.steps // sharing.workgroups)
         handed = f.cache(4 * together * _SIMDS / waves * sharing.part_bytes)  # two parts of each share, there and back
-        return f.cost(Work(1, steps, waits, alone, once=handed + FILL + 4 * f.latency))
-    each = -(-blocks * waves // (_SIMDS * f.units))
-    together = min(each, _resident(made, target))
-    waits = {"latency": f.latency, "other waves": (together - 1) * busy}
-    return f.cost(Work(-(-each // together), made.steps, waits, alone))
+        once = handed + FILL + 4 * f.latency
+    tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
+    addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
+    beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
+    busy = {name: together * tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
+    total = sum(busy.values())
+    return f.cost(Work(rounds, steps, alone={**busy, "latency": hypot(total, f.latency) - total}, once=once))
 
 
 def _plain(kernel: Kernel) -> bool:
