@@ -50,16 +50,22 @@ def _moved(op: Node, x: Tensor, split: Sequence[int], order: Sequence[int], merg
     return _made(op, "Reshape", y, _ints(merged))
 
 
+def _image_sizes(op: Node, x: Tensor) -> tuple[int, int, int]:
+    """The channels, height and width of an image `[N, C, H, W]`."""
+    if len(x.shape) != 4:
+        raise refuse(f"{op.op_type} takes [N, C, H, W], not {x.spec}", op.where)
+    c, h, w = x.shape[1:]
+    if c is None or h is None or w is None:
+        raise refuse(f"{op.op_type} of dynamic channels, height or width is not imported; only the batch may be "
+                     "dynamic", op.where)  # fmt: skip
+    return c, h, w
+
+
 @raises("onnx.DepthToSpace")
 def depth_to_space(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    if len(x.shape) != 4:
-        raise refuse(f"DepthToSpace takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = x.shape[1:]
-    if c is None or h is None or w is None:
-        raise refuse("DepthToSpace of dynamic channels, height or width is not imported; only the batch may be dynamic",
-                     op.where)  # fmt: skip
+    c, h, w = _image_sizes(op, x)
     if b < 1 or c % (b * b):
         raise refuse(f"DepthToSpace by blocks of {b} needs a multiple of {b * b} channels, not {c}", op.where)
     k = c // (b * b)
@@ -72,12 +78,7 @@ def depth_to_space(op: Node) -> Tensor:
 def space_to_depth(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C b^2, H / b, W / b]`: the inverse of DepthToSpace of the same mode."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    if len(x.shape) != 4:
-        raise refuse(f"SpaceToDepth takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = x.shape[1:]
-    if c is None or h is None or w is None:
-        raise refuse("SpaceToDepth of dynamic channels, height or width is not imported; only the batch may be dynamic",
-                     op.where)  # fmt: skip
+    c, h, w = _image_sizes(op, x)
     if b < 1 or h % b or w % b:
         raise refuse(f"SpaceToDepth by blocks of {b} needs height and width that are multiples, not {h} and {w}",
                      op.where)  # fmt: skip
