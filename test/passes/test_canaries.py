@@ -64,6 +64,7 @@ class Canary:
         expected: what it returns for them.
         hidden_by: another pass, without which the program is compiled in any case: with it, IREE does not form the
             dispatch that shows the fault.
+        verified: IREE verifies the program after each of its passes, which says so where the program is undefined.
     """
 
     left_out: str
@@ -71,6 +72,7 @@ class Canary:
     arguments: Sequence[Array]
     expected: Callable[..., Array]
     hidden_by: str = ""
+    verified: bool = False
 
 
 CANARIES = {
@@ -105,6 +107,10 @@ CANARIES = {
     "convolution_of_two_orders": Canary(
         "qmlir-order-convolutions", "rocm:gfx942", [small(2, 6, 6, dtype=np.int8), small(4, 3, 3, 2, dtype=np.int8)],
         lambda x, w: convolved(x, w.transpose(0, 3, 1, 2)).transpose(1, 2, 0),
+    ),
+    "dynamic_batch": Canary(
+        "qmlir-choose-data-tiling", "cpu", [small(3, 2, 5, 7), small(6, 7, 8)],
+        lambda p, v: (2 * p).reshape(6, 5, 7) @ v, verified=True,
     ),
     "empty_axis": Canary("qmlir-guard-empty", "vulkan:lavapipe", [np.zeros((0, 8), np.float32)], lambda x: x),
     "extended_product": Canary(
@@ -153,7 +159,6 @@ ELSEWHERE = {
 }
 # What goes wrong is known, and no small program that shows it: of a workaround that has no other fault.
 WITHOUT_CANARY = {
-    "qmlir.passes.workarounds.iree_3_13.choose_data_tiling",
     "qmlir.frontends.onnx.patterns.pooled",
     "qmlir.targets.cpu.threads.atomics",
     "qmlir.targets.cuda.exact_f16",
@@ -175,14 +180,17 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
 
 
 @pytest.mark.parametrize("name", CANARIES)
-def test_with_the_pass(name: str) -> None:
-    run(CANARIES[name], resolve(CANARIES[name].target), PROGRAMS / f"{name}.mlir")
+def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = CANARIES[name]
+    monkeypatch.setenv("QMLIR_VERIFY_IREE", str(int(canary.verified)))
+    run(canary, resolve(canary.target), PROGRAMS / f"{name}.mlir")
 
 
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", CANARIES)
-def test_without_it(name: str) -> None:
+def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     canary = CANARIES[name]
+    monkeypatch.setenv("QMLIR_VERIFY_IREE", str(int(canary.verified)))
     run(canary, resolve(canary.target), PROGRAMS / f"{name}.mlir", left_out=canary.left_out)
 
 

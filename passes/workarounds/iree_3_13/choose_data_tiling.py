@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE packs products with a batch of dynamic size, and fails to compile some (`no basis element may "
-        "be statically non-positive`).",
+        "IREE packs products with a batch of dynamic size, and divides by a size of 0 in some that it has fused with "
+        "what makes an operand (`no basis element may be statically non-positive`).",
+        canary="dynamic_batch",
     ),
 )
 
@@ -27,11 +28,12 @@ HINT = "iree.opt.data_tiling"
 
 @dataclass(frozen=True)
 class ChooseDataTilingPass(Pass):
-    """IREE 3.13 packs all products if none is marked for data tiling, and fails on those with a batch of dynamic size
-    ("no basis element may be statically non-positive"). In a program with such a product (attention), this pass marks
-    the other products. A sum over a float tensor of three axes, one of them dynamic, counts as such a product, because
-    IREE forms one if the summed value is a product of elements (a masked mean). If there is nothing to mark, the
-    initial value is marked, which is never packed. Other programs are unchanged.
+    """IREE 3.13 packs all products if none is marked for data tiling, and makes undefined code of some with a batch of
+    dynamic size ("no basis element may be statically non-positive", which it says only where it verifies its passes:
+    `QMLIR_VERIFY_IREE`). In a program with such a product (attention), this pass marks the other products. A sum over a
+    float tensor of three axes, one of them dynamic, counts as such a product, because IREE forms one if the summed
+    value is a product of elements (a masked mean). If there is nothing to mark, the initial value is marked, which is
+    never packed. Other programs are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-choose-data-tiling"
