@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
@@ -93,5 +93,5 @@ def _move_bits(op: OpLike) -> None:
             op.erase()
 
 
-def _is(t: ir.Type, kind: Any) -> bool:
+def _is(t: ir.Type, kind: type[ir.Type]) -> bool:
     return isinstance(t.element_type if isinstance(t, ir.VectorType) else t, kind)
