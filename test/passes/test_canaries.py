@@ -113,6 +113,7 @@ CANARIES = {
         lambda p, v: (2 * p).reshape(6, 5, 7) @ v, verified=True,
     ),
     "empty_axis": Canary("qmlir-guard-empty", "vulkan:lavapipe", [np.zeros((0, 8), np.float32)], lambda x: x),
+    "empty_grid": Canary("qmlir-guard-empty", "cuda:sm_80", [np.zeros(0, np.float32)], lambda x: x),
     "extended_product": Canary(
         "qmlir-expand-functions", "cpu", [np.arange(64, dtype=np.uint32).view(np.int32) * 123456789],
         lambda x: np.repeat((x.view(np.uint32).astype(np.uint64) ** 2 >> 32).astype(np.uint32).view(np.int32), 2),
@@ -140,6 +141,7 @@ CANARIES = {
     "maximum_of_nan": Canary(
         "qmlir-keep-nan", "rocm:gfx942", [WITH_NAN], lambda x: np.maximum(x, np.float32(0)),
     ),
+    "rounding_to_bf16": Canary("qmlir-expand-bf16", "cpu", [FLOATS], lambda x: x.astype(ml_dtypes.bfloat16)),
     "single_window": Canary(
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],
         lambda x, w: np.einsum("nhwc,fhwc->nf", x[:, :3, :3].astype(np.int32), w)[:, None, None],

@@ -24,7 +24,10 @@ FAULTS = (
         canary="integer_to_bf16",
         upstream="https://github.com/iree-org/iree/issues/13499",
     ),
-    Fault("IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it."),
+    Fault(
+        "IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it.",
+        canary="rounding_to_bf16",
+    ),
 )
 
 

@@ -24,6 +24,7 @@ FAULTS = (
     ),
     Fault(
         "IREE's CUDA driver launches grids of no workgroup, which devices refuse.",
+        canary="empty_grid",
     ),
     Fault(
         "IREE takes the offset of a result for 0 where two ways of a program meet.",
