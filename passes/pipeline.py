@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .. import settings
 from ..core.mlir import ir, passmanager
@@ -154,7 +154,7 @@ def _run_cxx(step: CxxPass, module: ir.Module) -> None:
         raise PassError(mlir_diagnostics(e), pass_name=step.source) from None
 
 
-def mlir_diagnostics(e: Any) -> list[Diagnostic]:
+def mlir_diagnostics(e: ir.MLIRError) -> list[Diagnostic]:
     """The errors of an MLIRError as our own."""
     found = [Diagnostic(d.message, location_text(d.location)) for d in e.error_diagnostics]
     return found or [Diagnostic(str(e))]

@@ -98,7 +98,7 @@ class Op:
         return self.operation.results
 
     @property
-    def location(self) -> Any:
+    def location(self) -> ir.Location:
         return self.operation.location
 
     @classmethod
@@ -108,7 +108,10 @@ class Op:
         return [*own, *(f for f in cls.FIELDS if f.name not in names)]
 
     @classmethod
-    def build(cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: Any = None, **values: Any) -> Op:
+    def build(
+        cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: ir.InsertionPoint | None = None,
+        **values: Any,
+    ) -> Op:  # fmt: skip
         """Create the op. Operands are `ir.Value`s; attributes Python values, of which defaults are not written;
         results types.
 

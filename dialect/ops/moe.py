@@ -182,7 +182,7 @@ class MoeOp(Op, name="moe"):
         }  # fmt: skip
         return FieldView(GroupedMatmulOp, {**shared, **values, **replaced})
 
-    def _mode(self, zero: Any) -> str:
+    def _mode(self, zero: object) -> str:
         """The zero mode of a weight: the offset forms hold without a zero point too."""
         return str(self.weight_zero_mode) if zero is not None or self.weight_zero_mode.startswith("offset") else "none"
 

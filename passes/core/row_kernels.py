@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.facts import ROWS
-from ...ir.walk import functions, operations_of, producer
-from ...kernels.rows import RowGroup, find, read_by
+from ...ir.walk import functions, operations_of, producer, read_by
+from ...kernels.rows import RowGroup, find
 from ...targets import backend_of, resolve
 from ...targets.strategy import first_plan
 from ..base import Pass, State

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.mlir import collect as collect, ir
@@ -51,6 +52,36 @@ def producer_name(value: ir.Value) -> str:
     """The name of the operation that makes a value; empty for an argument of a block."""
     op = producer(value)
     return "" if op is None else str(op.name)
+
+
+def read_by(op: OpLike) -> list[ir.Value]:
+    """The values that an op reads, its regions included, without those that its regions make themselves: a gather is a
+    generic that reads a tensor in its body."""
+    if not op.regions:
+        return list(op.operands)
+    inside = collect(op)
+    own = {v for inner in inside for v in inner.results}
+    own |= {v for inner in inside for region in inner.regions for block in region for v in block.arguments}
+    return [v for inner in inside for v in inner.operands if v not in own]
+
+
+@dataclass(frozen=True)
+class StaticPadding:
+    """A `tensor.pad` by static amounts: what it pads, by how much in front of and behind each axis, and with what."""
+
+    source: ir.Value
+    low: list[int]
+    high: list[int]
+    fill: ir.Value
+
+
+def static_padding(value: ir.Value) -> StaticPadding | None:
+    """The padding that makes a value; None where it is made otherwise, or padded by amounts that are not static."""
+    op = made_by(value, "tensor.pad")
+    if op is None or len(op.operands) > 1:
+        return None
+    low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
+    return StaticPadding(op.operands[0], low, high, terminator_of(op.regions[0].blocks[0]).operands[0])
 
 
 def op_counts(module: ir.Module) -> dict[str, int]:

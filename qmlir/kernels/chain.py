@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
@@ -153,10 +153,8 @@ class Chain:
         positions = dims_of(indexing_maps(user)[inputs.index(self.value)])
         if positions is None or sorted(positions) != list(range(indexing_maps(user)[0].n_dims)):
             return None
-        loops: list[Any] = [None] * len(positions)
-        for axis, position in zip(self.axes, positions, strict=True):
-            loops[position] = axis
-        return tuple(loops)
+        placed = dict(zip(positions, self.axes, strict=True))
+        return tuple(placed[i] for i in range(len(positions)))
 
     def _sources(self, user: OpLike, loops: Axes) -> tuple[StageSource, ...] | str:
         """What the block arguments are, or why one cannot be read."""

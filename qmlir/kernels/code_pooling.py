@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.mlir import arith, ir
 from ..ir import build
-from ..ir.walk import BARRIERS, behind, made_by, operations_of, terminator_of
+from ..ir.walk import BARRIERS, behind, made_by, operations_of, producer_name, static_padding
 from .bodies import scalar_constant
 from .pointwise import Pointwise, Read, evaluated, meaning, sizes_of
 
@@ -56,14 +56,16 @@ def find(op: OpLike) -> CodePooling | None:
         return None
     low, high, least = [0, 0], [0, 0], float(init.value)
     x = behind(x, *BARRIERS)
-    if (pad := made_by(x, "tensor.pad")) is not None:
-        before, after = (list(pad.attributes[n]) for n in ("static_low", "static_high"))
-        end = terminator_of(pad.regions[0].blocks[0])
-        value = scalar_constant(end.operands[0])
-        if value is None or len(pad.operands) > 1 or any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
+    if producer_name(x) == "tensor.pad":
+        padding = static_padding(x)
+        value = None if padding is None else scalar_constant(padding.fill)
+        if padding is None or value is None:
+            return None
+        before, after = padding.low, padding.high
+        if any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
             return None
         low, high, least = before[2:], after[2:], max(least, float(value.value))
-        x = behind(pad.operands[0], *BARRIERS)
+        x = behind(padding.source, *BARRIERS)
     numbers = meaning(x)
     if numbers is None or sizes_of(numbers.leaves[0].value) != sizes_of(x):
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
-from ..ir.walk import producer_name, terminator_of
+from ..ir.walk import producer_name, static_padding
 from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
 from .chain import Chain
@@ -179,17 +179,11 @@ def _ungrouped_result(value: ir.Value) -> ir.Value:
 def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
     """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
     they hold; the image as it is where its padding has another form or a code that is not known."""
-    if producer_name(data) != "tensor.pad":
+    padding = static_padding(data)
+    if padding is None or any(padding.low[d] or padding.high[d] for d in (0, 3)):
         return data, (0, 0), 0
-    op = data.owner.operation
-    low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
-    block = op.regions[0].blocks[0]
-    number = terminator_of(block).operands[0]
-    code = 0 if _is_positive_zero(number) else constant_scalar(number)
-    dynamic = ir.ShapedType.get_dynamic_size()
-    if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):
-        return data, (0, 0), 0
-    return op.operands[0], (low[1], low[2]), code
+    code = 0 if _is_positive_zero(padding.fill) else constant_scalar(padding.fill)
+    return (data, (0, 0), 0) if code is None else (padding.source, (padding.low[1], padding.low[2]), code)
 
 
 def _is_positive_zero(value: ir.Value) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
-from ..ir.walk import collect, made_by, operations_of, terminator_of
+from ..ir.walk import made_by, operations_of, read_by, terminator_of
 from .bodies import scalar_constant, unclonable
 
 if TYPE_CHECKING:
@@ -271,13 +271,6 @@ def find(block: ir.Block, least_width: int) -> list[RowGroup]:
         else:
             made.update(dict.fromkeys(op.results, group))
     return [_closed(g) for g in groups if any(s.reductions for s in g.steps)]
-
-
-def read_by(op: OpLike) -> list[ir.Value]:
-    """The values that an op reads, its regions included: a gather is a generic that reads a tensor in its body."""
-    if not op.regions:
-        return list(op.operands)
-    return [v for inner in collect(op) for v in inner.operands]
 
 
 def _behind(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -73,7 +73,8 @@ def fits_top_of_byte(kernel: Kernel) -> bool:
 
 
 _LARGE = 1 << 18  # bytes
-_resources: ContextVar[dict[tuple[bytes, tuple[int, ...]], Any] | None] = ContextVar("_resources", default=None)
+_Resources: TypeAlias = "dict[tuple[bytes, tuple[int, ...]], ir.Attribute]"
+_resources: ContextVar[_Resources | None] = ContextVar("_resources", default=None)
 
 
 @contextmanager

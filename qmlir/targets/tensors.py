@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.affine import indexing_maps, loops_of
 from ..ir.attributes import iterator_types
+from ..ir.build import dims, tensor_type
 from ..ir.walk import behind, made_by, producer
 
 if TYPE_CHECKING:
@@ -22,18 +23,7 @@ def type_of(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type)
 
 
-def sizes_of(value: ir.Value) -> list[ir.Value | int]:
-    """The sizes of a tensor: ints where static, `tensor.dim` where not."""
-    kind = type_of(value)
-    return [
-        tensor.dim(value, arith.constant(ir.IndexType.get(), d)) if kind.is_dynamic_dim(d) else kind.get_dim_size(d)
-        for d in range(kind.rank)
-    ]
-
-
-def _tensor_type(sizes: Sequence[ir.Value | int], element: ir.Type) -> ir.Type:
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([s if isinstance(s, int) else dynamic for s in sizes], element)
+sizes_of = dims
 
 
 def zero(element: ir.Type) -> ir.Value:
@@ -177,7 +167,7 @@ def split(value: ir.Value, dim: int, outer: ir.Value | int, inner: ir.Value | in
             groups[-1].append(d)
         else:
             groups.append([d])
-    result = _tensor_type(sizes, type_of(value).element_type)
+    result = tensor_type(sizes, type_of(value).element_type)
     dynamic = [s for s in sizes if not isinstance(s, int)]
     static = [s if isinstance(s, int) else ir.ShapedType.get_dynamic_size() for s in sizes]
     return tensor.expand_shape(result, value, groups, dynamic, static)

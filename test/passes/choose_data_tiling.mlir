@@ -61,3 +61,22 @@ func.func @masked_sum(%x: tensor<?x5x4xf32>, %mask: tensor<?x5xf32>, %e: tensor<
   %2 = linalg.matmul ins(%1, %w : tensor<?x4xf32>, tensor<4x4xf32>) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
   return %2 : tensor<?x4xf32>
 }
+
+// -----
+
+// A product over a dynamic size, of which an operand is computed.
+// CHECK-LABEL: func.func @dynamic_sum(
+// CHECK: linalg.matmul ins(
+// CHECK: linalg.matmul {iree.opt.data_tiling}
+func.func @dynamic_sum(%x: tensor<4x?xf32>, %e: tensor<4x?xf32>, %w: tensor<?x4xf32>, %v: tensor<4x4xf32>,
+                       %z: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = linalg.generic {indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m, k)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x?xf32>) outs(%e : tensor<4x?xf32>) {
+  ^bb0(%a: f32, %init: f32):
+    %3 = arith.addf %a, %a : f32
+    linalg.yield %3 : f32
+  } -> tensor<4x?xf32>
+  %1 = linalg.matmul ins(%0, %w : tensor<4x?xf32>, tensor<?x4xf32>) outs(%z : tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = linalg.matmul ins(%1, %v : tensor<4x4xf32>, tensor<4x4xf32>) outs(%z : tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
+}

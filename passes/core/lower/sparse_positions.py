@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
@@ -37,7 +36,7 @@ def positions_of(op: SparseMatmulOp) -> tuple[ir.Value, ir.Value]:
     return row, column
 
 
-def refuse(args: Sequence[Arg], loops: int, wrong: Any, message: str) -> None:
+def refuse(args: Sequence[Arg], loops: int, wrong: Callable[..., ir.Value], message: str) -> None:
     """Stop the program where `wrong` (i1, a body) holds for some element. The loops are summed as outer ones, see
     `blocks.count`."""
     found = generic(args, filled([], constant(0)), [], loops,

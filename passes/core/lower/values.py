@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DTYPES, Array, DType, table
-from ....dialect.ods import OpError
+from ....dialect.ods import FieldView, OpError
 from ....dialect.ops.common import shape_of
+from ....dialect.ops.product import ProductOp
 from ....dialect.reference.packing import unpack as unpack_array
 from ....dialect.shapes import blocks
 from ....ir.build import (
@@ -290,7 +290,7 @@ def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value 
     return codebook if known is None else tuple(float(v) for v in known)
 
 
-def known_sums(op: Any) -> ir.Value | None:
+def known_sums(op: ProductOp | FieldView) -> ir.Value | None:
     """The sums over K of a product's rhs codes as a constant, None where `qmlir-fold` did not write them."""
     return None if op.rhs_sum is None else arith.constant(op.rhs_sum.type, op.rhs_sum)
 

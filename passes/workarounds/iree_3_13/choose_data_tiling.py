@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.walk import collect
+from ....targets.tensors import computed
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
+    from ....targets.strategy import Contraction
 
 FAULTS = (
     Fault(
-        "IREE packs products with a batch of dynamic size, and fails to compile some (`no basis element may "
-        "be statically non-positive`).",
+        "IREE packs a product that sums over a dynamic size together with what makes its operand, and divides by a "
+        "size of 0 there (`no basis element may be statically non-positive`).",
+        canary="dynamic_sum",
     ),
 )
 
@@ -27,25 +30,31 @@ HINT = "iree.opt.data_tiling"
 
 @dataclass(frozen=True)
 class ChooseDataTilingPass(Pass):
-    """IREE 3.13 packs all products if none is marked for data tiling, and fails on those with a batch of dynamic size
-    ("no basis element may be statically non-positive"). In a program with such a product (attention), this pass marks
-    the other products. A sum over a float tensor of three axes, one of them dynamic, counts as such a product, because
-    IREE forms one if the summed value is a product of elements (a masked mean). If there is nothing to mark, the
-    initial value is marked, which is never packed. Other programs are unchanged.
+    """IREE 3.13 packs all products if none is marked for data tiling, and makes undefined code where it fuses what
+    makes an operand with a product that sums over a dynamic size ("no basis element may be statically non-positive",
+    which it says only where it verifies its passes: `QMLIR_VERIFY_IREE`). In a program with such a product, or one with
+    a batch of dynamic size (attention), this pass marks the other products. A sum over a float tensor of three axes,
+    one of them dynamic, counts as such a product, because IREE forms one if the summed value is a product of elements
+    (a masked mean). If there is nothing to mark, the initial value is marked, which is never packed. Other programs are
+    unchanged.
     """
 
     name: ClassVar[str] = "qmlir-choose-data-tiling"
-    summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"
+    summary: ClassVar[str] = "keep products with a dynamic batch or sum out of data tiling"
 
     def run(self, module: ir.Module, state: State) -> None:
         products = [c for c in find_contractions(module) if c.kind == "matmul"]
-        if not any(None in c.batch for c in products) and not _sums(module):
+        if not any(map(_stays_unpacked, products)) and not _sums(module):
             return
         packed = [
-            c.operation for c in products if None not in c.batch and "compilation_info" not in c.operation.attributes
+            c.operation for c in products if not _stays_unpacked(c) and "compilation_info" not in c.operation.attributes
         ]
         for op in packed or _starts(module):
             op.attributes[HINT] = ir.UnitAttr.get()
+
+
+def _stays_unpacked(c: Contraction) -> bool:
+    return None in c.batch or (c.k is None and any(computed(v) for v in list(c.operation.operands)[:2]))
 
 
 def _elementwise(op: OpLike) -> bool:

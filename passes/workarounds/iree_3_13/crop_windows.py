@@ -12,7 +12,7 @@ from ....dialect.ops.common import shape_of
 from ....dialect.shapes import Shape
 from ....ir.affine import downcast, indexing_maps, loops_of
 from ....ir.build import crop, dims, pad
-from ....ir.walk import collect, made_by, terminator_of
+from ....ir.walk import collect, static_padding
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -104,12 +104,11 @@ def _value(e: ir.AffineExpr, at: Mapping[int, int]) -> int | None:
 def _cropped(value: ir.Value, axes: Mapping[int, int]) -> ir.Value:
     """The first elements of a tensor along some axes. Where padding ends an axis there is less of it, so that the
     padding stays what a kernel can do itself."""
-    padding = made_by(value, "tensor.pad")
+    padding = static_padding(value)
     shape = _shape(value)
-    if padding is not None and len(padding.operands) == 1:
-        low, high = (list(padding.attributes[name]) for name in ("static_low", "static_high"))
-        fill = terminator_of(padding.regions[0].blocks[0]).operands[0]
+    if padding is not None and not isinstance(padding.fill.owner, ir.Block):
         unread = [0 if size is None else size - axes.get(i, size) for i, size in enumerate(shape)]
-        if not isinstance(fill.owner, ir.Block) and all(cut <= most for cut, most in zip(unread, high, strict=True)):
-            return pad(padding.operands[0], low, [most - cut for most, cut in zip(high, unread, strict=True)], fill)
+        high = [most - cut for most, cut in zip(padding.high, unread, strict=True)]
+        if min(high) >= 0:
+            return pad(padding.source, padding.low, high, padding.fill)
     return crop(value, [0] * len(shape), [axes.get(i, size) for i, size in enumerate(dims(value))])

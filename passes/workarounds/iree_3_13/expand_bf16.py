@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
@@ -24,7 +24,10 @@ FAULTS = (
         canary="integer_to_bf16",
         upstream="https://github.com/iree-org/iree/issues/13499",
     ),
-    Fault("IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it."),
+    Fault(
+        "IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it.",
+        canary="rounding_to_bf16",
+    ),
 )
 
 
@@ -93,5 +96,5 @@ def _move_bits(op: OpLike) -> None:
             op.erase()
 
 
-def _is(t: ir.Type, kind: Any) -> bool:
+def _is(t: ir.Type, kind: type[ir.Type]) -> bool:
     return isinstance(t.element_type if isinstance(t, ir.VectorType) else t, kind)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FAULTS = (
     Fault(
         "IREE's SPIR-V route loses the sign of bytes that are summed, where it emulates their loads through words.",
+        canary="byte_sum",
     ),
 )
 

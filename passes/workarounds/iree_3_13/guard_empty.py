@@ -10,7 +10,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions, operations_of, producer_name, terminator_of
+from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
 
@@ -24,6 +24,7 @@ FAULTS = (
     ),
     Fault(
         "IREE's CUDA driver launches grids of no workgroup, which devices refuse.",
+        canary="empty_grid",
     ),
     Fault(
         "IREE takes the offset of a result for 0 where two ways of a program meet.",
@@ -194,7 +195,7 @@ def _constant_results(block: ir.Block) -> list[ir.Value]:
     largest: dict[ir.Value, int] = {}  # elements of the largest constant that a constant value is made of
     read: set[ir.Value] = set()
     for op in operations_of(block):
-        operands = _reads(op)
+        operands = set(read_by(op))
         if op.name.partition(".")[0] in ("arith", "linalg", "math", "tensor") and operands <= largest.keys():
             size = max((largest[v] for v in operands), default=_elements(op))
             largest.update(dict.fromkeys(op.results, size))
@@ -202,14 +203,6 @@ def _constant_results(block: ir.Block) -> list[ir.Value]:
             read |= operands
     tensors = [v for v in largest if v in read and isinstance(v.type, ir.RankedTensorType) and v.type.has_static_shape]
     return [v for v in tensors if producer_name(v) != "arith.constant" and prod(v.type.shape) <= largest[v]]
-
-
-def _reads(op: OpLike) -> set[ir.Value]:
-    """What an operation and its regions read of the outside."""
-    inside = collect(op)
-    own = {v for inner in inside for v in inner.results}
-    own |= {v for inner in inside for region in inner.regions for block in region for v in block.arguments}
-    return {v for inner in inside for v in inner.operands} - own
 
 
 def _elements(op: OpLike) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
@@ -70,10 +70,10 @@ class _Reduced:
     """A result of a structured op that is nothing but the maximum or minimum of what the body makes of an element."""
 
     position: int
-    combined: Any
+    combined: OpLike
     """`arith.maximumf` or `arith.minimumf` of an element and the running value."""
-    element: Any
-    result: Any
+    element: ir.Value
+    result: ir.Value
 
 
 def _loses_nan(op: OpLike) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
@@ -177,3 +178,15 @@ def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis:
 def absorb(op: Node, *nodes: Node) -> None:
     """`op` does the work of `nodes` too: for the report."""
     op.graph.absorbed.setdefault(op.index, set()).update(n.index for n in nodes)
+
+
+def ints(values: Sequence[int]) -> Tensor:
+    return Tensor.constant(np.asarray(values, np.int64))
+
+
+def onnx_op(op: Node, kind: str, *operands: Tensor | None, **attributes: object) -> Tensor:
+    """An operator of the default domain at the place of `op`."""
+    op.plain = True
+    result: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
+                                                            for k, v in attributes.items()], op)  # fmt: skip
+    return result

@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
-from ....core.mlir import arith, math
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
-from ....ir.scalars import clamp, const, polynomial, sigmoid
+from ....ir.scalars import const, sigmoid
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from ..node import Node
-from .common import quantised_input
+from .common import ints, onnx_op, quantised_input
+from .interpolated import interpolated
 from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
 from .products import keep, not_raised
@@ -30,36 +30,28 @@ from .transposed import transposed_product
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-INFINITE = float("inf")
-
-
-def _ints(values: Sequence[int]) -> Tensor:
-    return Tensor.constant(np.asarray(values, np.int64))
-
-
-def _made(op: Node, kind: str, *operands: Tensor | None, **attributes: object) -> Tensor:
-    """An operator of the default domain at the place of `op`."""
-    op.plain = True
-    made: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
-                                                            for k, v in attributes.items()], op)  # fmt: skip
-    return made
-
 
 def _moved(op: Node, x: Tensor, split: Sequence[int], order: Sequence[int], merged: Sequence[int]) -> Tensor:
-    y = _made(op, "Transpose", _made(op, "Reshape", x, _ints(split)), perm=list(order))
-    return _made(op, "Reshape", y, _ints(merged))
+    y = onnx_op(op, "Transpose", onnx_op(op, "Reshape", x, ints(split)), perm=list(order))
+    return onnx_op(op, "Reshape", y, ints(merged))
+
+
+def _image_sizes(op: Node, x: Tensor) -> tuple[int, int, int]:
+    """The channels, height and width of an image `[N, C, H, W]`."""
+    if len(x.shape) != 4:
+        raise refuse(f"{op.op_type} takes [N, C, H, W], not {x.spec}", op.where)
+    c, h, w = x.shape[1:]
+    if c is None or h is None or w is None:
+        raise refuse(f"{op.op_type} of dynamic channels, height or width is not imported; only the batch may be "
+                     "dynamic", op.where)  # fmt: skip
+    return c, h, w
 
 
 @raises("onnx.DepthToSpace")
 def depth_to_space(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    if len(x.shape) != 4:
-        raise refuse(f"DepthToSpace takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = x.shape[1:]
-    if c is None or h is None or w is None:
-        raise refuse("DepthToSpace of dynamic channels, height or width is not imported; only the batch may be dynamic",
-                     op.where)  # fmt: skip
+    c, h, w = _image_sizes(op, x)
     if b < 1 or c % (b * b):
         raise refuse(f"DepthToSpace by blocks of {b} needs a multiple of {b * b} channels, not {c}", op.where)
     k = c // (b * b)
@@ -72,12 +64,7 @@ def depth_to_space(op: Node) -> Tensor:
 def space_to_depth(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C b^2, H / b, W / b]`: the inverse of DepthToSpace of the same mode."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    if len(x.shape) != 4:
-        raise refuse(f"SpaceToDepth takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = x.shape[1:]
-    if c is None or h is None or w is None:
-        raise refuse("SpaceToDepth of dynamic channels, height or width is not imported; only the batch may be dynamic",
-                     op.where)  # fmt: skip
+    c, h, w = _image_sizes(op, x)
     if b < 1 or h % b or w % b:
         raise refuse(f"SpaceToDepth by blocks of {b} needs height and width that are multiples, not {h} and {w}",
                      op.where)  # fmt: skip
@@ -141,14 +128,14 @@ def sign(op: Node) -> Tensor:
 def lp_normalization(op: Node) -> Tensor:
     """A norm of 0 gives the result 0, not NaN."""
     x, p = op.operand(0), int(op.attributes.get("p", 2))
-    axis = _ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
+    axis = ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
     if x.dtype != "f32":
         raise NotQuantised("another type")
-    size = _made(op, "Abs", x) if p == 1 else _made(op, "Mul", x, x)
-    norm = _made(op, "ReduceSum", size, axis, keepdims=1)
-    norm = norm if p == 1 else _made(op, "Sqrt", norm)
-    none = _made(op, "Equal", norm, Tensor.constant(np.zeros((), np.float32)))
-    return _made(op, "Div", x, _made(op, "Where", none, Tensor.constant(np.ones((), np.float32)), norm))
+    size = onnx_op(op, "Abs", x) if p == 1 else onnx_op(op, "Mul", x, x)
+    norm = onnx_op(op, "ReduceSum", size, axis, keepdims=1)
+    norm = norm if p == 1 else onnx_op(op, "Sqrt", norm)
+    none = onnx_op(op, "Equal", norm, Tensor.constant(np.zeros((), np.float32)))
+    return onnx_op(op, "Div", x, onnx_op(op, "Where", none, Tensor.constant(np.ones((), np.float32)), norm))
 
 
 @raises("onnx.ReverseSequence")
@@ -159,9 +146,9 @@ def reverse_sequence(op: Node) -> Tensor:
     if (batch, time) == (0, 1):
         raise NotQuantised("as it is")
     order = [1, 0, *range(2, len(x.shape))]
-    turned = _made(op, "Transpose", x, perm=order)
-    done = _made(op, "ReverseSequence", turned, op.operand(1), batch_axis=0, time_axis=1)
-    return _made(op, "Transpose", done, perm=order)
+    turned = onnx_op(op, "Transpose", x, perm=order)
+    done = onnx_op(op, "ReverseSequence", turned, op.operand(1), batch_axis=0, time_axis=1)
+    return onnx_op(op, "Transpose", done, perm=order)
 
 
 @raises("onnx.Pad")
@@ -191,7 +178,7 @@ def pad(op: Node) -> Tensor:
             raise refuse(f"Pad with mode {mode!r} of axis {axis} of size {size} by {before} and {after}: the padding "
                          "does not fit", op.where)  # fmt: skip
         places = [_SOURCES[mode](j, size) for j in range(-before, size + after)]
-        x = _made(op, "Gather", x, _ints(places), axis=axis)
+        x = onnx_op(op, "Gather", x, ints(places), axis=axis)
     return x
 
 
@@ -251,17 +238,17 @@ def conv_transpose(op: Node) -> Tensor:
     def part(t: Tensor, size: int, g: int, axis: int) -> Tensor:
         if groups == 1:
             return t
-        return _made(op, "Slice", t, _ints([g * size]), _ints([(g + 1) * size]), _ints([axis]))
+        return onnx_op(op, "Slice", t, ints([g * size]), ints([(g + 1) * size]), ints([axis]))
 
     parts = []
     for g in range(groups):
         biases = [] if bias is None else [part(bias, out, g, 0)]
-        parts.append(_made(op, "ConvTranspose", part(x, each, g, 1), part(weight, each, g, 0), *biases, **attributes))
-    whole = parts[0] if groups == 1 else _made(op, "Concat", *parts, axis=1)
+        parts.append(onnx_op(op, "ConvTranspose", part(x, each, g, 1), part(weight, each, g, 0), *biases, **attributes))
+    whole = parts[0] if groups == 1 else onnx_op(op, "Concat", *parts, axis=1)
     if not uneven:
         return whole
     ends = [-p if p else np.iinfo(np.int64).max for p in pads[space:]]
-    return _made(op, "Slice", whole, _ints(pads[:space]), _ints(ends), _ints(range(2, 2 + space)))
+    return onnx_op(op, "Slice", whole, ints(pads[:space]), ints(ends), ints(range(2, 2 + space)))
 
 
 def _depthwise_transposed(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -279,16 +266,16 @@ def _depthwise_transposed(op: Node, x: Tensor, weight: Tensor, bias: Tensor | No
     # The zeros behind the last element of an axis, of which there are stride - 1, count as padding.
     after = [reach[i] - pads[space + i] + more[i] - (strides[i] - 1) for i in range(space)]
     channels = weight.array.shape[0]
-    apart = _made(op, "Reshape", x, _ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
+    apart = onnx_op(op, "Reshape", x, ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
     zero = Tensor.constant(np.zeros((), DTYPES[x.dtype].numpy), x.dtype)
     gaps = [n for s in strides for n in (0, s - 1)]
-    apart = _made(op, "Pad", apart, _ints([*[0] * (2 + 2 * space), 0, 0, *gaps]), zero)
-    wide = _made(op, "Reshape", apart, _ints([-1, channels, *(s * t for s, t in zip(sizes, strides, strict=True))]))
+    apart = onnx_op(op, "Pad", apart, ints([*[0] * (2 + 2 * space), 0, 0, *gaps]), zero)
+    wide = onnx_op(op, "Reshape", apart, ints([-1, channels, *(s * t for s, t in zip(sizes, strides, strict=True))]))
     if any([*before, *after]):
-        wide = _made(op, "Pad", wide, _ints([0, 0, *before, 0, 0, *after]), zero)
+        wide = onnx_op(op, "Pad", wide, ints([0, 0, *before, 0, 0, *after]), zero)
     reversed_ = weight.array[(slice(None), slice(None), *[slice(None, None, -1)] * space)]
     filters = Tensor.constant(np.ascontiguousarray(reversed_.reshape(-1, 1, *kernel)), weight.dtype)
-    return _made(op, "Conv", wide, filters, *([] if bias is None else [bias]), group=channels, dilations=dilations)
+    return onnx_op(op, "Conv", wide, filters, *([] if bias is None else [bias]), group=channels, dilations=dilations)
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -343,7 +330,7 @@ def reshape(op: Node) -> Tensor:
             raise refuse("Reshape with allowzero=1 needs a constant shape", op.where)
         if 0 in op.operand(0).shape or 0 in shape:
             raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
-        return _made(op, "Reshape", op.operand(0), op.operand(1))
+        return onnx_op(op, "Reshape", op.operand(0), op.operand(1))
     raise NotQuantised("as it is")
 
 
@@ -365,58 +352,4 @@ def resize(op: Node) -> Tensor:
     )
     if whole:
         raise NotQuantised("as it is")
-    return _interpolated(op, x, scales)
-
-
-def _interpolated(op: Node, x: Tensor, scales: Tensor) -> Tensor:
-    """Resize with `align_corners` by any scales, which may be known only when it runs: along each axis a sum of
-    gathered elements times weights. Source: onnx/reference/ops/op_resize.py."""
-    a, spec = op.attributes, op.results[0]
-    mode, sizes = a.get("mode", "nearest"), None if spec is None else spec.shape
-    if mode not in ("linear", "cubic") or a.get("exclude_outside", 0) or a.get("antialias", 0) or "axes" in a:
-        raise refuse(f"Resize with align_corners in mode {mode!r} by scales that do not give whole sizes is not "
-                     "imported with these attributes; give sizes", op.where)  # fmt: skip
-    if x.dtype != "f32" or sizes is None or None in (*x.shape, *sizes):
-        raise refuse("Resize with align_corners by scales that do not give whole sizes needs f32 and static shapes; "
-                     "give sizes", op.where)  # fmt: skip
-    sharpness = float(a.get("cubic_coeff_a", -0.75))
-    for axis, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
-        assert n is not None
-        assert size is not None
-        if n == size == 1:
-            continue
-        last, rank = float(n - 1), len(x.shape)
-        factor = _made(op, "Gather", scales, Tensor.constant(np.asarray(axis, np.int64)), axis=0)
-        steps = Tensor.constant(np.arange(size, dtype=np.float32))
-
-        def place(i: ir.Value, f: ir.Value, n: int = n, last: float = last) -> ir.Value:
-            ends = arith.subf(arith.mulf(f, const(float(n))), const(1.0))
-            one = arith.cmpf(arith.CmpFPredicate.OEQ, ends, const(0.0))
-            return arith.divf(arith.mulf(i, const(last)), arith.select(one, const(INFINITE), ends))
-
-        places = elementwise(place, [steps, factor], "f32")
-        total = None
-        for tap in range(2) if mode == "linear" else range(-1, 3):
-
-            def index(p: ir.Value, tap: int = tap, last: float = last) -> ir.Value:
-                at = arith.addf(math.floor(p), const(float(tap)))
-                return arith.fptosi(build.element("i64"), clamp(at, 0.0, last))
-
-            def weight(p: ir.Value, tap: int = tap) -> ir.Value:
-                away = math.absf(arith.subf(arith.subf(p, math.floor(p)), const(float(tap))))
-                return arith.subf(const(1.0), away) if mode == "linear" else _cubic(away, sharpness)
-
-            taken = _made(op, "Gather", x, elementwise(index, [places], "i64"), axis=axis)
-            shape = _ints([size if i == axis else 1 for i in range(rank)])
-            part = _made(op, "Mul", taken, _made(op, "Reshape", elementwise(weight, [places], "f32"), shape))
-            total = part if total is None else _made(op, "Add", total, part)
-        assert total is not None
-        x = total
-    return x
-
-
-def _cubic(t: ir.Value, a: float) -> ir.Value:
-    """The kernel of cubic convolution at a distance t in [0, 2] (Keys 1981, equation 4)."""
-    near = arith.cmpf(arith.CmpFPredicate.OLE, t, const(1.0))
-    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    return arith.select(near, polynomial(t, inner), polynomial(t, outer))
+    return interpolated(op, x, scales)

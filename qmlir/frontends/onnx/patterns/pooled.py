@@ -18,7 +18,13 @@ from ..node import Node
 LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 
 
-FAULTS = (Fault("IREE fails to compile the infinity that pads a MaxPool with uneven pads, outside of a kernel."),)
+FAULTS = (
+    Fault(
+        "IREE cannot round an f64 number outside of a kernel, and what torch-mlir pads a MaxPool with uneven pads with "
+        "is one.",
+        canary="rounded_padding",
+    ),
+)
 
 
 def pooled_codes(op: Node, x: Tensor) -> Tensor:
@@ -31,7 +37,7 @@ def pooled_codes(op: Node, x: Tensor) -> Tensor:
 
 def max_pooled(op: Node, x: Tensor) -> Tensor:
     """The MaxPool `op` of a tensor, padded first where its pads are uneven. Not by ONNX's Pad, and not by torch-mlir's
-    pooling: what they make of an infinity IREE 3.13 does not compile outside of a kernel."""
+    pooling: they pad with an f64 number that is rounded, which IREE 3.13 does not compile outside of a kernel."""
     import onnx
 
     pads = uneven_pads(op, x)
