@@ -18,7 +18,7 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import float_micro, integer_micro
+from .kernels import arm_micro, float_micro, integer_micro
 from .kernels.attention import REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
@@ -79,7 +79,9 @@ def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
-    integer = [KernelStrategy(target, kernel) for kernel in integer_micro.INTEGER_KERNELS]
+    arm = "neon" in target.capabilities.cpu_features
+    micros = arm_micro.INTEGER_KERNELS if arm else integer_micro.INTEGER_KERNELS
+    integer = [KernelStrategy(target, kernel) for kernel in micros]
     kernels = tuple(_beside(integer))
     convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in kernels)
     floats: list[CpuProductStrategy] = [

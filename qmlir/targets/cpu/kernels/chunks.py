@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, passmanager, stream
-from ..threads.share import share
+from ..threads.share import alone, share
 from . import emit as e
 
 # A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
@@ -29,6 +29,7 @@ class Chunked:
     work: ChunkWork
     cost: OfSizes
     first: Callable[[], None] | None = None  # emits what a call does before its chunks are shared out
+    shared: bool = True  # whether helpers may take chunks
 
 
 def executable(
@@ -115,5 +116,8 @@ def _function(
         if kernel.first is not None:
             kernel.first()
         total, cost = (arith.index_cast(i64, e.index(of(*known))) for of in (kernel.count, kernel.cost))
-        share(name, module, team, total, cost, words, body)
+        if kernel.shared:
+            share(name, module, team, total, cost, words, body)
+        else:
+            alone(name, module, total, words, body)
         func.ReturnOp([])

@@ -83,6 +83,7 @@ class Fma:
     offset: int = 0
     lhs_bytes: int = 4
     reads_rows: bool = False
+    has_helpers: bool = True
 
     @property
     def panel(self) -> int:
@@ -105,6 +106,10 @@ class Fma:
         # [N/p, K, p]: a byte of each column widens to a vector on its way from memory.
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
+
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
 
     def permit(self) -> None:
         """Nothing to ask for."""
@@ -201,6 +206,7 @@ class Half:
     offset: int = 0
     lhs_bytes: int = 2
     reads_rows: bool = False
+    has_helpers: bool = True
     element: str = "bf16"  # what is multiplied
 
     @property
@@ -231,6 +237,10 @@ class Half:
             (np_, kp), ((np_ // self.panel, self.panel), pair), (0, 2, 4, 1, 5, 3), bits=weights.bits, field=2,
             offset=weights.offset,
         )  # fmt: skip
+
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
 
     def permit(self) -> None:
         """Nothing to ask for."""

@@ -44,7 +44,7 @@ from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
 from .lines import in_lines
-from .micro import Micro, Weights
+from .micro import IntegerMicro, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
 from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
@@ -316,6 +316,8 @@ class CpuProductStrategy(ABC):
 @dataclass(frozen=True)
 class KernelStrategy(CpuProductStrategy):
     """Integer products by one micro-kernel."""
+
+    micro: IntegerMicro
 
     def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction

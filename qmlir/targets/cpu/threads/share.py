@@ -51,16 +51,24 @@ def share(
     bit = ir.IntegerType.get_signless(1)
     (mine,) = a.either(useful, take, lambda: [a.constant(0, 1)], [bit])
 
-    def alone() -> None:
-        index = ir.IndexType.get()
-        zero, one = arith.constant(index, 0), arith.constant(index, 1)
-        op = scf.ForOp(zero, arith.index_cast(index, total), one)
-        with ir.InsertionPoint(op.body):
-            number = arith.index_cast(_type(), op.induction_variable)
-            func.CallOp([], f"{name}_chunk", [frame, number])
-            scf.YieldOp([])
+    a.either(mine, lambda: _together(name, team, frame, total, cost), lambda: _all(name, frame, total), [])
 
-    a.either(mine, lambda: _together(name, team, frame, total, cost), alone, [])
+
+def alone(name: str, module: ir.Block, total: ir.Value, words: Sequence[ir.Value], body: WorkBody) -> None:
+    """The same on this thread only, for systems that have no helpers."""
+    with ir.InsertionPoint(module):
+        _chunk_function(f"{name}_chunk", len(words), body)
+    _all(name, _frame(total, words), total)
+
+
+def _all(name: str, frame: ir.Value, total: ir.Value) -> None:
+    index = ir.IndexType.get()
+    zero, one = arith.constant(index, 0), arith.constant(index, 1)
+    op = scf.ForOp(zero, arith.index_cast(index, total), one)
+    with ir.InsertionPoint(op.body):
+        number = arith.index_cast(_type(), op.induction_variable)
+        func.CallOp([], f"{name}_chunk", [frame, number])
+        scf.YieldOp([])
 
 
 def _type() -> ir.Type:

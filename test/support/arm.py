@@ -1,0 +1,79 @@
+"""Programs for 64-bit Arm, executed: an emulator of user processes (qemu) runs a Python for Arm with IREE's runtime, which
+loads the program as it would on a device. `make arm` puts them there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qmlir import settings
+from qmlir.dialect.dtypes import DTYPES
+
+PYTHON = Path(__file__).resolve().parents[2] / "build" / "arm" / "python"
+_MISSING = "nothing here executes programs for Arm: make arm installs an emulator"
+
+
+class Emulator:
+    """A process that serves a session of tests: it takes seconds to start."""
+
+    @cached_property
+    def _process(self) -> Any:
+        return subprocess.Popen(
+            [PYTHON, Path(__file__).with_name("arm_child.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, artifact: Any, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """The result of each call of `main` with these arguments."""
+        signature = artifact.functions["main"]
+        (result,) = signature.outputs
+        with tempfile.TemporaryDirectory(prefix="qmlir-arm-") as name:
+            folder = Path(name)
+            program = folder / "program.vmfb"
+            program.write_bytes(artifact.vmfb)
+            request: dict[str, Any] = {"program": str(program), "function": "main", "calls": [], "results": []}
+            for c, arguments in enumerate(calls):
+                paths = [folder / f"{c}_{i}.npy" for i in range(len(arguments))]
+                for path, array in zip(paths, arguments, strict=True):
+                    # A program's types have no sign.
+                    np.save(path, array.view(np.int8) if array.dtype == np.uint8 else array)
+                request["calls"].append([str(path) for path in paths])
+                request["results"].append(str(folder / f"result_{c}.npy"))
+            self._ask(request)
+            return [np.load(path).view(DTYPES[result.dtype].numpy) for path in request["results"]]
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        process = self._process
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline().strip()
+        except BrokenPipeError:
+            answer = ""
+        if answer != "ok":
+            if not answer:  # the next test gets another process
+                del self._process
+                answer = f"the program ended the emulated process: {process.stderr.read()}"
+            raise AssertionError(answer)
+
+    def close(self) -> None:
+        if "_process" in self.__dict__:
+            self._process.stdin.close()
+            self._process.wait()
+
+
+def require() -> None:
+    """Skip the test, or fail where the emulator is required, if it is missing."""
+    there = PYTHON.exists() and shutil.which("qemu-aarch64")
+    if not there and not settings.require_arm():
+        pytest.skip(_MISSING)
+    assert there, _MISSING

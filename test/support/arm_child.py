@@ -1,0 +1,40 @@
+"""Runs in the emulated Python (tools/arm.sh): loads a program in IREE's runtime and calls its functions.
+
+Each line of its input is a request, `{"program": path, "function": name, "calls": [[path of an array, ...], ...],
+"results": [path, ...]}`; the answer is a line too: `ok`, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import iree.runtime as rt
+import numpy as np
+
+
+def answer(request: dict[str, object], config: rt.Config) -> str:
+    context = rt.SystemContext(config=config)
+    with open(str(request["program"]), "rb") as file:
+        context.add_vm_module(rt.VmModule.copy_buffer(context.instance, file.read()))
+    function = getattr(context.modules.module, str(request["function"]))
+    calls, results = request["calls"], request["results"]
+    assert isinstance(calls, list)
+    assert isinstance(results, list)
+    for inputs, path in zip(calls, results):
+        np.save(path, function(*(np.load(i) for i in inputs)).to_host())
+    return "ok"
+
+
+def main() -> None:
+    config = rt.Config("local-sync")
+    for line in sys.stdin:
+        try:
+            text = answer(json.loads(line), config)
+        except Exception as e:
+            text = f"{type(e).__name__}: {e}".replace("\n", " ")
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
