@@ -162,14 +162,15 @@ class Smmla(Sdot):
             lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields * self.together(tile.rows)))
             rhs = e.at(tile.rhs, e.multiply(turn.index, self.panel * QUAD))
             for u in range(per_turn):
-                stored = [e.load(codes, e.at(rhs, (u * vectors + v) * _BYTES)) for v in range(vectors)]
                 for f in range(weights.fields):
                     oct_ = u * weights.fields + f
-                    rows = [self._row(tile, lhs, pair, oct_) for pair in range(pairs)]
                     first = (oct_ % sets) * grid
-                    for v, s in enumerate(stored):
-                        column = decode(s, f)
-                        for pair, row in enumerate(rows):
+                    # 12 rows leave eight registers: fields read their bytes again, and rows come one by one.
+                    read = e.load if weights.fields == 1 else e.reload
+                    columns = [decode(read(codes, e.at(rhs, (u * vectors + v) * _BYTES)), f) for v in range(vectors)]
+                    for pair in range(pairs):
+                        row = self._row(tile, lhs, pair, oct_)
+                        for v, column in enumerate(columns):
                             i = first + pair * vectors + v
                             acc[i] = _intrinsic("sdot" if alone else "smmla", acc[i], row, column)
             turn.next = acc
