@@ -50,7 +50,7 @@ class Case:
 
         n, k = 256, 512
         kind = DTYPES[self.rhs]
-        codes = np.arange(n * k).reshape(n, k) % 16 - (8 if self.rhs[0] == "i" else 0)
+        codes = np.arange(n * k).reshape(n, k) % 2**kind.bits - (2 ** (kind.bits - 1) if self.rhs[0] == "i" else 0)
         scale = np.full((n, k // self.group if self.group else 1), 0.5, np.float32)
         artifact = qmlir.ops.scaled_matmul.compile(
             qmlir.TensorSpec((self.rows, k), self.lhs), codes.astype(kind.numpy), rhs_transposed=True,

@@ -18,7 +18,7 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import arm_micro, float_micro, integer_micro
+from .kernels import arm_float, arm_micro, float_micro, integer_micro
 from .kernels.attention import REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
@@ -79,8 +79,7 @@ def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
-    arm = "neon" in target.capabilities.cpu_features
-    micros = arm_micro.INTEGER_KERNELS if arm else integer_micro.INTEGER_KERNELS
+    micros = arm_micro.INTEGER_KERNELS if _is_arm(target) else integer_micro.INTEGER_KERNELS
     integer = [KernelStrategy(target, kernel) for kernel in micros]
     kernels = tuple(_beside(integer))
     convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in kernels)
@@ -100,9 +99,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     )
 
 
+def _is_arm(target: Target) -> bool:
+    return "neon" in target.capabilities.cpu_features
+
+
 def _float_kernels(target: Target) -> list[FloatMicro]:
     """Best first. The CPUs that have AMX need longer for `vdpbf16ps` than for two multiply-adds of f32 (8 rows by
     4096x4096 on Sapphire Rapids: 2.6 and 1.7 ms)."""
+    if _is_arm(target):
+        return list(arm_float.FLOAT_KERNELS)
     slow = "amx-tile" in target.capabilities.cpu_features
     return sorted(float_micro.FLOAT_KERNELS, key=lambda kernel: slow and kernel.name == float_micro.AVX512_BF16.name)
 

@@ -51,7 +51,7 @@ class FloatMicro(Micro, Protocol):
         """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
 
 
-class _Chains:
+class Chains:
     """Accumulators of a tile, in as many sets as keep the multipliers busy: one takes some four cycles, and two start
     in each."""
 
@@ -122,7 +122,7 @@ class Fma:
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K of a turn
-        chains = _Chains(tile.rows, self.vectors, self.lanes, step)
+        chains = Chains(tile.rows, self.vectors, self.lanes, step)
         decode = _Values(self, weights)
         with e.loop(0, tile.codes, step, chains.start) as turn:
             acc = list(turn.values)
@@ -254,7 +254,7 @@ class Half:
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         fields = self._fields(weights)
         i32 = e.integer(32)
-        chains = _Chains(tile.rows, self.vectors, self.lanes, fields)
+        chains = Chains(tile.rows, self.vectors, self.lanes, fields)
         decode = _Pairs(self, weights, tile.zeros)
         floats = e.vector_of(16, ir.F32Type.get())
         with e.loop(0, e.divide(tile.codes, 2 * fields), 1, chains.start) as turn:
