@@ -33,9 +33,8 @@ class Emulator:
         )  # fmt: skip
 
     def run(self, artifact: Any, calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """The result of each call of `main` with these arguments."""
-        signature = artifact.functions["main"]
-        (result,) = signature.outputs
+        """The result of each call of `main` with these arguments, a list where there are several."""
+        outputs = artifact.functions["main"].outputs
         with tempfile.TemporaryDirectory(prefix="qmlir-arm-") as name:
             folder = Path(name)
             program = folder / "program.vmfb"
@@ -47,9 +46,13 @@ class Emulator:
                     # A program's types have no sign.
                     np.save(path, array.view(np.int8) if array.dtype == np.uint8 else array)
                 request["calls"].append([str(path) for path in paths])
-                request["results"].append(str(folder / f"result_{c}.npy"))
+                request["results"].append([str(folder / f"result_{c}_{i}.npy") for i in range(len(outputs))])
             self._ask(request)
-            return [np.load(path).view(DTYPES[result.dtype].numpy) for path in request["results"]]
+            made = [
+                [np.load(path).view(DTYPES[spec.dtype].numpy) for path, spec in zip(paths, outputs, strict=True)]
+                for paths in request["results"]
+            ]
+            return [results if len(outputs) > 1 else results[0] for results in made]
 
     def _ask(self, request: dict[str, Any]) -> None:
         process = self._process

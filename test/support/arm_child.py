@@ -1,7 +1,7 @@
 """Runs in the emulated Python (tools/arm.sh): loads a program in IREE's runtime and calls its functions.
 
 Each line of its input is a request, `{"program": path, "function": name, "calls": [[path of an array, ...], ...],
-"results": [path, ...]}`; the answer is a line too: `ok`, or what went wrong.
+"results": [[path, ...], ...]}`; the answer is a line too: `ok`, or what went wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import json
 import sys
 
 import iree.runtime as rt
+import ml_dtypes
 import numpy as np
+
+
+def array_of(path: str) -> np.ndarray:
+    """numpy's files do not name bfloat16: such an array is two bytes of no kind."""
+    array = np.load(path)
+    return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array
 
 
 def answer(request: dict[str, object], config: rt.Config) -> str:
@@ -21,8 +28,10 @@ def answer(request: dict[str, object], config: rt.Config) -> str:
     calls, results = request["calls"], request["results"]
     assert isinstance(calls, list)
     assert isinstance(results, list)
-    for inputs, path in zip(calls, results):
-        np.save(path, function(*(np.load(i) for i in inputs)).to_host())
+    for inputs, paths in zip(calls, results):
+        made = function(*(array_of(i) for i in inputs))
+        for path, array in zip(paths, made if isinstance(made, tuple) else (made,)):
+            np.save(path, array.to_host())
     return "ok"
 
 

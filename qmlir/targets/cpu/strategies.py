@@ -19,11 +19,11 @@ from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
 from .kernels import arm_float, arm_micro, float_micro, integer_micro
-from .kernels.attention import REGISTERS
+from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import FloatMicro, Half
-from .kernels.rows import LANES
+from .kernels.rows import LANES, NEON
 from .kernels.strategy import (
     CpuConvolutionStrategy,
     CpuProductStrategy,
@@ -121,7 +121,8 @@ def _beside(products: Sequence[_Product]) -> Iterator[_Product]:
 
 def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]:
     """Kernels for attention, best first."""
-    return tuple(AttentionStrategy(target, registers) for registers in REGISTERS)
+    of_target = (NEON_REGISTERS,) if _is_arm(target) else REGISTERS
+    return tuple(AttentionStrategy(target, registers) for registers in of_target)
 
 
 def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
@@ -136,4 +137,4 @@ def rows_strategies(target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
     """Kernels for rows, best first."""
     from .kernels.rows_strategy import CpuRowsStrategy
 
-    return tuple(CpuRowsStrategy(target, lanes) for lanes in LANES)
+    return tuple(CpuRowsStrategy(target, lanes) for lanes in ((NEON,) if _is_arm(target) else LANES))
