@@ -24,7 +24,7 @@ import numpy as np
 # The target that is compiled for, and the core whose model is asked.
 CORES = {
     "neoverse-n1": "cpu:neoverse-n1", "neoverse-n2": "cpu:neoverse-n2", "neoverse-v1": "cpu:neoverse-v1",
-    "neoverse-v2": "cpu:neoverse-v2",
+    "neoverse-v2": "cpu:neoverse-v2", "apple-m1": "cpu:apple-m1",
 }  # fmt: skip
 MULTIPLIES = re.compile(r"^\s*(smmla|sdot|fmla)\s+v")
 _ITERATIONS = 200

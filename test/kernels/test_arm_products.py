@@ -14,6 +14,8 @@ from support.kernels import RandomCodes
 
 import qmlir
 from qmlir import TensorSpec as T
+from qmlir.targets import EMULATED, resolve
+from qmlir.targets.backends import backend_description
 
 # A target that takes each for its best.
 TARGETS = {"sdot": "cpu:neoverse-n1", "smmla": "cpu:neoverse-v1"}
@@ -233,6 +235,23 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert not refused["accepted"]
     assert reason in refused["reason"]
     assert remedy in refused["remedy"]
+
+
+ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
+
+
+@pytest.mark.parametrize("target", ARM)
+def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
+    """What the table of targets says of each. The product is long enough to be dealt to several workgroups."""
+    codes = RandomCodes(1)
+    lhs, rhs = codes(40, 256), codes(300, 256)
+    kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(300, 1), "out_dtype": "f32"}
+    artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, target=target, **kw)
+    best = {"cpu:aarch64": "stock", "cpu:neoverse-n1": "sdot", "cpu:apple-m1": "sdot"}
+    assert artifact.manifest.strategies[0]["chosen"] == best.get(target, "smmla")
+    assert artifact.manifest.task_work == 40 * 300 * 256
+    np.testing.assert_array_equal(arm.run(artifact, [[lhs]])[0], qmlir.reference.scaled_matmul(lhs, rhs, **kw))
+    assert resolve(target).status == EMULATED
 
 
 def test_instructions_are_in_the_code() -> None:

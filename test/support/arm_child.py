@@ -36,7 +36,7 @@ def answer(request: dict[str, object], config: rt.Config) -> str:
 
 
 def main() -> None:
-    config = rt.Config("local-sync")
+    config = rt.Config("local-task")
     for line in sys.stdin:
         try:
             text = answer(json.loads(line), config)

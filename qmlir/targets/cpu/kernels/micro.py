@@ -112,7 +112,7 @@ class Micro(Protocol):
 
     @property
     def has_helpers(self) -> bool:
-        """Whether other threads may help with a call (qmlir/targets/cpu/threads)."""
+        """Whether other threads may help with a call (qmlir/targets/cpu/threads); else the runtime's task system does."""
 
     def together(self, rows: int) -> int:
         """How many rows of a tile of `rows` are copied by turns, `PIECE` codes of each; 1 where rows lie apart."""
