@@ -100,8 +100,8 @@ def measured(mca: str, core: str, assembly: str) -> dict[str, Any] | None:
     if not count:
         return None
     name = next(found[1] for line in best if (found := MULTIPLIES.match(line)))
-    form = {"smmla": "v{0}.4s, v30.16b, v31.16b", "sdot": "v{0}.4s, v30.16b, v31.16b", "fmla": "v{0}.4s, v30.4s, v31.4s"}
-    alone = [f"\t{name}\t{form[name].format(i)}" for i in range(24)]
+    kind = "4s" if name == "fmla" else "16b"
+    alone = [f"\t{name}\tv{i}.4s, v30.{kind}, v31.{kind}" for i in range(24)]
     fastest = len(alone) / cycles(mca, core, alone)
     rate = count / cycles(mca, core, best)
     return {"instruction": name, "rate": rate, "most": fastest, "share": rate / fastest, "loop": best}

@@ -84,8 +84,10 @@ def test_weights_that_are_decoded_one_by_one(arm: Emulator) -> None:
     codes = RandomCodes(4)
     lhs = codes.rng.integers(-4, 5, (7, 64)).astype(np.float32)
     weights = codes.rng.integers(0, 16, (24, 64)).astype(np.uint8)
-    kw: dict[str, Any] = {"rhs_dtype": "u4", "rhs_scale": np.full((24, 2), 0.5, np.float32), "rhs_zero_mode": "offset_float",
-                          "rhs_zero_point": codes.rng.integers(0, 8, (24, 2)).astype(np.float32)}  # fmt: skip
+    kw: dict[str, Any] = {
+        "rhs_dtype": "u4", "rhs_scale": np.full((24, 2), 0.5, np.float32), "rhs_zero_mode": "offset_float",
+        "rhs_zero_point": codes.rng.integers(0, 8, (24, 2)).astype(np.float32),
+    }  # fmt: skip
     np.testing.assert_array_equal(*run(arm, lhs, weights, "cpu:neoverse-n1", **kw))
 
 

@@ -1,5 +1,5 @@
-"""Programs for 64-bit Arm, executed: an emulator of user processes (qemu) runs a Python for Arm with IREE's runtime, which
-loads the program as it would on a device. `make arm` puts them there."""
+"""Programs for 64-bit Arm, executed: an emulator of user processes (qemu) runs a Python for Arm with IREE's runtime,
+which loads the program as it would on a device. `make arm` puts them there."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ def answer(request: dict[str, object], config: rt.Config) -> str:
     calls, results = request["calls"], request["results"]
     assert isinstance(calls, list)
     assert isinstance(results, list)
-    for inputs, paths in zip(calls, results):
+    for inputs, paths in zip(calls, results, strict=True):
         made = function(*(array_of(i) for i in inputs))
-        for path, array in zip(paths, made if isinstance(made, tuple) else (made,)):
+        for path, array in zip(paths, made if isinstance(made, tuple) else (made,), strict=True):
             np.save(path, array.to_host())
     return "ok"
 

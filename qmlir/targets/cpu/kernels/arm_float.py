@@ -99,8 +99,8 @@ class _Floats:
 
     def __call__(self, stored: ir.Value, field: int) -> list[ir.Value]:
         if self.weights.bits == 8:
-            words = arith.extsi(e.vector_of(_BYTES, e.integer(32)), stored)
-            whole = arith.sitofp(e.vector_of(_BYTES, ir.F32Type.get()), words)
+            wide = arith.extsi(e.vector_of(_BYTES, e.integer(32)), stored)
+            whole = arith.sitofp(e.vector_of(_BYTES, ir.F32Type.get()), wide)
             parts = [vector.shuffle(whole, whole, list(range(at, at + _LANES))) for at in range(0, _BYTES, _LANES)]
             first = e.splat(self.first, _LANES, ir.F32Type.get())
             return parts if self.first == 0 else [arith.addf(part, first) for part in parts]
@@ -123,7 +123,8 @@ class _Floats:
 def _zipped(a: ir.Value, b: ir.Value) -> list[ir.Value]:
     """The elements of two vectors by turns, in two vectors."""
     n = a.type.shape[0]
-    return [vector.shuffle(a, b, [i + n * part for i in range(at, at + n // 2) for part in range(2)]) for at in (0, n // 2)]
+    orders = [[i + n * part for i in range(at, at + n // 2) for part in range(2)] for at in (0, n // 2)]
+    return [vector.shuffle(a, b, order) for order in orders]
 
 
 NEON_FMA = NeonFma("neon-fma", (frozenset({"neon"}),), lanes=_LANES, registers=32)

@@ -23,7 +23,9 @@ class Stack:
 
     def __init__(self, gemm: Gemm) -> None:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
-        copied = 64 if gemm.in_place else max(round_up(s.rows, micro.together(s.rows)) * lhs_stride(s) for s in gemm.sizes)
+        copied = (
+            64 if gemm.in_place else max(round_up(s.rows, micro.together(s.rows)) * lhs_stride(s) for s in gemm.sizes)
+        )
         self.lhs = e.pointer(e.scratch([copied], i8))
         behind = 2 if micro.reads_rows else 1  # tiles of a result whose epilogue is one behind its product
         most = max(gemm.waiting(s) * (behind if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)

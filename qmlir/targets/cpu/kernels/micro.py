@@ -112,7 +112,7 @@ class Micro(Protocol):
 
     @property
     def has_helpers(self) -> bool:
-        """Whether other threads may help with a call (qmlir/targets/cpu/threads); else the runtime's task system does."""
+        """Whether a team of threads may help with a call (qmlir/targets/cpu/threads); else the runtime's tasks do."""
 
     def together(self, rows: int) -> int:
         """How many rows of a tile of `rows` are copied by turns, `PIECE` codes of each; 1 where rows lie apart."""
@@ -162,9 +162,7 @@ class IntegerMicro(Micro, Protocol):
         and asks for what is `ahead` bytes behind them. Where `reads_rows`."""
 
 
-def panels(
-    n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights, unit: int = QUAD
-) -> WeightLayout:
+def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights, unit: int = QUAD) -> WeightLayout:
     """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`;
     `unit` codes of a column are neighbours."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
