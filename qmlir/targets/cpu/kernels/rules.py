@@ -1,4 +1,4 @@
-"""Scalar ops that x86 vectors have a better form for than the one that IREE's lowering gives them."""
+"""Scalar ops that vectors have a better form for than the one that IREE's lowering gives them."""
 
 from __future__ import annotations
 
