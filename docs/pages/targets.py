@@ -10,8 +10,8 @@ from qmlir.targets import EMULATED, RUNS, Target, all_targets, backend_of
 
 MADE = "*This page is written by `python docs/generate.py`.*"
 ARM = (
-    "Executed: IREE's runtime for Arm loads the programs in QEMU, an emulator of user processes, in the tests of each kernel. "
-    "No such device has run them. The inner loops are judged by LLVM's model of the core "
+    "Executed: IREE's runtime for Arm loads the programs in QEMU, an emulator of user processes, in the tests of each "
+    "kernel. No such device has run them. The inner loops are judged by LLVM's model of the core "
     "([figures](../kernels.md#kernels-for-arm))."
 )
 STATUS = {
