@@ -18,7 +18,7 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import arm_float, arm_micro, float_micro, integer_micro
+from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro
 from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
@@ -91,7 +91,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     return (
         *kernels,
         *convolutions,
-        DepthwiseStrategy(target),
+        DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
         *weight_only,
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),
