@@ -41,11 +41,16 @@ class Emulator:
             program.write_bytes(artifact.vmfb)
             request: dict[str, Any] = {"program": str(program), "function": "main", "calls": [], "results": []}
             for c, arguments in enumerate(calls):
-                paths = [folder / f"{c}_{i}.npy" for i in range(len(arguments))]
-                for path, array in zip(paths, arguments, strict=True):
-                    # A program's types have no sign.
-                    np.save(path, array.view(np.int8) if array.dtype == np.uint8 else array)
-                request["calls"].append([str(path) for path in paths])
+                call = []
+                for i, array in enumerate(map(np.asarray, arguments)):
+                    path, kind = str(folder / f"{c}_{i}.npy"), ""
+                    if array.dtype.kind == "u":  # a program's types have no sign
+                        array = array.view(f"i{array.itemsize}")
+                    elif array.dtype.isbuiltin != 1:
+                        kind, array = array.dtype.name, array.view(f"u{array.itemsize}")
+                    np.save(path, array)
+                    call.append([path, kind])
+                request["calls"].append(call)
                 request["results"].append([str(folder / f"result_{c}_{i}.npy") for i in range(len(outputs))])
             self._ask(request)
             made = [

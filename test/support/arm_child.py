@@ -1,6 +1,6 @@
 """Runs in the emulated Python (tools/arm.sh): loads a program in IREE's runtime and calls its functions.
 
-Each line of its input is a request, `{"program": path, "function": name, "calls": [[path of an array, ...], ...],
+Each line of its input is a request, `{"program": path, "function": name, "calls": [[[path, kind], ...], ...],
 "results": [[path, ...], ...]}`; the answer is a line too: `ok`, or what went wrong.
 """
 
@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 
 
-def array_of(path: str) -> np.ndarray:
-    """numpy's files do not name bfloat16: such an array is two bytes of no kind."""
+def array_of(path: str, kind: str) -> np.ndarray:
+    """An array of a type of ml_dtypes where `kind` names one: numpy's files do not."""
     array = np.load(path)
-    return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array
+    return array.view(getattr(ml_dtypes, kind)) if kind else array
 
 
 def answer(request: dict[str, object], config: rt.Config) -> str:
@@ -29,7 +29,7 @@ def answer(request: dict[str, object], config: rt.Config) -> str:
     assert isinstance(calls, list)
     assert isinstance(results, list)
     for inputs, paths in zip(calls, results, strict=True):
-        made = function(*(array_of(i) for i in inputs))
+        made = function(*(array_of(*i) for i in inputs))
         for path, array in zip(paths, made if isinstance(made, tuple) else (made,), strict=True):
             np.save(path, array.to_host())
     return "ok"
