@@ -82,6 +82,11 @@ def loops(assembly: str) -> Iterator[list[str]]:
                 body.append(line)
 
 
+def multiplications(lines: list[str]) -> int:
+    """How many of the instructions multiply."""
+    return sum(bool(MULTIPLIES.match(line)) for line in lines)
+
+
 def cycles(mca: str, core: str, lines: list[str]) -> float:
     """Of one turn."""
     # Branches are taken; the model has no use for their targets.
@@ -95,8 +100,8 @@ def cycles(mca: str, core: str, lines: list[str]) -> float:
 
 def measured(mca: str, core: str, assembly: str) -> dict[str, Any] | None:
     """The busiest loop; None where none multiplies."""
-    best = max(loops(assembly), key=lambda lines: sum(bool(MULTIPLIES.match(line)) for line in lines))
-    count = sum(bool(MULTIPLIES.match(line)) for line in best)
+    best = max(loops(assembly), key=multiplications)
+    count = multiplications(best)
     if not count:
         return None
     name = next(found[1] for line in best if (found := MULTIPLIES.match(line)))

@@ -25,9 +25,12 @@ def evaluated(artifact: Any, arguments: list[Any]) -> Any:
         return Interpreter(ir.Module.parse(artifact.source("import"))).call("main", arguments)
 
 
+# One takes our kernels, the other IREE's route for integers.
+@pytest.mark.sweep(slow=3)
+@pytest.mark.parametrize("target", ["cpu:neoverse-v1", "cpu:aarch64"])
 @pytest.mark.parametrize("name", others_slow(sorted(PRODUCTS)))
-def test_products(arm: Emulator, name: str) -> None:
-    artifact = PRODUCTS[name].compile("cpu:neoverse-v1", m=None)
+def test_products(arm: Emulator, name: str, target: str) -> None:
+    artifact = PRODUCTS[name].compile(target, m=None)
     signature = artifact.functions["main"]
     arguments = list(inputs.make(signature, artifact.manifest.arguments.get("main"), size=5, seed=1))
     (got,) = arm.run(artifact, [arguments])

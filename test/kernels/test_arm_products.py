@@ -13,6 +13,7 @@ from support.cover import diagonal
 from support.kernels import RandomCodes
 
 import qmlir
+from benchmarks.arm_loops import CASES, Case, loops, multiplications
 from qmlir import TensorSpec as T
 from qmlir.targets import EMULATED, resolve
 from qmlir.targets.backends import backend_description
@@ -235,6 +236,17 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert not refused["accepted"]
     assert reason in refused["reason"]
     assert remedy in refused["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
+)
+def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
+    """LLVM's allocation of 32 registers to 24 accumulators and what feeds them is close: nothing goes through the
+    stack. The rows of activations are read from there, by another register than `sp`."""
+    busiest = max(loops(case.assembly(target)), key=multiplications)
+    assert multiplications(busiest) >= 8
+    assert not [line for line in busiest if "[sp" in line]
 
 
 ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
