@@ -9,6 +9,7 @@ from ...ir.barriers import Reason
 from ..base import COMPILED, EMULATED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 from ..capabilities import Capabilities
 from ..strategy import Decline
+from .data_layout import natural_alignments
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
 # stacks of the task system's threads (IREE takes powers of two only).
@@ -37,8 +38,9 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
     Data tiling takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it IREE emits
     `vpmulld`, a lane at a time. For an x86 without AVX it has no tiles and leaves scalar loops.
     """
-    tiled = "neon" in features or "avx" in features
-    return (*_FLAGS, "--iree-opt-data-tiling") if tiled else _FLAGS
+    if "neon" in features:
+        return (*_FLAGS, "--iree-opt-data-tiling", *natural_alignments())
+    return (*_FLAGS, "--iree-opt-data-tiling") if "avx" in features else _FLAGS
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
