@@ -26,10 +26,15 @@ class Emulator:
     """A process that serves a session of tests: it takes seconds to start."""
 
     @cached_property
+    def _messages(self) -> Any:
+        """What the process writes to its standard error: in a file, which does not fill up as a pipe does."""
+        return tempfile.TemporaryFile("w+")
+
+    @cached_property
     def _process(self) -> Any:
         return subprocess.Popen(
             [PYTHON, Path(__file__).with_name("arm_child.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._messages, text=True,
         )  # fmt: skip
 
     def run(self, artifact: Any, calls: Sequence[Sequence[Any]]) -> list[Any]:
@@ -70,7 +75,8 @@ class Emulator:
         if answer != "ok":
             if not answer:  # the next test gets another process
                 del self._process
-                answer = f"the program ended the emulated process: {process.stderr.read()}"
+                self._messages.seek(0)
+                answer = f"the program ended the emulated process ({process.wait()}): {self._messages.read()}"
             raise AssertionError(answer)
 
     def close(self) -> None:
