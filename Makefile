@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-slice lint format typecheck imports bench docs vulkan clean distclean
+.PHONY: help demo test test-slow test-slice lint format typecheck imports bench docs vulkan arm clean distclean
 
 help:
 	@echo "make demo       compile the digits model for the CPU and classify the held-out digits"
@@ -53,14 +53,19 @@ demo: $(VENV)/.installed-demo
 vulkan:
 	@tools/bootstrap.sh vulkan
 
+# Debian's Python for arm64, IREE's runtime for it, and an emulator of user processes.
+arm: $(VENV)/.installed-test
+	@tools/bootstrap.sh arm $(PY)
+
 # A missing Vulkan device fails the tests that need it: what was not run must not look like a pass.
 test test-slow test-slice: export QMLIR_REQUIRE_LAVAPIPE = 1
 test test-slow test-slice: export QMLIR_REQUIRE_EMULATION = 1
+test test-slow test-slice: export QMLIR_REQUIRE_ARM = 1
 
-test: $(VENV)/.installed-test vulkan
+test: $(VENV)/.installed-test vulkan arm
 	@$(PY) -m pytest -n $(JOBS) -m "not slow" --sweep $(COMMIT)
 
-test-slow: $(VENV)/.installed-slow vulkan
+test-slow: $(VENV)/.installed-slow vulkan arm
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m "slow and not rare" --sweep $(COMMIT)
 
 # The slice that a commit's hash names; nothing starts after SLICE_SECONDS. The commit is the last one that changed more
@@ -71,7 +76,7 @@ SLICE ?= $(COMMIT)/30
 SLICE_SECONDS ?= 1080
 OTHERS := test/samples/test_10_minilm.py
 
-test-slice: $(VENV)/.installed-test vulkan
+test-slice: $(VENV)/.installed-test vulkan arm
 	@echo "not in a slice: $(OTHERS), whose weights and transformers make test-slow installs"
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup --deselect $(OTHERS) \
 		--slice $(SLICE) --slice-seconds $(SLICE_SECONDS)

@@ -7,6 +7,7 @@
 | `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
 | `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, which takes it half as long again |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
+| `QMLIR_REQUIRE_ARM` | tests: likewise what executes programs for 64-bit Arm |
 | `QMLIR_REQUIRE_EMULATION` | tests: likewise a C compiler, or what emulates AMD devices |
 """
 
@@ -56,6 +57,11 @@ def verify_iree() -> bool:
 def require_lavapipe() -> bool:
     """Tests fail instead of skipping when lavapipe is missing."""
     return os.environ.get("QMLIR_REQUIRE_LAVAPIPE", "") not in ("", "0")
+
+
+def require_arm() -> bool:
+    """Tests fail instead of skipping when nothing executes programs for 64-bit Arm."""
+    return os.environ.get("QMLIR_REQUIRE_ARM", "") not in ("", "0")
 
 
 def require_emulation() -> bool:

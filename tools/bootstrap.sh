@@ -2,6 +2,7 @@
 # Prepares a machine for the Makefile, so that its recipes stay one line each.
 #
 #   tools/bootstrap.sh venv DIR PIP-ARGUMENTS...   make DIR a virtual environment and install into it
+#   tools/bootstrap.sh arm PYTHON                  an emulator of 64-bit Arm, and IREE's runtime for it in build
 #   tools/bootstrap.sh vulkan                      Mesa's software Vulkan device and the SPIR-V tools, and newer ones in build
 #
 # What the system lacks is installed with apt when that is possible without a password (as root on
@@ -73,15 +74,26 @@ vulkan() {
         say "without a newer lavapipe the tests of kernels on cooperative matrices fail"
 }
 
+arm() {
+    command -v qemu-aarch64 >/dev/null 2>&1 ||
+        apt_install "the tests of kernels for Arm run in QEMU, which is missing" qemu-user
+    "$(dirname "$0")/arm.sh" build/arm "$1" ||
+        say "without Python and IREE's runtime for arm64 the tests of kernels for Arm fail"
+}
+
 case "${1:-}" in
 venv)
     [ $# -ge 3 ] || { say "usage: $0 venv DIR PIP-ARGUMENTS..."; exit 2; }
     shift
     make_venv "$@"
     ;;
+arm)
+    [ $# -eq 2 ] || { say "usage: $0 arm PYTHON"; exit 2; }
+    arm "$2"
+    ;;
 vulkan) vulkan ;;
 *)
-    say "usage: $0 venv DIR PIP-ARGUMENTS... | vulkan"
+    say "usage: $0 venv DIR PIP-ARGUMENTS... | arm PYTHON | vulkan"
     exit 2
     ;;
 esac

@@ -167,6 +167,8 @@ LIMITS = """## Limits that were not measured
 * **GPUs**: no AMD, Intel or Arm GPU has run these programs, and the only Vulkan device was a software one. The other
   targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there are no
   times for them.
+* **Arm CPUs**: the kernels are executed in an emulator; LLVM's models of the cores judge their
+  [inner loops](kernels.md#kernels-for-arm), and nobody has measured a call.
 * **AMX-FP16** (Granite Rapids) has run only with its instructions in software.
 * **Vulkan**: products of two float operands with a dynamic number of rows are slow; the compiler
   [warns](refused.md#float-products-with-a-dynamic-number-of-rows-on-vulkan). Products of codes are not affected.

@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qmlir.compiler.stages import default_pipeline
-from qmlir.targets import RUNS, Target, all_targets, backend_of
+from qmlir.targets import EMULATED, RUNS, Target, all_targets, backend_of
 
 MADE = "*This page is written by `python docs/generate.py`.*"
+ARM = (
+    "Executed: IREE's runtime for Arm loads the programs in QEMU, an emulator of user processes, in the tests of each "
+    "kernel. No such device has run them. The inner loops are judged by LLVM's model of the core "
+    "([figures](../kernels.md#kernels-for-arm))."
+)
 STATUS = {
     "cpu": "Compiled, and the code checked for its instructions. The tests run on the host's CPU, as the target `cpu`.",
     "cuda": "Executed in an [emulator](../emulation.md), which runs and checks each PTX instruction: every form of "
@@ -21,8 +26,9 @@ STATUS = {
 
 def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], cell: Callable[..., str]) -> str:
     has = target.capabilities
+    level = ARM if target.backend == "cpu" and target.status == EMULATED else STATUS[target.backend]
     facts = [("device", target.summary), ("driver", f"`{target.driver}`"),
-             ("level of proof", target.status if target.status == RUNS else STATUS[target.backend]),
+             ("level of proof", target.status if target.status == RUNS else level),
              ("element types", ", ".join(f"`{d}`" for d in has.dtypes)),
              ("int8 dot products", "yes" if has.int8_dot else "no")]  # fmt: skip
     if has.mma:

@@ -21,16 +21,17 @@ from ..runtime.artifact import MANIFEST_KEY
 from ..runtime.manifest import Manifest
 from ..runtime.packed import SCOPE, to_text
 from ..targets import Target
+from ..targets.cpu.threads.cost import TASKS
 from .invocation import invoke
 from .options import Options
 
 
 def for_tasks(strategies: list[DecisionRow]) -> list[DecisionRow]:
-    """The contractions that the runtime's task system shares out: kernels of ours do that themselves."""
+    """The contractions that the runtime's task system shares out: kernels of ours with helpers do that themselves."""
 
     def shared(s: DecisionRow) -> bool:
         plans = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
-        return any(plan.get("route") == "kernel" for plan in plans)
+        return any(plan.get("route") == "kernel" and plan.get("threads") != TASKS for plan in plans)
 
     return [s for s in strategies if not shared(s)]
 

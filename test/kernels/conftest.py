@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import amx
+from support.arm import Emulator, require
 
 from qmlir import settings
 
@@ -16,6 +17,15 @@ def emulated_amx() -> Iterator[None]:
     """The kernels for AMX, with tiles in software, can be asked for."""
     with amx.emulated():
         yield
+
+
+@pytest.fixture(scope="session")
+def arm() -> Iterator[Emulator]:
+    """Executes programs for 64-bit Arm."""
+    require()
+    emulator = Emulator()
+    yield emulator
+    emulator.close()
 
 
 WRAPPER = Path(__file__).resolve().parents[2] / "build" / "lavapipe" / "lavapipe"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from ...ir.barriers import Reason
-from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
+from ..base import COMPILED, EMULATED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 from ..capabilities import Capabilities
 from ..strategy import Decline
+from .data_layout import natural_alignments
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
 # stacks of the task system's threads (IREE takes powers of two only).
@@ -36,8 +38,9 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
     Data tiling takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it IREE emits
     `vpmulld`, a lane at a time. For an x86 without AVX it has no tiles and leaves scalar loops.
     """
-    tiled = "neon" in features or "avx" in features
-    return (*_FLAGS, "--iree-opt-data-tiling") if tiled else _FLAGS
+    if "neon" in features:
+        return (*_FLAGS, "--iree-opt-data-tiling", *natural_alignments())
+    return (*_FLAGS, "--iree-opt-data-tiling") if "avx" in features else _FLAGS
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
@@ -67,7 +70,8 @@ _GRANITERAPIDS = f"{_SAPPHIRERAPIDS} amx-fp16"
 _ZNVER5 = f"{_ICELAKE} avx512bf16 avxvnni avx512vp2intersect"
 _NEWER = "avxifma avxneconvert avxvnniint8"
 _ARM_DOT = "neon dotprod fullfp16"
-_ARM_I8MM = f"{_ARM_DOT} i8mm bf16 sve"
+_ARM_I8MM = f"{_ARM_DOT} i8mm bf16"
+_ARM_SVE = f"{_ARM_I8MM} sve"
 
 
 def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
@@ -88,7 +92,8 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
 
 def _arm(name: str, summary: str, features: str, cpu: str = "") -> Target:
     triple = "--iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu"
-    return _cpu(name, summary, features, triple, f"--iree-llvmcpu-target-cpu={cpu or name}")
+    made = _cpu(name, summary, features, triple, f"--iree-llvmcpu-target-cpu={cpu or name}")
+    return replace(made, status=EMULATED)
 
 
 TARGETS: tuple[Target, ...] = (
@@ -107,8 +112,11 @@ TARGETS: tuple[Target, ...] = (
     _cpu("znver6", "AMD Zen 6, AVX512-VNNI", f"{_ZNVER5} {_NEWER} avx512fp16"),
     _arm("aarch64", "any 64-bit Arm", "neon", "generic"),
     _arm("neoverse-n1", "Arm Neoverse N1 (Graviton2, Altra), dot products", _ARM_DOT),
-    _arm("neoverse-v1", "Arm Neoverse V1 (Graviton3), i8mm", _ARM_I8MM),
-    _arm("neoverse-v2", "Arm Neoverse V2 (Graviton4, Grace), i8mm", f"{_ARM_I8MM} sve2"),
+    _arm("neoverse-n2", "Arm Neoverse N2 (Cobalt 100), i8mm", f"{_ARM_SVE} sve2"),
+    _arm("neoverse-v1", "Arm Neoverse V1 (Graviton3), i8mm", _ARM_SVE),
+    _arm("neoverse-v2", "Arm Neoverse V2 (Graviton4, Grace), i8mm", f"{_ARM_SVE} sve2"),
+    _arm("apple-m1", "Apple M1, dot products", _ARM_DOT),
+    _arm("apple-m2", "Apple M2 and newer, i8mm", _ARM_I8MM),
 )
 
 

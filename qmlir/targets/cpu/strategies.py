@@ -18,12 +18,12 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import float_micro, integer_micro
-from .kernels.attention import REGISTERS
+from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro
+from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import FloatMicro, Half
-from .kernels.rows import LANES
+from .kernels.rows import LANES, NEON
 from .kernels.strategy import (
     CpuConvolutionStrategy,
     CpuProductStrategy,
@@ -79,7 +79,8 @@ def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
-    integer = [KernelStrategy(target, kernel) for kernel in integer_micro.INTEGER_KERNELS]
+    micros = arm_micro.INTEGER_KERNELS if _is_arm(target) else integer_micro.INTEGER_KERNELS
+    integer = [KernelStrategy(target, kernel) for kernel in micros]
     kernels = tuple(_beside(integer))
     convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in kernels)
     floats: list[CpuProductStrategy] = [
@@ -90,7 +91,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     return (
         *kernels,
         *convolutions,
-        DepthwiseStrategy(target),
+        DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
         *weight_only,
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),
@@ -98,9 +99,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     )
 
 
+def _is_arm(target: Target) -> bool:
+    return "neon" in target.capabilities.cpu_features
+
+
 def _float_kernels(target: Target) -> list[FloatMicro]:
     """Best first. The CPUs that have AMX need longer for `vdpbf16ps` than for two multiply-adds of f32 (8 rows by
     4096x4096 on Sapphire Rapids: 2.6 and 1.7 ms)."""
+    if _is_arm(target):
+        return list(arm_float.FLOAT_KERNELS)
     slow = "amx-tile" in target.capabilities.cpu_features
     return sorted(float_micro.FLOAT_KERNELS, key=lambda kernel: slow and kernel.name == float_micro.AVX512_BF16.name)
 
@@ -114,7 +121,8 @@ def _beside(products: Sequence[_Product]) -> Iterator[_Product]:
 
 def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]:
     """Kernels for attention, best first."""
-    return tuple(AttentionStrategy(target, registers) for registers in REGISTERS)
+    of_target = (NEON_REGISTERS,) if _is_arm(target) else REGISTERS
+    return tuple(AttentionStrategy(target, registers) for registers in of_target)
 
 
 def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
@@ -129,4 +137,4 @@ def rows_strategies(target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
     """Kernels for rows, best first."""
     from .kernels.rows_strategy import CpuRowsStrategy
 
-    return tuple(CpuRowsStrategy(target, lanes) for lanes in LANES)
+    return tuple(CpuRowsStrategy(target, lanes) for lanes in ((NEON,) if _is_arm(target) else LANES))

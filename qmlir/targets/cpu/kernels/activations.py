@@ -32,7 +32,8 @@ class CopiedRows:
         source: the activation, as the executable gets it.
         dot: adds up codes; None where nobody asks for sums.
         group_codes: along K that a sum is of, where the kernel has groups.
-        apart: lines from one of a copied row's to the next.
+        apart: pieces from one of a copied row's to the next.
+        piece: codes that lie together.
     """
 
     kernel: Kernel
@@ -41,6 +42,7 @@ class CopiedRows:
     dot: Dot | None
     group_codes: int
     apart: int = 1
+    piece: int = e.LINE
 
     def copy(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
         """Emit the copy of `left` codes of the row at `row` from `first_k` on to the address `target`."""
@@ -55,7 +57,7 @@ class CopiedRows:
         """A row of whole groups; the last block may have fewer."""
         with e.loop(0, e.divide(left, self.group_codes)) as group:
             start = e.multiply(group.index, self.group_codes)
-            self._run(row, e.add(first_k, start), e.at(target, start), self.group_codes, store, group.index)
+            self._run(row, e.add(first_k, start), self._at(target, start), self.group_codes, store, group.index)
 
     def _window(self, row: e.Index, target: ir.Value, store: StoreSum) -> None:
         """A row of a convolution: its runs, gathered from the image."""
@@ -93,7 +95,7 @@ class CopiedRows:
                 mask = e.first_lanes(rest, lanes) if rest < lanes else None
                 codes = e.load_vector(self.source, [image, e.add(corner, start + at)], lanes, mask)
                 codes = self._unflipped(codes, mask)
-                e.store(codes, self._at(target, number * window.run + at))
+                self._store(codes, target, number * window.run + at)
                 total = self._added(total, codes)
         return self._sum_of(total)
 
@@ -117,7 +119,7 @@ class CopiedRows:
             )
             last = arith.select(there, e.index(last), e.index(0))
             start = e.multiply(e.add(e.multiply(top, image_width), left), channels)
-            place = self._at(target, e.multiply(run.index, window.run))
+            place = e.multiply(run.index, window.run)
             with e.loop(0, window.run, lanes, run.values) as part:
                 at = part.index
                 low, high = (e.subtract(end, e.minimum(end, at)) for end in (first, last))
@@ -128,7 +130,7 @@ class CopiedRows:
                     outside = e.lanes_between(high, e.subtract(window.run, at), lanes)
                     before = e.lanes_between(0, low, lanes)
                     codes = arith.select(arith.ori(before, outside), padding, codes)
-                e.store(codes, self._at(place, at))
+                self._store(codes, target, e.add(place, at))
                 part.next = [self._added(part.values[0], codes)]
             run.next = part.results
         return self._sum_of(run.results[0])
@@ -155,24 +157,50 @@ class CopiedRows:
             def copy(pixel: e.Index = pixel, place: e.Index = place) -> None:
                 with e.loop(0, channels, lanes) as part:
                     codes = e.load_vector(self.source, [image, e.add(pixel, part.index)], lanes)
-                    e.store(self._unflipped(codes), self._at(target, e.add(place, part.index)))
+                    self._store(self._unflipped(codes), target, e.add(place, part.index))
 
             def fill(place: e.Index = place) -> None:
                 with e.loop(0, channels, lanes) as part:
-                    e.store(padding, self._at(target, e.add(place, part.index)))
+                    self._store(padding, target, e.add(place, part.index))
 
             e.either(inside, copy, fill)
         zero = e.splat(0, lanes // 4, e.integer(32))
         if self.dot is None:
             return self._sum_of(zero)
         with e.loop(0, self.kernel.k, lanes, [zero]) as part:
-            codes = e.load(e.vector_of(lanes, i8), self._at(target, part.index))
+            codes = self._stored(target, part.index)
             part.next = [self._added(part.values[0], codes)]
         return self._sum_of(part.results[0])
 
     def _at(self, target: ir.Value, code: e.Index) -> ir.Value:
-        """Where a copied row has a code."""
+        """Where a copied row has a code, the first of a piece."""
         return e.at(target, e.multiply(code, self.apart))
+
+    def _byte_at(self, target: ir.Value, code: e.Index) -> ir.Value:
+        """Where it has any code."""
+        if self.apart == 1:
+            return e.at(target, code)
+        within = e.remainder(code, self.piece)
+        return e.at(self._at(target, e.subtract(code, within)), within)
+
+    def _store(self, codes: ir.Value, target: ir.Value, at: e.Index) -> None:
+        """Neighbours of a copied row, from `at` on."""
+        width, piece = codes.type.shape[0], self.piece
+        if self.apart == 1 or width <= piece:
+            e.store(codes, self._at(target, at))
+            return
+        for first in range(0, width, piece):
+            part = vector.shuffle(codes, codes, list(range(first, first + piece)))
+            e.store(part, self._at(target, e.add(at, first)))
+
+    def _stored(self, target: ir.Value, at: e.Index) -> ir.Value:
+        """A vector of a copied row."""
+        width, piece, i8 = self._width, self.piece, e.integer(8)
+        if self.apart == 1 or width <= piece:
+            return e.load(e.vector_of(width, i8), self._at(target, at))
+        lanes = [at for first in range(0, width * self.apart, piece * self.apart) for at in range(first, first + piece)]
+        both = e.load(e.vector_of(width * self.apart, i8), self._at(target, at))
+        return vector.shuffle(both, both, lanes)
 
     def _added(self, total: ir.Value, codes: ir.Value) -> ir.Value:
         """Each lane of `total` plus the sum of its four codes."""
@@ -198,7 +226,7 @@ class CopiedRows:
         def step(at: e.Index, total: ir.Value, mask: ir.Value | None = None) -> ir.Value:
             codes = e.load_vector(self.source, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
-            e.store(codes, self._at(target, at))
+            self._store(codes, target, at)
             return self._added(total, codes)
 
         whole = e.multiply(e.divide(count, width), width)
@@ -231,13 +259,13 @@ class CopiedRows:
     ) -> ir.Value:
         """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
         i8, i32 = e.integer(8), e.integer(32)
-        e.store(e.splat(0, self._width, i8), e.at(target, start))
+        self._store(e.splat(0, self._width, i8), target, start)
         carried = [total] if self.dot is not None else []
         with e.loop(start, count, 1, carried) as byte:
             code = e.load_element(self.source, [*row, e.add(first, byte.index)])
             if self.kernel.lhs.flipped:
                 code = arith.xori(code, arith.constant(i8, -128))
-            e.store(code, e.at(target, byte.index))
+            e.store(code, self._byte_at(target, byte.index))
             if carried:
                 byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
         return byte.results[0] if carried else total

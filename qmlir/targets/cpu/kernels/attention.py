@@ -43,12 +43,14 @@ class Registers:
     lanes: int
     keys: int
     columns: int
+    has_helpers: bool = True  # other threads may help with a call (qmlir/targets/cpu/threads)
 
 
 REGISTERS = (
     Registers("attention-avx512", frozenset({"avx512f", "avx512bw", "avx512vl"}), lanes=16, keys=8, columns=12),
     Registers("attention-avx2", frozenset({"avx2", "fma"}), lanes=8, keys=4, columns=4),
 )
+NEON = Registers("attention-neon", frozenset({"neon"}), lanes=4, keys=8, columns=12, has_helpers=False)
 
 
 class AttentionOperand:
@@ -94,7 +96,7 @@ class AttentionKernel:
     def emit(self, name: str) -> str:
         tensors = [t.stored.type for t in self.attention.tensors]
         which = [[self.dynamic.index(a) for a in self._dynamic(t)] for t in self.attention.tensors]
-        kernel = Chunked(self._count, self._chunk, self._cost)
+        kernel = Chunked(self._count, self._chunk, self._cost, shared=self.registers.has_helpers)
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
     def _dynamic(self, t: AttentionTensor) -> list[int]:

@@ -13,7 +13,7 @@ from ....kernels.outline import function_of, once, unused_name
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate
 from ..description import lacks
-from ..threads.program import team_of
+from ..threads.program import team_of, threads_of
 from .attention import AttentionKernel, Registers, stack_fits
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AttentionPlan:
             inputs = [replace(t, value=t.stored) for t in attention.tensors[:-1]]
             call = flow.DispatchOp(
                 [out.value.type], sizes, entry_points(entry),
-                [team_of(op), *sizes, *(t.value for t in inputs)],
+                [team_of(op, self.registers.has_helpers), *sizes, *(t.value for t in inputs)],
                 [size for t in inputs for size in dynamic(t.axes, t.value.type)],
                 dynamic(out.axes, out.value.type),
             )  # fmt: skip
@@ -57,7 +57,7 @@ class AttentionPlan:
 
     def describe(self) -> Mapping[str, int | str]:
         """See `strategy.Plan`."""
-        return {"route": "kernel", "lanes": self.registers.lanes}
+        return {"route": "kernel", "lanes": self.registers.lanes, **threads_of(self.registers.has_helpers)}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ class Stack:
 
     def __init__(self, gemm: Gemm) -> None:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
-        copied = 64 if gemm.in_place else max(s.rows * lhs_stride(s) for s in gemm.sizes)
+        copied = (
+            64 if gemm.in_place else max(round_up(s.rows, micro.together(s.rows)) * lhs_stride(s) for s in gemm.sizes)
+        )
         self.lhs = e.pointer(e.scratch([copied], i8))
         behind = 2 if micro.reads_rows else 1  # tiles of a result whose epilogue is one behind its product
         most = max(gemm.waiting(s) * (behind if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
@@ -226,8 +228,12 @@ class Chunk(TileEpilogue, ABC):
         """A tile's activations of one block, zeros behind K."""
         left = e.minimum(e.subtract(self.kernel.k, first_k), self.size.block_k)
         with e.loop(0, self.size.rows) as row:
-            target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
+            target = e.at(self.lhs, self._copied_at(row.index))
             self._copy_row(self._place_of(self._row(tile, row.index)), first_k, target, left, row.index)
+
+    def _copied_at(self, r: e.Index) -> e.Index:
+        """Where row `r` of a tile starts in the copy."""
+        return e.multiply(r, self.lhs_stride)
 
     def _place_of(self, row: e.Index) -> list[e.Index]:
         """Where a row lies in the activation."""

@@ -2,7 +2,8 @@
 
 A kernel is a function of a chunk's number and says how many chunks there are, and about how long all of them take;
 nothing else in it knows how chunks get to threads. Here a kernel is one workgroup, which shares its chunks with the
-threads of the process's team (qmlir/targets/cpu/threads).
+threads of the process's team (qmlir/targets/cpu/threads); on systems that have none, its chunks are dealt to several
+workgroups, which IREE's task system shares out.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, passmanager, stream
-from ..threads.share import share
+from ..threads.share import by_turns, share
 from . import emit as e
+
+# IREE's task system takes tens of microseconds to share out a dispatch, and a fraction of one for each workgroup.
+_SHARED_NS, _MOST_WORKGROUPS = 40_000, 256
 
 # A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
 OfSizes = Callable[..., e.Index]
@@ -29,6 +33,7 @@ class Chunked:
     work: ChunkWork
     cost: OfSizes
     first: Callable[[], None] | None = None  # emits what a call does before its chunks are shared out
+    shared: bool = True  # whether a team may help; else there are several workgroups
 
 
 def executable(
@@ -50,7 +55,8 @@ def executable(
         block = export.regions[0].blocks.append(*[index for size in sizes if size is None])
         with ir.InsertionPoint(block):
             one = e.index(1)
-            stream.ReturnOp([one, one, one])
+            groups = one if kernel.shared else e.index(_workgroups(kernel, _all_sizes(sizes, block.arguments)))
+            stream.ReturnOp([groups, one, one])
         inner = ir.Operation.create("builtin.module", regions=1)
         module = inner.regions[0].blocks.append()
         with ir.InsertionPoint(module):
@@ -59,6 +65,19 @@ def executable(
         passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         stream.ExecutableEndOp()
     return f"@{name}::@{name}"
+
+
+def _workgroups(kernel: Chunked, sizes: Sequence[e.Index]) -> e.Index:
+    """One where the work is too short to be shared."""
+    long = e.at_most(_SHARED_NS, kernel.cost(*sizes))
+    most = e.index(e.minimum(kernel.count(*sizes), _MOST_WORKGROUPS))
+    return arith.select(long, most, e.index(1))
+
+
+def _all_sizes(sizes: Sequence[int | None], given: Sequence[ir.Value]) -> list[e.Index]:
+    """The sizes of a call, of which the dynamic ones are given."""
+    values = iter(given)
+    return [next(values) if size is None else size for size in sizes]
 
 
 @dataclass(frozen=True)
@@ -94,12 +113,8 @@ def _function(
     bindings = [ir.Type.parse("!stream.binding")] * len(tensors)
     function = func.FuncOp(name, ir.FunctionType.get([i64, *[index] * dynamic, *bindings], []))
 
-    def all_sizes(given: Sequence[ir.Value]) -> list[e.Index]:
-        values = iter(given)
-        return [next(values) if size is None else size for size in sizes]
-
     def body(number: ir.Value, words: list[ir.Value]) -> None:
-        known = all_sizes([arith.index_cast(index, word) for word in words[len(tensors) :]])
+        known = _all_sizes(sizes, [arith.index_cast(index, word) for word in words[len(tensors) :]])
         buffers = [
             e.Buffer(e.address(word), t.kind.element_type, t.shape(known))
             for word, t in zip(words, tensors, strict=False)
@@ -109,11 +124,15 @@ def _function(
     with ir.InsertionPoint(function.add_entry_block()):
         team, *arguments = function.arguments
         given, arguments = arguments[:dynamic], arguments[dynamic:]
-        known = all_sizes(given)
+        known = _all_sizes(sizes, given)
         words = [e.address_of(t.memory(a, known)) for a, t in zip(arguments, tensors, strict=True)]
         words += [arith.index_cast(i64, size) for size in given]
         if kernel.first is not None:
             kernel.first()
         total, cost = (arith.index_cast(i64, e.index(of(*known))) for of in (kernel.count, kernel.cost))
-        share(name, module, team, total, cost, words, body)
+        if kernel.shared:
+            share(name, module, team, total, cost, words, body)
+        else:
+            mine, groups = stream.dispatch_workgroup_id(0), stream.dispatch_workgroup_count(0)
+            by_turns(name, module, mine, groups, total, words, body)
         func.ReturnOp([])

@@ -14,10 +14,9 @@ from ....kernels.weights import constant_bytes, known
 from ...base import Target
 from ...strategy import Accept, Contraction, Decline, Estimate
 from ..description import lacks
-from ..threads.program import team_of
-from .depthwise import CHANNELS, Depthwise, packed
+from ..threads.program import team_of, threads_of
+from .depthwise import ChannelVectors, Depthwise, packed
 from .forecast import cost_of_depthwise
-from .integer_micro import AVX512_VNNI
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -30,27 +29,37 @@ class DepthwisePlan:
     """A depthwise convolution and what is fused with it."""
 
     kernel: Kernel
+    vectors: ChannelVectors
     codes: Array  # [K, C]
 
     def apply(self, op: OpLike) -> None:
         last = self.kernel.operations[-1]
-        weights = packed(self.kernel, self.codes)
-        outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
+        weights = packed(self.kernel, self.codes, self.vectors)
+        outline(
+            self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel, self.vectors).emit,
+            lambda: [team_of(last, self.vectors.has_helpers)],
+        )  # fmt: skip
 
     def describe(self) -> Mapping[str, int | str]:
-        return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
+        fused = len(self.kernel.operations) - 1
+        threads = threads_of(self.vectors.has_helpers)
+        return {"route": "kernel", "channels": self.vectors.channels, "fused": fused, **threads}
 
 
 @dataclass(frozen=True)
 class DepthwiseStrategy:
-    """Depthwise convolutions of int8 by a constant filter, on AVX512-VNNI."""
+    """Depthwise convolutions of int8 by a constant filter."""
 
     target: Target
-    name: str = "avx512-vnni-depthwise"
+    vectors: ChannelVectors
+
+    @property
+    def name(self) -> str:
+        return self.vectors.name
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        declined = lacks(self.target, *AVX512_VNNI.features)
+        declined = lacks(self.target, *self.vectors.features)
         if declined is not None:
             return declined
         if c.kind != "depthwise_conv2d" or c.op is None:
@@ -68,5 +77,5 @@ class DepthwiseStrategy:
             return Decline("the filter is not a constant", "make the filter a constant")
         if kernel.k > _LARGEST_FILTER:
             return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
-        cost = cost_of_depthwise(Depthwise(kernel), self.target.capabilities)
-        return Accept(DepthwisePlan(kernel, codes.reshape(kernel.k, kernel.n)), Estimate(None, cost=cost))
+        cost = cost_of_depthwise(Depthwise(kernel, self.vectors), self.target.capabilities)
+        return Accept(DepthwisePlan(kernel, self.vectors, codes.reshape(kernel.k, kernel.n)), Estimate(None, cost=cost))

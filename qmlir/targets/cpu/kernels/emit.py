@@ -154,6 +154,12 @@ def load(t: ir.Type, address: ir.Value) -> ir.Value:
     return llvm.LoadOp(t, address, alignment=1).result
 
 
+def reload(t: ir.Type, address: ir.Value) -> ir.Value:
+    """A load that LLVM does not replace with what an earlier one found: where keeping that would take a register that
+    is not there."""
+    return llvm.LoadOp(t, address, alignment=1, volatile_=True).result
+
+
 def store(value: ir.Value, address: ir.Value) -> None:
     llvm.StoreOp(value, address, alignment=1)
 

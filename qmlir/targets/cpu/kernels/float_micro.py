@@ -51,7 +51,7 @@ class FloatMicro(Micro, Protocol):
         """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
 
 
-class _Chains:
+class Chains:
     """Accumulators of a tile, in as many sets as keep the multipliers busy: one takes some four cycles, and two start
     in each."""
 
@@ -83,6 +83,7 @@ class Fma:
     offset: int = 0
     lhs_bytes: int = 4
     reads_rows: bool = False
+    has_helpers: bool = True
 
     @property
     def panel(self) -> int:
@@ -106,6 +107,10 @@ class Fma:
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
 
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
+
     def permit(self) -> None:
         """Nothing to ask for."""
 
@@ -117,7 +122,7 @@ class Fma:
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K of a turn
-        chains = _Chains(tile.rows, self.vectors, self.lanes, step)
+        chains = Chains(tile.rows, self.vectors, self.lanes, step)
         decode = _Values(self, weights)
         with e.loop(0, tile.codes, step, chains.start) as turn:
             acc = list(turn.values)
@@ -201,6 +206,7 @@ class Half:
     offset: int = 0
     lhs_bytes: int = 2
     reads_rows: bool = False
+    has_helpers: bool = True
     element: str = "bf16"  # what is multiplied
 
     @property
@@ -232,6 +238,10 @@ class Half:
             offset=weights.offset,
         )  # fmt: skip
 
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
+
     def permit(self) -> None:
         """Nothing to ask for."""
 
@@ -244,7 +254,7 @@ class Half:
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         fields = self._fields(weights)
         i32 = e.integer(32)
-        chains = _Chains(tile.rows, self.vectors, self.lanes, fields)
+        chains = Chains(tile.rows, self.vectors, self.lanes, fields)
         decode = _Pairs(self, weights, tile.zeros)
         floats = e.vector_of(16, ir.F32Type.get())
         with e.loop(0, e.divide(tile.codes, 2 * fields), 1, chains.start) as turn:

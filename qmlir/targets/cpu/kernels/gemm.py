@@ -107,7 +107,8 @@ class Gemm:
         counted = kernel.batch is not None and kernel.batch.counts is not None
         if kernel.m is not None and not counted:
             # Tiles of one height, so that the last one wastes little.
-            heights = [-(-kernel.m // -(-kernel.m // most))]
+            height = -(-kernel.m // -(-kernel.m // most))
+            heights = [round_up(height, micro.together(height))]
         else:
             most = min(most, kernel.m or most)
             heights = [most] if self.in_place else [*(h for h in HEIGHTS if h < most), most]

@@ -14,7 +14,7 @@ from . import emit as e
 from .activations import CopiedRows
 from .chunk import Chunk
 from .epilogue import PanelColumns, are_short
-from .micro import QUAD, IntegerMicro, MicroCall, Weights
+from .micro import PIECE, QUAD, IntegerMicro, MicroCall, Weights
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -42,7 +42,16 @@ class IntegerChunk(Chunk):
     @cached_property
     def _activations(self) -> CopiedRows:
         dot = self.micro.dot if self.weights.short else None
-        return CopiedRows(self.kernel, self.micro.lanes, self.lhs_buffer, dot, self.group_codes)
+        together = self.micro.together(self.size.rows)
+        piece = e.LINE if together == 1 else PIECE
+        return CopiedRows(self.kernel, self.micro.lanes, self.lhs_buffer, dot, self.group_codes, together, piece)
+
+    def _copied_at(self, r: e.Index) -> e.Index:
+        together = self.micro.together(self.size.rows)
+        if together == 1:
+            return super()._copied_at(r)
+        first = e.multiply(e.divide(r, together), together * self.lhs_stride)
+        return e.add(first, e.multiply(e.remainder(r, together), PIECE))
 
     # ---- the product
 
@@ -199,7 +208,7 @@ class IntegerChunk(Chunk):
         """The product of one group of the block."""
         start = e.multiply(group, self.group_codes)
         sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))
-        lhs = e.at(self.lhs, e.multiply(start, self.gemm.apart))
+        lhs = e.at(self.lhs, e.multiply(start, self.gemm.apart * self.micro.together(self.size.rows)))
         assert self.part is not None
         return self._tile(e.at(rhs, self._panel_at(start)), lhs, self.group_codes, sums, self.part, False)
 

@@ -52,6 +52,8 @@ class Vnni:
     lhs_bytes: int = 1
     reads_rows: bool = False
     in_registers: bool = True
+    signed_short: bool = False
+    has_helpers: bool = True
     # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
     multiplies_in_place: bool = True
 
@@ -61,6 +63,10 @@ class Vnni:
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
+
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
 
     def permit(self) -> None:
         """Nothing to ask for."""
@@ -241,6 +247,8 @@ class Amx:
     lhs_bytes = 1
     reads_rows = True
     in_registers = False
+    signed_short = True
+    has_helpers = True
     _depth = 64
 
     def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
@@ -255,6 +263,10 @@ class Amx:
 
     def depth(self, weights: Weights) -> int:
         return self._depth
+
+    def together(self, rows: int) -> int:
+        """See `Micro`."""
+        return 1
 
     def permit(self) -> None:
         tiles.permit()

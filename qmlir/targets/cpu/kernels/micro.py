@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 QUAD = 4  # codes along K of one column that one lane multiplies
+PIECE = 8  # codes of a row, where several are copied by turns
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,13 @@ class Micro(Protocol):
     def reads_rows(self) -> bool:
         """Whether activations may be multiplied from where they lie, the rows of the last tile too."""
 
+    @property
+    def has_helpers(self) -> bool:
+        """Whether a team of threads may help with a call (qmlir/targets/cpu/threads); else the runtime's tasks do."""
+
+    def together(self, rows: int) -> int:
+        """How many rows of a tile of `rows` are copied by turns, `PIECE` codes of each; 1 where rows lie apart."""
+
     def permit(self) -> None:
         """Emit what a call has to ask the system for."""
 
@@ -132,6 +140,10 @@ class IntegerMicro(Micro, Protocol):
     """A register tile of integers."""
 
     @property
+    def signed_short(self) -> bool:
+        """Whether short codes are multiplied as the signed bytes that they stand for."""
+
+    @property
     def in_registers(self) -> bool:
         """Whether `accumulate` is there."""
 
@@ -150,17 +162,18 @@ class IntegerMicro(Micro, Protocol):
         and asks for what is `ahead` bytes behind them. Where `reads_rows`."""
 
 
-def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> WeightLayout:
-    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
+def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights, unit: int = QUAD) -> WeightLayout:
+    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`;
+    `unit` codes of a column are neighbours."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
     columns = (np_ // panel, panel)
     if weights.bits == 8:
-        inner = (kp // QUAD, QUAD)
-        if k_last:  # [N/p, p, K/4, 4] -> [N/p, K/4, p, 4]
+        inner = (kp // unit, unit)
+        if k_last:  # [N/p, p, K/u, u] -> [N/p, K/u, p, u]
             return WeightLayout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
         return WeightLayout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
-    # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]; short codes are constants, which are brought to [N, K].
+    # [N/p, p, K/uf, f, u] -> [N/p, K/uf, f, p, u]; short codes are constants, which are brought to [N, K].
     assert k_last
-    shared = (kp // (QUAD * weights.fields), weights.fields, QUAD)
+    shared = (kp // (unit * weights.fields), weights.fields, unit)
     offset = 0 if weights.codes else weights.offset
     return WeightLayout((np_, kp), (columns, shared), (0, 2, 3, 1, 4), bits=weights.bits, field=2, offset=offset)

@@ -15,10 +15,10 @@ from ....kernels.layouts import WeightLayout, by_columns
 from ....kernels.scaled import Scaled
 from ....kernels.weights import constant_bytes, known
 from .gemm import Gemm
-from .micro import Micro, Weights
+from .micro import IntegerMicro, Micro, Weights
 
 
-def weights_for(codes: Codes, kernel: Kernel, micro: Micro) -> Weights:
+def weights_for(codes: Codes, kernel: Kernel, micro: IntegerMicro) -> Weights:
     """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
     with the next weight, and the program's speed with it; those of an argument keep them too, which saves their
     packing in every call."""
@@ -27,8 +27,8 @@ def weights_for(codes: Codes, kernel: Kernel, micro: Micro) -> Weights:
         return whole
     for bits in sorted(micro.bits):
         if bits < 8 and codes.high - codes.low < 1 << bits:
-            # Where whole bytes are multiplied as signed ones, short codes are too: nobody needs the activations' sums.
-            return Weights(bits, codes.low, exact=micro.offset == 0)
+            # Where short codes are multiplied as signed bytes, nobody needs the activations' sums.
+            return Weights(bits, codes.low, exact=micro.signed_short)
     if codes.array is None:
         return whole
     distinct = np.unique(codes.array)

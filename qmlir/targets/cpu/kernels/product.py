@@ -27,7 +27,10 @@ class Product:
         batch = self.gemm.kernel.batch
         size = self.gemm.kernel.m if batch is None else batch.size
         return executable(
-            name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost, self.gemm.micro.permit)
+            name,
+            [size],
+            [*inputs, out],
+            Chunked(self.chunks, self.chunk, self.cost, self.gemm.micro.permit, self.gemm.micro.has_helpers),
         )
 
     def cost(self, size: e.Index) -> e.Index:

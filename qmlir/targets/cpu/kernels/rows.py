@@ -33,12 +33,14 @@ class Lanes:
     name: str
     features: frozenset[str]
     lanes: int
+    has_helpers: bool = True  # other threads may help with a call (qmlir/targets/cpu/threads)
 
 
 LANES = (
     Lanes("rows-avx512", frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}), 16),
     Lanes("rows-avx2", frozenset({"avx2", "fma"}), 8),
 )
+NEON = Lanes("rows-neon", frozenset({"neon"}), 4, has_helpers=False)
 
 
 def waiting(rows: RowGroup) -> list[ir.Value]:
@@ -67,7 +69,7 @@ class CpuRowsKernel:
     """The executable of one group."""
 
     def __init__(self, rows: RowGroup, lanes: Lanes) -> None:
-        self.rows, self.lanes = rows, lanes.lanes
+        self.rows, self.lanes, self.has_helpers = rows, lanes.lanes, lanes.has_helpers
         self.dynamic = [i for i, size in enumerate(rows.space.rows) if size is None]
         self.tensors = [*rows.inputs, *rows.outputs]
         self.chunk_rows = max(1, _CHUNK // rows.space.width)
@@ -75,7 +77,7 @@ class CpuRowsKernel:
     def emit(self, name: str) -> str:
         """At the insertion point; returns the entry point."""
         which = [[self.dynamic.index(a) for a in dynamic_axes(v)] for v, _ in self.tensors]
-        kernel = Chunked(self._count, self._chunk, self._cost)
+        kernel = Chunked(self._count, self._chunk, self._cost, shared=self.has_helpers)
         return executable(name, [None] * len(self.dynamic), [v.type for v, _ in self.tensors], kernel, which)
 
     def _total(self, dynamic: Sequence[e.Index]) -> e.Index:

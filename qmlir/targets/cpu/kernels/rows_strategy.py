@@ -12,7 +12,7 @@ from ....kernels.rows import NARROW, WIDE, RowGroup
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
-from ..threads.program import team_of
+from ..threads.program import team_of, threads_of
 from .rows import CpuRowsKernel, Lanes, dynamic_axes, stack_fits
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class CpuRowsPlan:
             outputs = [v for v, _ in rows.outputs]
             call = flow.DispatchOp(
                 [v.type for v in outputs], sizes, entry_points(entry),
-                [team_of(op), *sizes, *(v for v, _ in rows.inputs)],
+                [team_of(op, self.lanes.has_helpers), *sizes, *(v for v, _ in rows.inputs)],
                 [size for v, _ in rows.inputs for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
             )  # fmt: skip
         for value, result in zip(outputs, call.results, strict=True):
@@ -58,7 +58,7 @@ class CpuRowsPlan:
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""
-        return {"route": "kernel", "lanes": self.lanes.lanes}
+        return {"route": "kernel", "lanes": self.lanes.lanes, **threads_of(self.lanes.has_helpers)}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scalar ops that x86 vectors have a better form for than the one that IREE's lowering gives them."""
+"""Scalar ops that vectors have a better form for than the one that IREE's lowering gives them."""
 
 from __future__ import annotations
 
@@ -120,11 +120,13 @@ def _clamped_behind(cloner: BodyCloner, value: ir.Value, zero: ir.Value | None, 
 
 
 def _converted(cloner: BodyCloner, x: ir.Value) -> ir.Value:
-    """f32 to i32, rounded to even."""
+    """f32 to i32, rounded to even. Vectors of four are Arm's, whose conversion makes 0 of a NaN."""
     words = cloner.widen(e.integer(32))
     if cloner.lanes == 16:
         none, all_, current = e.splat(0, 16, e.integer(32)), e.constant(-1, 16), e.constant(4, 32)
         return e.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", [x, none, all_, current], words)
+    if cloner.lanes == 4:
+        return e.intrinsic("llvm.aarch64.neon.fcvtns.v4i32.v4f32", [x], words)
     return e.intrinsic("llvm.x86.avx.cvt.ps2dq.256", [x], words)
 
 

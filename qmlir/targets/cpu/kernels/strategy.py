@@ -38,13 +38,13 @@ from ...strategy import (
     seconds_text,
 )  # fmt: skip
 from ..description import lacks
-from ..threads.program import team_of
+from ..threads.program import team_of, threads_of
 from .float_micro import Half
 from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
 from .lines import in_lines
-from .micro import Micro, Weights
+from .micro import IntegerMicro, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
 from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
@@ -93,7 +93,7 @@ class CpuKernelPlan:
             kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         product = Product(gemm, IntegerChunk if self.kernel.rhs.decode is None else floats)
-        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last)])
+        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.has_helpers)])
 
     def describe(self) -> Facts:
         gemm = self._gemm
@@ -104,6 +104,7 @@ class CpuKernelPlan:
             "tiles": [[size.rows, self.micro.panel, size.block_k] for size in gemm.sizes],
             "chunk": [gemm.chunk_rows, gemm.chunk_panels * self.micro.panel],
             "fused": len(self.kernel.operations) - 1,
+            **threads_of(self.micro.has_helpers),
         }
 
 
@@ -316,6 +317,8 @@ class CpuProductStrategy(ABC):
 @dataclass(frozen=True)
 class KernelStrategy(CpuProductStrategy):
     """Integer products by one micro-kernel."""
+
+    micro: IntegerMicro
 
     def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction

@@ -12,5 +12,5 @@ Here the caller works, and helpers that spin since the last call join within a m
 
 A program knows its team by a number, the address of the board, which the runtime sets after loading; it starts as 0,
 and a program whose number is 0 does all chunks on the calling thread. So a plain runtime runs the same `.vmfb`.
-Linux on x86-64 only; kernels for other systems have no forks in them.
+Linux on x86-64 only; a kernel for another system is several workgroups (kernels/chunks.py).
 """

@@ -15,6 +15,9 @@ WAKE_NS = 40_000
 # and a process that waits for its next request costs nothing.
 SPIN_CYCLES = 250_000
 
+# What plans of kernels say (`threads`) that have no helpers: the task system shares out their workgroups.
+TASKS = "task system"
+
 # IREE's task system takes 40 to 130 microseconds a dispatch: programs whose dispatches of its own make do with fewer
 # multiply-adds run on the calling thread.
 TASKS_WORK = 2_000_000

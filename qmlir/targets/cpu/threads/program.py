@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....core.mlir import func, ir, util
+from ....core.mlir import arith, func, ir, util
 from .board import SETTER
+from .cost import TASKS
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -13,9 +14,16 @@ if TYPE_CHECKING:
 _NUMBER = "__qmlir_team"
 
 
-def team_of(op: OpLike) -> ir.Value:
-    """The address of the team, i64, at the insertion point; 0 until the runtime has set it. Adds to the module of `op`
-    what that takes."""
+def threads_of(has_helpers: bool) -> dict[str, str]:
+    """What a kernel's plan says of who shares its work."""
+    return {} if has_helpers else {"threads": TASKS}
+
+
+def team_of(op: OpLike, has_helpers: bool = True) -> ir.Value:
+    """The address of the team, i64, at the insertion point; 0 until the runtime has set it, and on systems that have no
+    helpers. Adds to the module of `op` what that takes."""
+    if not has_helpers:
+        return arith.constant(ir.IntegerType.get_signless(64), 0)
     module = op
     while module.parent is not None:
         module = module.parent

@@ -51,16 +51,30 @@ def share(
     bit = ir.IntegerType.get_signless(1)
     (mine,) = a.either(useful, take, lambda: [a.constant(0, 1)], [bit])
 
-    def alone() -> None:
-        index = ir.IndexType.get()
-        zero, one = arith.constant(index, 0), arith.constant(index, 1)
-        op = scf.ForOp(zero, arith.index_cast(index, total), one)
-        with ir.InsertionPoint(op.body):
-            number = arith.index_cast(_type(), op.induction_variable)
-            func.CallOp([], f"{name}_chunk", [frame, number])
-            scf.YieldOp([])
+    a.either(mine, lambda: _together(name, team, frame, total, cost), lambda: _alone(name, frame, total), [])
 
-    a.either(mine, lambda: _together(name, team, frame, total, cost), alone, [])
+
+def by_turns(
+    name: str, module: ir.Block, number: ir.Value, step: ir.Value, total: ir.Value, words: Sequence[ir.Value],
+    body: WorkBody,
+) -> None:  # fmt: skip
+    """The same without helpers: this call does every `step`-th chunk from `number` on, both of index type."""
+    with ir.InsertionPoint(module):
+        _chunk_function(f"{name}_chunk", len(words), body)
+    _chunks_of(name, _frame(total, words), number, total, step)
+
+
+def _alone(name: str, frame: ir.Value, total: ir.Value) -> None:
+    index = ir.IndexType.get()
+    _chunks_of(name, frame, arith.constant(index, 0), total, arith.constant(index, 1))
+
+
+def _chunks_of(name: str, frame: ir.Value, first: ir.Value, total: ir.Value, step: ir.Value) -> None:
+    op = scf.ForOp(first, arith.index_cast(ir.IndexType.get(), total), step)
+    with ir.InsertionPoint(op.body):
+        number = arith.index_cast(_type(), op.induction_variable)
+        func.CallOp([], f"{name}_chunk", [frame, number])
+        scf.YieldOp([])
 
 
 def _type() -> ir.Type:
