@@ -11,6 +11,7 @@ import qmlir
 from qmlir.targets import Capabilities, Peak, all_targets, backend_of, resolve
 from qmlir.targets.capabilities import Core
 from qmlir.targets.cost import Figures, Work
+from qmlir.targets.cpu.kernels import arm_float, arm_micro
 from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 from qmlir.targets.cpu.kernels.integer_micro import INTEGER_KERNELS
@@ -90,7 +91,8 @@ def test_no_device_is_estimated_to_beat_its_bound() -> None:
 
 
 def test_every_micro_kernel_has_its_operations() -> None:
-    assert {m.name for m in (*INTEGER_KERNELS, *FLOAT_KERNELS)} == set(OPERATIONS)
+    of_arm = (*arm_micro.INTEGER_KERNELS, *arm_float.FLOAT_KERNELS)
+    assert {m.name for m in (*INTEGER_KERNELS, *FLOAT_KERNELS, *of_arm)} == set(OPERATIONS)
 
 
 def test_figures_are_positive() -> None:
