@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..core.files import write_atomically
-from ..core.mlir import ir, load_dialects, session
+from ..core.mlir import ir, load_dialects, release_contexts, session
 from ..core.spelling import LEVELS
 from ..errors import UsageError
 from ..ir.signature import assert_sizes, drop_attributes
@@ -48,6 +48,17 @@ def run_compiler(
         code: folder for the device code.
         state: where the passes leave what they find out; also what they had found when one of them fails.
     """
+    try:
+        return _run(build, target, options, until, after, code, state)
+    finally:
+        release_contexts()
+
+
+def _run(
+    build: Callable[[ir.Context], ir.Module], target: Target, options: Options, until: str | None,
+    after: AfterStage | None, code: Path | None, state: State | None,
+) -> bytes:  # fmt: skip
+    """See `run_compiler`, behind which nothing of this frame is left."""
     dump = options.dump_stages
     if dump is not None:
         _make_folder(dump)

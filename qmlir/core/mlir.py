@@ -6,6 +6,7 @@ provider change, this module changes and nothing else.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import importlib.util
@@ -95,6 +96,7 @@ __all__ = [
     "memref",
     "passmanager",
     "raw_data",
+    "release_contexts",
     "scf",
     "session",
     "stream",
@@ -169,9 +171,38 @@ def session(flags: Sequence[str]) -> Any:
     with _session_lock:
         made = api.Session()
         made.set_flags(*flags)
+        _contexts.append(made.context)
     if _is_fork:
         made.context.enable_multithreading(False)
     return made
+
+
+# Of sessions. IREE 3.13's bindings own the contexts that Python makes, and not those of sessions: each would stay in
+# memory with all that was built in it, constants too.
+_contexts: list[ir.Context] = []
+atexit.register(_contexts.clear)  # the bindings report objects that are left at the end
+
+
+def release_contexts() -> None:
+    """Destroy the contexts of sessions that nothing refers to any more. Operations, types, attributes and sessions each
+    hold a reference to theirs."""
+    with _session_lock:
+        unused = []
+        for i in reversed(range(len(_contexts))):
+            if _references(_contexts, i) == _UNUSED:
+                unused.append(_pointer_of(_contexts.pop(i)))
+    for pointer in unused:
+        destroy = api.ctypes_dl._dylib.mlirContextDestroy
+        destroy.restype, destroy.argtypes = None, (_Pointer,)
+        destroy(pointer)
+
+
+def _references(objects: Sequence[object], number: int) -> int:
+    """How many references there are to one of several objects."""
+    return sys.getrefcount(objects[number])
+
+
+_UNUSED = _references([object()], 0)  # of what nothing refers to but a list
 
 
 def _forked() -> None:
@@ -188,23 +219,26 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_forked)
 
 
-class _Attribute(ctypes.Structure):
-    """MlirAttribute of the C API: one pointer, passed by value."""
+class _Pointer(ctypes.Structure):
+    """MlirAttribute or MlirContext of the C API: one pointer, passed by value."""
 
     _fields_ = (("pointer", ctypes.c_void_p),)
+
+
+def _pointer_of(wrapper: Any) -> _Pointer:
+    """What an object of the bindings wraps."""
+    capsule, name, pointer = wrapper._CAPIPtr, ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return _Pointer(pointer(capsule, name(capsule)))
 
 
 def raw_data(attribute: ir.DenseElementsAttr) -> bytes:
     """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
     knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
-    capsule = ctypes.pythonapi.PyCapsule_GetPointer
-    capsule.restype, capsule.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     read = api.ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
-    read.restype, read.argtypes = ctypes.c_void_p, (_Attribute,)
-    wrapped = attribute._CAPIPtr
-    name = ctypes.pythonapi.PyCapsule_GetName
-    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
-    start = read(_Attribute(capsule(wrapped, name(wrapped))))
+    read.restype, read.argtypes = ctypes.c_void_p, (_Pointer,)
+    start = read(_pointer_of(attribute))
     kind = ir.ShapedType(attribute.type)
     count = 1 if attribute.is_splat else prod(kind.get_dim_size(d) for d in range(kind.rank))
     return ctypes.string_at(start, count * kind.element_type.width // 8) if count else b""
