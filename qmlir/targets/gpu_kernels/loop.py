@@ -124,15 +124,6 @@ class TileLoop(ABC):
         """Whether this thread stores what threads that share K have added up."""
         return True if self.workers == 1 else e.less(self.worker, 1)
 
-    @property
-    def holder(self) -> e.Index:
-        """The number of this thread among those that keep."""
-        return self.thread if self.workers == 1 else e.divide(self.thread, self.workers)
-
-    def leave(self) -> None:
-        """What has to be done before the same threads start another tile."""
-        e.barrier()
-
     def run(self) -> None:
         state = self.accumulated(0, self.steps // self.per_round)
         e.guarded(self.keeps, lambda: self.finish(state))

@@ -39,6 +39,9 @@ class Counter(Protocol):
         whoever counts there later, and this workgroup sees, behind its next barrier, what was stored by those who have
         counted there."""
 
+    def leave(self) -> None:
+        """Between two tiles of a workgroup: the memory that its threads share is free for the next one."""
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -155,7 +158,7 @@ def shared_body(
             loop = loop_of(rows, [*inputs, out], tile.index)
             part = _Part(sharing, loop, shares, base, (counters, space, flag))
             part.finish(me, loop.accumulated(start, stop))
-            loop.leave()
+            sharing.counter.leave()
 
     return body
 
@@ -172,8 +175,8 @@ class _Part:
         self.first_owner = shares.owner(base)
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
-        self.holder = loop.holder
         self.keeps = loop.keeps  # threads that hold the sums
+        self.holder = loop.thread if self.keeps is True else e.remainder(loop.thread, sharing.holders)
 
     def finish(self, me: ir.Value, state: list[ir.Value]) -> None:
         """Hand over the sums of a part; the last to do so finishes the tile."""

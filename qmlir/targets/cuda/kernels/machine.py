@@ -52,3 +52,8 @@ class Nvidia:
 
     def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
         return gpu.count(counters, number, 4)
+
+    def leave(self) -> None:
+        """No copy is on its way, and nobody reads what was copied."""
+        gpu.wait(0)
+        gpu.barrier()

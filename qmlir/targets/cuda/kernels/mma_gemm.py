@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from ....core.mlir import ir
 from ....kernels.description import Kernel
 from ....kernels.outline import Scratch, has_tokens, picks
+from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, executable
-from ...gpu_kernels.stream_k import shared_body, with_scratch
+from ...gpu_kernels.stream_k import Sharing, shared_body, with_scratch
 from .executable import function_of, in_a_row
+from .machine import Nvidia
 from .mma_loop import Block
 from .product import TiledProduct
 from .raster import blocks
@@ -35,6 +37,23 @@ class MmaGemm(TiledProduct):
         if (sharing := self.sharing) is not None:
             return in_a_row(self.tile.threads, lambda rows: sharing.launched(blocks(self.kernel, self.tile, rows)))
         return in_a_row(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How workgroups share K, if they do: of all warps the first ones along K hold sums."""
+        if not self.workgroups:
+            return None
+        sums = self.tile.warp[0] // 16 if uses_row_sums(self.kernel) and self.kernel.combine is None else 0
+        holders = self.tile.threads // self.tile.warps[2]
+        return Sharing(self.workgroups, self.k_steps, holders, self.tile.accumulators + 4 * sums, Nvidia())
+
+    @property
+    def sharable(self) -> bool:
+        """Whether the tile can be made in parts."""
+        kernel, group = self.kernel, self.kernel.group
+        # A last tile of K with fewer groups than others is multiplied by other code than they are.
+        whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
+        return kernel.batch is None and whole
 
     @property
     def scratch(self) -> Scratch | None:

@@ -130,15 +130,6 @@ class Block(TileLoop):
         return e.equal(self.k_warp, 0)
 
     @property
-    def holder(self) -> e.Index:
-        return e.remainder(self.thread, self.tile.threads // self.tile.warps[2])
-
-    def leave(self) -> None:
-        """The next tile's copies go where these are: none is on its way, and nobody reads them."""
-        gpu.wait(0)
-        gpu.barrier()
-
-    @property
     def ahead(self) -> int:
         """Tiles of K under way."""
         return self.tile.stages - 1

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
-from ...gpu_kernels.stream_k import Sharing
 from . import instructions as gpu
 from .halves import halves
-from .machine import Nvidia
 from .shared_tile import RingShape
 from .tile import Tile
 from .weights import Storage
@@ -76,23 +74,6 @@ class TiledProduct:
     def _tiles_per_step(self) -> int:
         """Tiles of K that are multiplied as one: those of a group whose sum is combined, else one."""
         return max(1, (self.kernel.group or 0) // self.tile.k) if self.kernel.combine is not None else 1
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """How workgroups share K, if they do: of all warps the first ones along K hold sums."""
-        if not self.workgroups:
-            return None
-        sums = self.tile.warp[0] // 16 if uses_row_sums(self.kernel) and self.kernel.combine is None else 0
-        holders = self.tile.threads // self.tile.warps[2]
-        return Sharing(self.workgroups, self.k_steps, holders, self.tile.accumulators + 4 * sums, Nvidia())
-
-    @property
-    def sharable(self) -> bool:
-        """Whether the tile can be made in parts."""
-        kernel, group = self.kernel, self.kernel.group
-        # A last tile of K with fewer groups than others is multiplied by other code than they are.
-        whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
-        return kernel.batch is None and whole
 
     @property
     def k_steps(self) -> int:

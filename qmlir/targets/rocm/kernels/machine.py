@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....core.mlir import OpLike, arith, ir, llvm, memref, vector
+from ....core.mlir import OpLike, arith, gpu, ir, llvm, memref, vector
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
@@ -112,6 +112,10 @@ class Amd:
         pointer = llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr<1>"), place).result
         kind, order = llvm.AtomicBinOp.add, llvm.AtomicOrdering.acq_rel
         return llvm.AtomicRMWOp(kind, pointer, e.constant(1, i32), order, syncscope=_DEVICE).result
+
+    def leave(self) -> None:
+        """See `stream_k.Counter`."""
+        gpu.barrier()
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
