@@ -182,15 +182,20 @@ def test_what_ships_is_a_sound_database() -> None:
 # ---- the search
 
 
+def _kernels_first(choice: dict[str, Any]) -> int:
+    """Another kernel is another program on every CPU; sizes of chunks may make none of so small a product."""
+    return 0 if not choice else 1 if "strategy" in choice else 2
+
+
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A program and a folder of its first three candidates."""
+    """A program and a folder of its first candidates, three of which are different programs."""
     folder = tmp_path_factory.mktemp("emitted")
     source = folder / "mm.mlir"
     source.write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
         real = search.ranked
-        patch.setattr(search, "ranked", lambda *given: real(*given)[:3])
+        patch.setattr(search, "ranked", lambda *given: sorted(real(*given), key=_kernels_first)[:5])
         plan = emit(source, folder / "all", target="cpu", budget=1e-9)
         assert not any("file" in c for c in plan["candidates"]), "no time, no candidate"
         plan = emit(source, folder / "all", target="cpu", budget=300)
@@ -224,14 +229,14 @@ class Timer:
 def test_interrupted_and_resumed_with_the_same_result(limit: int, folder: Path, monkeypatch: pytest.MonkeyPatch,
                                                       tmp_path: Path) -> None:  # fmt: skip
     whole = Path(shutil.copytree(folder, tmp_path / "whole"))
-    monkeypatch.setattr(measuring, "alternate", Timer())
+    monkeypatch.setattr(measure, "alternate", Timer())
     measure.measure_folder(whole, 60.0)
-    monkeypatch.setattr(measuring, "alternate", Timer(limit))
+    monkeypatch.setattr(measure, "alternate", Timer(limit))
     with pytest.raises(KeyboardInterrupt):
         measure.measure_folder(folder, 60.0)
     assert len(measure.read_results(folder)) == limit
     second = Timer()
-    monkeypatch.setattr(measuring, "alternate", second)
+    monkeypatch.setattr(measure, "alternate", second)
     measure.measure_folder(folder, 60.0)
     assert second.pairs == len(measure.read_results(whole)) - limit, "what was measured is not measured again"
     assert conclude(folder, "d")[0] == conclude(whole, "d")[0]
@@ -307,7 +312,7 @@ def test_the_workers_of_a_cluster_measure(folder: Path, tmp_path: Path) -> None:
                              text=True, check=False)  # fmt: skip
         assert ran.returncode == 0, ran.stderr
     results = measure.read_results(folder)
-    assert len(results) == len(list(folder.glob("*.vmfb")))
+    assert len(results) == sum("file" in c for c in json.loads((folder / "plan.json").read_text())["candidates"])
     assert all("seconds" in r and r["device"] for r in results.values())
     [records] = Database.read(tmp_path / "t.json").entries.values()
     assert len(records) == len(results)
