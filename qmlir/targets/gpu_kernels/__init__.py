@@ -9,6 +9,7 @@ loop.py        the loop of a product: steps along K, groups, threads that share 
 stages.py      sides that go through shared memory: which thread copies what, and where it lies
 tiled.py       a product in tiles as a function of an executable
 stream_k.py    products whose K several workgroups share
+tile_choice.py tiles that can be asked for, and whether workgroups share K
 dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs
 
 Nothing here knows a target; `qmlir/targets/rocm/kernels` and `qmlir/targets/vulkan/kernels` do.
