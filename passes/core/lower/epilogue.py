@@ -80,7 +80,8 @@ def _before_activation(
     op: ProductOp | FieldView, inputs: Inputs, start: Start, fit: Callable[[ir.Value], ir.Value], sizes: list[Extent]
 ) -> Start:
     """Steps 3 and 4."""
-    if op.bias is not None and op.bias_stage != "acc":
+    gated_out = op.gated and op.bias_stage == "out"  # added to the columns that are left: `_gated`
+    if op.bias is not None and op.bias_stage != "acc" and not gated_out:
         inputs.aligned("bias", fit(op.bias), sizes)
     if op.c is not None:
         inputs.aligned("c", fit(op.c), sizes)
