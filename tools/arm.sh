@@ -15,28 +15,11 @@ python=${2:?usage: $0 DIR PYTHON}
 
 say() { printf 'arm: %s\n' "$*" >&2; }
 
-command -v apt-get >/dev/null 2>&1 || { say "apt-get is missing: these tests need Debian or Ubuntu"; exit 1; }
-key=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e "$key" ] || { say "$key is missing: install debian-archive-keyring"; exit 1; }
-# The mirror that this machine's own packages come from.
-site=$(apt-get indextargets --format '$(SITE)' 2>/dev/null | grep -v security | head -n 1)
-[ -n "$site" ] || { say "apt knows no mirror: run apt-get update first"; exit 1; }
-
 work=$dir.part
-rm -rf "$work"
-mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/root/usr/lib" "$work/packages"
-: >"$work/status"
-echo "deb [arch=arm64 signed-by=$key] $site $SUITE main" >"$work/sources.list"
-
-own_apt() {
-    apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Dir::State="$work/state" -o Dir::State::status="$work/status" -o Dir::Cache="$work/cache" \
-        -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
-        -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
-}
-
+. "$(dirname "$0")/debian.sh"
 say "fetching Python for arm64 of $SUITE"
-own_apt update
+open_suite arm64 "$SUITE"
+mkdir -p "$work/root/usr/lib" "$work/packages"
 own_apt install -y --no-install-recommends --download-only \
     "python$VERSION-minimal" "libpython$VERSION-stdlib" libstdc++6 >&2
 ln -s usr/lib "$work/root/lib"

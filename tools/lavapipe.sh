@@ -14,29 +14,10 @@ dir=$(realpath -m "${1:?usage: $0 DIR}")
 
 say() { printf 'lavapipe: %s\n' "$*" >&2; }
 
-command -v apt-get >/dev/null 2>&1 || { say "apt-get is missing: these tests need Debian or Ubuntu"; exit 1; }
-key=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e "$key" ] || { say "$key is missing: install debian-archive-keyring"; exit 1; }
-# The mirror that this machine's own packages come from.
-site=$(apt-get indextargets --format '$(SITE)' 2>/dev/null | grep -v security | head -n 1)
-[ -n "$site" ] || { say "apt knows no mirror: run apt-get update first"; exit 1; }
-
 work=$dir.part
-rm -rf "$work"
-mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/root"
-: >"$work/status"
-for suite in "$SUITE" "$SUITE-backports"; do
-    echo "deb [signed-by=$key] $site $suite main"
-done >"$work/sources.list"
-
-own_apt() {
-    apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Dir::State="$work/state" -o Dir::State::status="$work/status" -o Dir::Cache="$work/cache" \
-        -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
-}
-
+. "$(dirname "$0")/debian.sh"
 say "fetching Mesa of $SUITE-backports"
-own_apt update
+open_suite "$(dpkg --print-architecture)" "$SUITE" "$SUITE-backports"
 own_apt install -y --no-install-recommends --download-only -t "$SUITE-backports" \
     mesa-vulkan-drivers libvulkan1 spirv-tools >&2
 for package in "$work"/cache/archives/*.deb; do

@@ -93,6 +93,18 @@ def w8(d: Draw, m: int, n: int = 72, k: int = 160, **more: Any) -> dict[str, Any
             "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(n, 1), **more}  # fmt: skip
 
 
+def w8_zeros(d: Draw, m: int, n: int = 72, k: int = 1100) -> dict[str, Any]:
+    """Unsigned activations, and zero points on both sides."""
+    return {**w8(d, m, n, k), "lhs": d.codes("u8", m, k), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
+            "rhs_zero_point": d.zeros(n, 1)}  # fmt: skip
+
+
+def w8_finished(d: Draw, m: int, n: int = 72, k: int = 1100) -> dict[str, Any]:
+    """With all that an epilogue does."""
+    return {**w8(d, m, n, k), "bias": d.floats(n), "c": d.floats(m, n), "beta": 1.0, "activation": "relu",
+            "out_dtype": "i8", "out_scale": np.float32(0.25)}  # fmt: skip
+
+
 def w4(dtype: str, group: int = 0, n: int = 72, k: int = 256, **more: Any) -> Build:
     def build(d: Draw, m: int) -> dict[str, Any]:
         scale = d.scales(n, k // group if group else 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation.programs import Build, Draw, Form, artifact_of, calls, judged, w4, w8
+from emulation.programs import Build, Draw, Form, artifact_of, calls, judged, w4, w8, w8_finished, w8_zeros
 
 import qmlir
 from qmlir import settings
@@ -29,14 +29,6 @@ def forms() -> Iterator[Form]:
         choice = f"strategy:matrix|matrix-tile:{tile}-stream-k"
         return Form("stream-K", f"{name} {tile}", make, rows=rows, choice=choice, targets=TARGETS, **more)
 
-    def unsigned(d: Draw, m: int) -> dict[str, Any]:
-        return {**w8(d, m, 72, 1100), "lhs": d.codes("u8", m, 1100), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
-                "rhs_zero_point": d.zeros(72, 1)}  # fmt: skip
-
-    def finished(d: Draw, m: int) -> dict[str, Any]:
-        return {**w8(d, m, 72, 1100), "bias": d.floats(72), "c": d.floats(m, 72), "beta": 1.0, "activation": "relu",
-                "out_dtype": "i8", "out_scale": np.float32(0.25)}  # fmt: skip
-
     def floats(d: Draw, m: int) -> dict[str, Any]:
         return {"lhs": d.floats(m, 1024).astype(np.float16), **d.weight("i4", 72, 1024), "rhs_transposed": True,
                 "rhs_scale": d.scales(72, 8), "out_dtype": "f16"}  # fmt: skip
@@ -47,8 +39,8 @@ def forms() -> Iterator[Form]:
 
     for tile in (SMALL, WIDE, TALL):
         yield form("w8a8", lambda d, m: w8(d, m, 72, 1100), tile)
-        yield form("zero points", unsigned, tile)
-        yield form("finished", finished, tile)
+        yield form("zero points", w8_zeros, tile)
+        yield form("finished", w8_finished, tile)
         # Sums of groups are exact, those over groups are in parts.
         yield form("i4 groups", w4("i4", 128, n=72, k=1024), tile, judge="near")
         yield form("f16 x i4", floats, tile, judge="near")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.arm import Emulator
 from support.cover import others_slow
-from support.kernels import RandomCodes
+from support.kernels import depthwise
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -35,16 +35,7 @@ CASES = [
 def test_depthwise(
     arm: Emulator, image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool
 ) -> None:
-    codes, channels = RandomCodes(1), image[-1]
-    x, w = codes(*image, unsigned=unsigned), codes(channels, *kernel, 1)
-    kw: dict[str, Any] = {
-        "input_scale": np.float32(0.5), "weight_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",
-        "out_scale": np.float32(16), "out_zero_point": np.int8(3), "activation": "relu6", "strides": strides,
-        "bias": codes.rng.standard_normal(channels).astype(np.float32), "dilations": dilations, "padding": padding,
-        "input_layout": "NHWC", "filter_layout": "FHWC", "groups": channels,
-    }  # fmt: skip
-    if unsigned:
-        kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
+    x, w, kw = depthwise(image, kernel, strides, dilations, padding, unsigned)
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "u8" if unsigned else "i8"), w, target="cpu:neoverse-n1", **kw)
     decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == NAME, decision["answers"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from emulation.programs import Build, Draw, Form, w4, w8
+from emulation.programs import Build, Draw, Form, w4, w8, w8_finished, w8_zeros
 
 
 def fast_one_byte_floats() -> Iterator[Form]:
@@ -52,9 +52,7 @@ def sliced() -> Iterator[Form]:
         choice = f"mma-sync-int8-tile:{tile}"
         yield Form("sliced", f"w8a8 {tile}", lambda d, m: w8(d, m, 72, 1100), rows=(16, 33), choice=choice)
         yield Form("sliced", f"i4 {tile}", w4("i4", n=72, k=1024), rows=(16, 33), choice=choice)
-        yield Form("sliced", f"zero points {tile}", lambda d, m: {
-            **w8(d, m, 72, 1100), "lhs": d.codes("u8", m, 1100), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
-            "rhs_zero_point": d.zeros(72, 1)}, rows=(16, 33), choice=choice)  # fmt: skip
+        yield Form("sliced", f"zero points {tile}", w8_zeros, rows=(16, 33), choice=choice)
 
 
 def stream_k() -> Iterator[Form]:
@@ -80,17 +78,9 @@ def stream_k() -> Iterator[Form]:
     }, small, rows=(7,), dynamic=False)  # fmt: skip
     yield form("arguments", lambda d, m: w8(d, m, 72, 1104), small, arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))
 
-    def unsigned(d: Draw, m: int) -> dict[str, Any]:
-        return {**w8(d, m, 72, 1100), "lhs": d.codes("u8", m, 1100), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
-                "rhs_zero_point": d.zeros(72, 1)}  # fmt: skip
-
-    def finished(d: Draw, m: int) -> dict[str, Any]:
-        return {**w8(d, m, 72, 1100), "bias": d.floats(72), "c": d.floats(m, 72), "beta": 1.0, "activation": "relu",
-                "out_dtype": "i8", "out_scale": np.float32(0.25)}  # fmt: skip
-
     for tile in (small, middle):
-        yield form(f"zero points {tile}", unsigned, tile)
-        yield form(f"finished {tile}", finished, tile)
+        yield form(f"zero points {tile}", w8_zeros, tile)
+        yield form(f"finished {tile}", w8_finished, tile)
         yield form(f"i4 {tile}", w4("i4", n=72, k=1024), tile)
         for group in (32, 64, 128, 256):  # sums of groups are exact, those over groups are in parts
             yield form(f"i4 group {group} {tile}", w4("i4", group, n=72, k=1024), tile, judge="near")

@@ -32,3 +32,21 @@ class RandomCodes:
 
     def powers(self, *shape: int) -> Any:
         return (2.0 ** self.rng.integers(-9, -3, shape)).astype(np.float32)
+
+
+def depthwise(
+    image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Image and filters of a depthwise convolution, and its attributes: scales of channels, a bias, an activation and
+    requantisation; of unsigned codes, a zero point."""
+    codes, channels = RandomCodes(1), image[-1]
+    x, w = codes(*image, unsigned=unsigned), codes(channels, *kernel, 1)
+    kw: dict[str, Any] = {
+        "input_scale": np.float32(0.5), "weight_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",
+        "out_scale": np.float32(16), "out_zero_point": np.int8(3), "activation": "relu6", "strides": strides,
+        "bias": codes.rng.standard_normal(channels).astype(np.float32), "dilations": dilations, "padding": padding,
+        "input_layout": "NHWC", "filter_layout": "FHWC", "groups": channels,
+    }  # fmt: skip
+    if unsigned:
+        kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
+    return x, w, kw

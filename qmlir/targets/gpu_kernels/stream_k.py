@@ -87,11 +87,16 @@ def in_order(kernel: Kernel) -> bool:
     return kernel.combine is not None and str(kernel.acc_type) == "i32"
 
 
+def split_inputs(kernel: Kernel, inputs: Sequence[ir.Type]) -> tuple[Sequence[ir.Type], Sequence[ir.Type]]:
+    """What the kernel reads, and the types of scratch where there are any behind (see `outline`)."""
+    count = 2 + len(picks(kernel)) + len(kernel.operands)
+    return inputs[:count], inputs[count:]
+
+
 def with_scratch(function: KernelFunction, kernel: Kernel, inputs: Sequence[ir.Type], used: bool) -> KernelFunction:
-    """The function of `kernel` with counters in front of its result and a workspace behind it, where the types of both
-    are behind those of its other `inputs` (see `outline`). All functions of an executable have them; the body gets
-    their memory where it is `used`."""
-    types = inputs[2 + len(picks(kernel)) + len(kernel.operands) :]
+    """The function of `kernel` with counters in front of its result and a workspace behind it, where `inputs` have the
+    types of both. All functions of an executable have them; the body gets their memory where it is `used`."""
+    _, types = split_inputs(kernel, inputs)
     if not types:
         return function
     counters, space = map(View.of, types)

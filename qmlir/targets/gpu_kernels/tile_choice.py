@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ...kernels.description import Kernel
 from ..base import Target
+from ..cost import Figures
 from ..strategy import Choice, Decline, Knob
-from .stream_k import in_order
+from .stream_k import Sharing, in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FILL = 2.0e-6  # seconds: of the counters of shared tiles, in front of the product
+_FILL = 2.0e-6  # seconds: of the counters of shared tiles, in front of the product
 _WORTH = 0.9  # of the time, for which workgroups share K
 
 
@@ -31,6 +32,7 @@ class NamedTile(Protocol):
 
 
 _Tile = TypeVar("_Tile", bound=NamedTile)
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -73,23 +75,30 @@ class Tiled(Generic[_Tile]):
         return None
 
 
-@dataclass(frozen=True)
-class Ways:
-    """Seconds of the best tiles: of workgroups with tiles of their own, and of such that share K; `ordered`: parts may
-    be shared on request only, for the order of sums is in the bits of the result (`stream_k.in_order`)."""
+def best_first(
+    apart: Sequence[tuple[float, _Made]], shared: Sequence[tuple[float, _Made]], kernel: Kernel, least: float = 0.0
+) -> tuple[list[_Made], str]:
+    """Kernels, the fastest first, and why their workgroups share K or do not, "" where there is only one way.
 
-    apart: float
-    shared: float
-    ordered: bool
+    Args:
+        apart: seconds of kernels whose workgroups have tiles of their own, and the kernels, in ascending order.
+        shared: of those that share K, the same. They are first where they are better by far; not where parts may be
+            shared on request only (`in_order`).
+        least: seconds that no kernel can be faster than.
+    """
+    if not apart or not shared:
+        return [made for _, made in apart or shared], ""
+    ordered, times = in_order(kernel), [max(least, made[0][0]) for made in (apart, shared)]
+    pays = times[1] < _WORTH * times[0] and not ordered
+    first, other = (shared, apart) if pays else (apart, [] if ordered else shared)
+    rest = sorted((*first[1:], *other), key=lambda pair: pair[0])
+    hows = ("with tiles apart", "if K is shared")
+    text = " and ".join(f"{1e6 * t:.1f} us {how}" for t, how in zip(times, hows, strict=True))
+    why = f"estimated: {text}" + "; groups are added up in their order" * ordered
+    return [first[0][1], *(made for _, made in rest)], why
 
-    @property
-    def pays(self) -> bool:
-        """Whether sharing is worth it."""
-        return self.shared < _WORTH * self.apart and not self.ordered
 
-    @property
-    def text(self) -> str:
-        """Why K is shared, or is not."""
-        times = ((self.apart, "with tiles apart"), (self.shared, "if K is shared"))
-        text = " and ".join(f"{1e6 * t:.1f} us {how}" for t, how in times)
-        return f"estimated: {text}" + "; groups are added up in their order" * self.ordered
+def seconds_of_sharing(sharing: Sharing, of_unit: float, f: Figures) -> float:
+    """Of a call whose workgroups, `of_unit` on each unit, share K: counters, and two parts of each share, there and
+    back."""
+    return f.cache(4 * of_unit * sharing.part_bytes) + _FILL + 4 * f.latency

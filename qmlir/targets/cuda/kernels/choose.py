@@ -9,8 +9,7 @@ from ....kernels.description import Kernel
 from ....kernels.emit import bits
 from ...base import Target
 from ...cost import Cost, Figures, Work
-from ...gpu_kernels.stream_k import in_order
-from ...gpu_kernels.tile_choice import FILL, Ways
+from ...gpu_kernels.tile_choice import best_first, seconds_of_sharing
 from .executable import WARP
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
@@ -85,8 +84,8 @@ def work(gemm: MmaGemm, target: Target, f: Figures, reached: float = 1.0) -> Wor
     if (sharing := gemm.sharing) is None:
         return Work(each, gemm.padded_k, busy, fixed=f.latency)
     steps = -(-tiles * gemm.k_steps // gemm.workgroups) * together  # of a multiprocessor
-    handed = f.cache(4 * together * sharing.part_bytes)  # two parts of each share, there and back
-    return Work(1, steps * gemm.padded_k / gemm.k_steps, busy, once=handed + FILL + 4 * f.latency)
+    once = seconds_of_sharing(sharing, together, f)
+    return Work(1, steps * gemm.padded_k / gemm.k_steps, busy, once=once)
 
 
 def shared_among(gemm: MmaGemm, target: Target) -> MmaGemm:
@@ -168,15 +167,12 @@ def choose(
     plain, shared = (
         sorted(found[kind], key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n)) for kind in (False, True)
     )
-    if not plain or not shared:
-        return _first(plain or shared)
     # Neither is faster than memory is.
-    least = least_seconds(plain[0][1], target)
-    ways = Ways(max(least, plain[0][0]), max(least, shared[0][0]), in_order(kernel))
-    first, other = (shared, plain) if ways.pays else (plain, shared)
-    best = replace(first[0][1], because=ways.text)
-    next_ = min((*first[1:], *([] if ways.ordered else other)), key=lambda pair: pair[0], default=(0.0, None))[1]
-    return Chosen(best, next_)
+    least = least_seconds(plain[0][1], target) if plain and shared else 0.0
+    gemms, because = best_first(plain, shared, kernel, least)
+    if not gemms:
+        return None
+    return Chosen(replace(gemms[0], because=because), gemms[1] if len(gemms) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -185,10 +181,6 @@ class Chosen:
 
     gemm: MmaGemm
     next: MmaGemm | None
-
-
-def _first(pairs: Sequence[tuple[float, MmaGemm]]) -> Chosen | None:
-    return Chosen(pairs[0][1], pairs[1][1] if len(pairs) > 1 else None) if pairs else None
 
 
 def gemv_for(kernel: Kernel, storage: Storage, target: Target) -> Gemv | str:

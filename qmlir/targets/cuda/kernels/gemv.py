@@ -20,7 +20,7 @@ from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction, Launch, executable
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
-from ...gpu_kernels.stream_k import with_scratch
+from ...gpu_kernels.stream_k import split_inputs, with_scratch
 from . import instructions as gpu
 from .executable import WARP, function_of, in_a_row, workgroup_id
 from .machine import Nvidia
@@ -107,8 +107,8 @@ class Gemv:
 
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
-        tensors = [*inputs[: 2 + len(self.kernel.operands)], result]
-        made = function_of(self.kernel.m, tensors, self.launch, lambda r, b: _Block(self, r, b).run())
+        own, _ = split_inputs(self.kernel, inputs)
+        made = function_of(self.kernel.m, [*own, result], self.launch, lambda r, b: _Block(self, r, b).run())
         return with_scratch(made, self.kernel, inputs, used=False)
 
 

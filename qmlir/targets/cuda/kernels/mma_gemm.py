@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from ....core.mlir import ir
 from ....kernels.description import Kernel
-from ....kernels.outline import Scratch, has_tokens, picks
+from ....kernels.outline import Scratch, has_tokens
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, executable
-from ...gpu_kernels.stream_k import Sharing, shared_body, with_scratch
+from ...gpu_kernels.stream_k import Sharing, shared_body, split_inputs, with_scratch
 from .executable import function_of, in_a_row
 from .machine import Nvidia
 from .mma_loop import Block
@@ -67,7 +67,7 @@ class MmaGemm(TiledProduct):
     def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
-        own = inputs[: 2 + len(picks(self.kernel)) + len(self.kernel.operands)]
+        own, _ = split_inputs(self.kernel, inputs)
         made = function_of(size, [*own, result], self.launch, work, tokens=has_tokens(self.kernel))
         return with_scratch(made, self.kernel, inputs, bool(self.workgroups))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ....core.mlir import OpLike, ir
 from ....dialect.dtypes import Array
@@ -34,10 +33,6 @@ from .mma_gemm import MmaGemm
 from .tile import TILES, WGMMA_TILES, Tile
 from .weights import Storage, packed_constant, storage_for
 from .wgmma_gemm import WgmmaGemm
-
-if TYPE_CHECKING:
-    pass
-
 
 _ROWS_FOR_WGMMA = 48
 # Of the kernel that brings rows of experts into blocks; bytes of shared memory that no kernel has to ask for.

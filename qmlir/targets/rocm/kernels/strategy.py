@@ -23,8 +23,7 @@ from ...gpu_kernels.strategy import (
     decoded_type,
     unreadable,
 )
-from ...gpu_kernels.stream_k import in_order
-from ...gpu_kernels.tile_choice import FILL, Tiled, Ways
+from ...gpu_kernels.tile_choice import Tiled, best_first, seconds_of_sharing
 from ...gpu_kernels.weights import CodeFormat, offset_of
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline, Facts, RunnerUp
@@ -172,12 +171,8 @@ class MatrixStrategy(Tiled[Tiles]):
             each = replace(plan, tiles=tiles)
             found[tiles.stream_k].append((each.cost().rank, each))
         apart, shared = (sorted(found[kind], key=lambda pair: pair[0]) for kind in (False, True))
-        if not apart or not shared:
-            return [each for _, each in apart or shared]
-        ways = Ways(apart[0][0], shared[0][0], in_order(kernel))
-        first, other = (shared, apart) if ways.pays else (apart, [] if ways.ordered else shared)
-        rest = sorted((*first[1:], *other), key=lambda pair: pair[0])
-        return [replace(first[0][1], because=ways.text), *(each for _, each in rest)]
+        plans, because = best_first(apart, shared, kernel)
+        return [replace(made, because=because) for made in plans]
 
 
 _SIMDS = 4  # of a compute unit
@@ -214,8 +209,7 @@ def _cost(made: MatrixKernel, target: Target) -> Cost:
     if (sharing := made.sharing) is not None:
         together = sharing.workgroups * waves / (_SIMDS * f.units)
         rounds, steps = 1, -(-blocks * made.steps // sharing.workgroups)
-        handed = f.cache(4 * together * _SIMDS / waves * sharing.part_bytes)  # two parts of each share, there and back
-        once = handed + FILL + 4 * f.latency
+        once = seconds_of_sharing(sharing, together * _SIMDS / waves, f)
     tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
     addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
     beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
