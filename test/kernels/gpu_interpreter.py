@@ -111,11 +111,7 @@ class Workgroup:
         if op.name == "scf.for":
             self._for(op, mask)
         elif op.name == "scf.if":
-            taken = mask & self.get(op.operands[0])
-            if taken.any():
-                self.run(op.regions[0].blocks[0], taken)
-            if len(op.regions) > 1 and len(list(op.regions[1].blocks)) and (mask & ~self.get(op.operands[0])).any():
-                self.run(op.regions[1].blocks[0], mask & ~self.get(op.operands[0]))
+            self._if(op, mask)
         elif op.name in _EFFECTS:
             _EFFECTS[op.name](self, op, mask)
         elif op.name in _PURE:
@@ -124,6 +120,16 @@ class Workgroup:
             self.values[op.results[0]] = np.asarray(result).astype(dtype, copy=False)
         else:
             raise KernelError(f"the interpreter does not know {op.name}")
+
+    def _if(self, op: Any, mask: Array) -> None:
+        test = self.get(op.operands[0])
+        made = [self.full(result.type, 0) for result in op.results]
+        for region, taken in zip(op.regions, (mask & test, mask & ~test), strict=False):
+            if taken.any() and list(region.blocks):
+                found = self.run(region.blocks[0], taken)
+                made = [_where(taken, new, old) for new, old in zip(found, made, strict=True)]
+        for result, value in zip(op.results, made, strict=True):
+            self.values[result] = value
 
     def _for(self, op: Any, mask: Array) -> None:
         start, stop, step, *carried = [self.get(v) for v in op.operands]
@@ -195,6 +201,56 @@ def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
         memory.array[at] += value[thread]
     memory.written[where] = -3
     w.values[op.results[0]] = out
+
+
+_BUFFER = 40  # bits of an address below the number of its buffer
+
+
+def _pointer(w: Workgroup, op: Any, mask: Array) -> None:
+    number = next(i for i, memory in enumerate(w.buffers) if memory is w.get(op.operands[0]))
+    w.values[op.results[0]] = w.full(op.results[0].type, number << _BUFFER)
+
+
+def _address(w: Workgroup, op: Any, mask: Array) -> None:
+    w.values[op.results[0]] = w.get(op.operands[0])
+
+
+def _count(w: Workgroup, op: Any, mask: Array) -> None:
+    """An atomic sum of i32 in global memory. Workgroups run one behind the other here: what orders their stores is for
+    the emulated devices to judge."""
+    assert int(ir.IntegerAttr(op.attributes["bin_op"]).value) == 1, "a sum"
+    address, value = (w.get(v) for v in op.operands)
+    out = w.full(op.results[0].type, 0)
+    for thread in np.flatnonzero(mask):
+        number, offset = divmod(int(address[thread]), 1 << _BUFFER)
+        (place,) = w.buffers[number].at([np.array([offset // 4])], np.ones(1, bool), "an atomic sum")
+        out[thread] = w.buffers[number].array[place[0]]
+        w.buffers[number].array[place[0]] += value[thread]
+    w.values[op.results[0]] = out
+
+
+def _run_of(w: Workgroup, memory: Memory, first: Sequence[Array], lanes: int, mask: Array) -> tuple[Array, ...]:
+    """The indices of neighbours along the last axis, of each active thread."""
+    assert not memory.shared
+    *outer, last = first
+    spread = [np.broadcast_to(w[:, None], (len(w), lanes)) for w in outer]
+    where = [*spread, last[:, None] + np.arange(lanes)]
+    return memory.at(where, mask, "a vector")
+
+
+def _load_run(w: Workgroup, op: Any, mask: Array) -> None:
+    memory = w.get(op.operands[0])
+    out = w.full(op.results[0].type, 0)
+    where = _run_of(w, memory, [w.get(v) for v in list(op.operands)[1:]], out.shape[1], mask)
+    out[mask] = memory.array[where]
+    w.values[op.results[0]] = out
+
+
+def _store_run(w: Workgroup, op: Any, mask: Array) -> None:
+    value, memory = w.get(op.operands[0]), w.get(op.operands[1])
+    where = _run_of(w, memory, [w.get(v) for v in list(op.operands)[2:]], value.shape[1], mask)
+    _one_writer(memory, tuple(i.reshape(-1) for i in where), value[mask].reshape(-1))
+    memory.array[where] = value[mask]
 
 
 def _one_writer(memory: Memory, where: tuple[Array, ...], values: Array) -> None:
@@ -324,6 +380,12 @@ _EFFECTS: dict[str, Effect] = {
     "memref.store": _store,
     "memref.alloc": _alloc,
     "memref.atomic_rmw": _atomic,
+    "memref.extract_aligned_pointer_as_index": _pointer,
+    "llvm.atomicrmw": _count,
+    "llvm.inttoptr": _address,
+    "llvm.fence": lambda w, op, mask: None,
+    "vector.load": _load_run,
+    "vector.store": _store_run,
     "gpu.barrier": _barrier,
     "amdgpu.lds_barrier": _barrier,
     "hal.interface.binding.subspan": _subspan,

@@ -175,12 +175,19 @@ def interpreted(
             owner = v.owner.operation
             if owner.name in ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast"):
                 return value(owner.operands[0])
+            if owner.name == "flow.tensor.splat":  # counters
+                return zeros(v.type)
             known = constant_array(v)
             assert known is not None, owner.name
             return known
 
+        def zeros(kind: Any) -> Any:
+            return np.zeros(ir.RankedTensorType(kind).shape, gpu_interpreter.dtype_of(kind.element_type))
+
         operands = [value(v) for v in dispatch.operands if isinstance(v.type, ir.RankedTensorType)]
         out = np.full(shape, 77, dtype)
         change(module)
-        gpu_interpreter.run(module, operands, out, rows)
+        # Behind the result: counters, which are an operand, and a workspace.
+        scratch = [zeros(r.type) + 77 for r in list(dispatch.results)[2:]]
+        gpu_interpreter.run(module, operands, [out, *scratch], rows)
         return out
