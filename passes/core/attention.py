@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class AttentionPass(Pass):
     """Asks the target's kernels about each `iree_linalg_ext.attention`. One that no kernel accepts becomes two products
-    and a softmax, which subtracts the largest score first. One with a body that changes the scores is left to IREE.
+    and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros. One with a body
+    that changes the scores is left to IREE.
     """
 
     name: ClassVar[str] = "qmlir-attention"
@@ -115,14 +116,25 @@ def _decomposed(a: Attention) -> ir.Value:
 
     scores = elementwise(args, shape, t, masked)
     largest = over_keys(scores, float("-inf"), arith.maximumf)
-    weights = elementwise(
-        [Arg(scores, everywhere), Arg(largest, of_rows)], shape, t, lambda s, top: math.exp(arith.subf(s, top))
-    )
+
+    def weight(score: ir.Value, top: ir.Value) -> ir.Value:
+        """With a largest score of 0 where all keys are masked: their weights are 0."""
+        return math.exp(arith.subf(score, _but(top, float("-inf"), 0.0)))
+
+    weights = elementwise([Arg(scores, everywhere), Arg(largest, of_rows)], shape, t, weight)
     total = over_keys(weights, 0.0, arith.addf)
-    weights = elementwise([Arg(weights, everywhere), Arg(total, of_rows)], shape, t, arith.divf)
+    weights = elementwise(
+        [Arg(weights, everywhere), Arg(total, of_rows)], shape, t, lambda w, sum_: arith.divf(w, _but(sum_, 0.0, 1.0))
+    )
     result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
     found = (*batch, *rows, columns)
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
+
+
+def _but(x: ir.Value, value: float, instead: float) -> ir.Value:
+    """`x`, but for one value of it."""
+    same = arith.cmpf(arith.CmpFPredicate.OEQ, x, scalar(value, x.type))
+    return arith.select(same, scalar(instead, x.type), x)
 
 
 def _ordered(t: AttentionTensor, loops: tuple[int, ...]) -> ir.Value:
@@ -145,9 +157,13 @@ def _product(
     lhs = collapse(lhs, [*lead, [count + i for i in range(len(rows))], [count + len(rows)]])
     rhs = collapse(rhs, [*lead, [count], [count + 1]])
     out = filled([*dims(lhs)[:-1], sizes[column]], scalar(0.0, t))
-    product = linalg.batch_matmul if count else linalg.matmul
+    product = (linalg.batch_matmul if count else linalg.matmul)(lhs, rhs, outs=[out])
+    # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
+    *one, m, n, k = (ir.AffineDimExpr.get(i) for i in range(len(lead) + 3))
+    maps = [ir.AffineMap.get(len(lead) + 3, 0, [*one, *axes]) for axes in ((m, k), (k, n), (m, n))]
+    product.owner.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
     wide = [[sizes[b] for b in batch]] if count else []
-    return expand(product(lhs, rhs, outs=[out]), [*wide, [sizes[r] for r in rows], [sizes[column]]])
+    return expand(product, [*wide, [sizes[r] for r in rows], [sizes[column]]])
 
 
 def _cast(value: ir.Value, kind: ir.Type) -> ir.Value:

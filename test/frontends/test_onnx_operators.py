@@ -7,6 +7,7 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+import onnx
 import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
@@ -111,3 +112,12 @@ def test_tables_in_blocks_that_are_not_imported(attributes: dict[str, int], reas
     made = node("GatherBlockQuantized", ["d", "i", "s"], **given)
     with pytest.raises(FrontEndError, match=reason):
         qmlir.compile(model([made], {"i": np.zeros((2, 5), np.int64)}, ["y"], parts))
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_constant_truth_value(truth: bool) -> None:
+    """Regression: a scalar constant of type bool became a vector, and torch-mlir refused the node that reads it: every
+    causal model that torch exports has one."""
+    x = np.array([[True, False], [False, True]])
+    made = model([onnx.helper.make_node("And", ["x", "c"], ["y"])], {"x": x}, ["y"], {"c": np.array(truth)})
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x & truth)

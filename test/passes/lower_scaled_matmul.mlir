@@ -47,6 +47,18 @@ func.func @int4_bounds(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x
   return %0 : tensor<4x16xi32>
 }
 
+// A batch of one is rows in two axes: its loop is the lhs's, so that the product is one of rows and columns.
+// CHECK-LABEL: func.func @batch_of_one(
+// CHECK: linalg.generic {{.*}}"parallel", "parallel", "parallel", "reduction"]} ins(%arg0, %arg1 : tensor<1x4x8xi8>, tensor<8x16xi8>)
+// CHECK: return
+func.func @batch_of_one(%lhs: tensor<1x4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<1x4x16xi32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operand_names = ["lhs", "rhs"]
+  }
+      : (tensor<1x4x8xi8>, tensor<8x16xi8>) -> tensor<1x4x16xi32>
+  return %0 : tensor<1x4x16xi32>
+}
+
 // Batch axes of size one are not materialised.
 // CHECK-LABEL: func.func @batched(
 // CHECK-NOT: linalg.broadcast

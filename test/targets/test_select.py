@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import qmlir
 from qmlir.core.mlir import context, ir
 from qmlir.errors import PassError, TargetError
 from qmlir.passes.base import State
@@ -140,3 +142,24 @@ def test_every_refusal_is_reported_with_its_place(forms: Any) -> None:
 def test_an_unknown_target_is_a_target_error(forms: Any, select: Any) -> None:
     with pytest.raises(TargetError, match="gfx942"):
         select(forms.matmul(8, 16, 32), "rocm:gfx943")
+
+
+@pytest.mark.parametrize("target", ["cpu:znver4", "cpu:sapphirerapids", "cpu:neoverse-n2", "cuda:sm_80", "rocm:gfx942",
+                                    "vulkan:rdna3"])  # fmt: skip
+@pytest.mark.parametrize("batch", ["1x", "1x1x", "3x1x", "1x3x"])
+def test_a_batch_of_one_is_rows(target: str, batch: str, tmp_path: Path) -> None:
+    """Regression: with one product in the batch, which the lhs was taken not to follow, nothing was a contraction, and
+    every model with activations [1, M, K] ran IREE's loops."""
+    text = f"""
+      func.func @main(%x: tensor<{batch}64x256xi8>, %zero: tensor<i32>) -> tensor<{batch}64x128xi32> {{
+        %w = arith.constant dense<3> : tensor<256x128xi8>
+        %0 = "qmlir.scaled_matmul"(%x, %w, %zero) {{
+          lhs_dtype = "u8", lhs_zero_mode = "int", operand_names = ["lhs", "rhs", "lhs_zero_point"]
+        }} : (tensor<{batch}64x256xi8>, tensor<256x128xi8>, tensor<i32>) -> tensor<{batch}64x128xi32>
+        return %0 : tensor<{batch}64x128xi32>
+      }}"""
+    source = tmp_path / "product.mlir"
+    source.write_text(text)
+    [found] = qmlir.explain(source, target=target).contractions
+    assert found["m"] == (192 if "3" in batch else 64)
+    assert found["chosen"] != "stock"

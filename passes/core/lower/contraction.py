@@ -16,19 +16,23 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 
-def _batch_axes(side: Side, nb: int) -> list[int | None]:
-    """Loops of a side's batch axes: right-aligned with the result's; None for size one."""
+def _batch_axes(side: Side, batch: Sequence[Extent]) -> list[int | None]:
+    """Loops of a side's batch axes: right-aligned with the result's; None for size one. Where the result has one
+    product too, the lhs follows its loop, which would belong to neither side: such a product has rows in two axes."""
     t = side.codes.type
     axes: list[int | None] = []
-    for i in range(side.batch):
-        one = not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1
-        axes.append(None if one else nb - side.batch + i)
+    for i, loop in enumerate(range(len(batch) - side.batch, len(batch))):
+        repeated = not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1
+        axes.append(None if repeated and not (side.name == "lhs" and batch[loop] == 1) else loop)
     return axes
 
 
-def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = None) -> tuple[int | None, ...]:
-    """Loops of the axes of a side's codes; with `group`, K is split into (group, k)."""
-    axes: list[int | None] = [*_batch_axes(side, nb)]
+def side_axes(
+    side: Side, batch: Sequence[Extent], row: int, k: int | None, group: int | None = None
+) -> tuple[int | None, ...]:
+    """Loops of the axes of a side's codes, those of the result's `batch` first; with `group`, K is split into (group,
+    k)."""
+    axes: list[int | None] = [*_batch_axes(side, batch)]
     for i in range(side.batch, side.batch + 2):
         if i == side.row:
             axes.append(row)
@@ -39,9 +43,11 @@ def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = 
     return tuple(axes)
 
 
-def parameter_axes(side: Side, value: ir.Value, nb: int, row: int, group: int | None) -> tuple[int | None, ...]:
+def parameter_axes(
+    side: Side, value: ir.Value, batch: Sequence[Extent], row: int, group: int | None
+) -> tuple[int | None, ...]:
     """Loops of the axes of a side's scale or zero point; None for axes of size one."""
-    full = side_axes(side, nb, row, group)
+    full = side_axes(side, batch, row, group)
     t = value.type
     return tuple(None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full))
 

@@ -35,7 +35,7 @@ def add_corrections(
         return None
     for side, due, row in ((a, za_due, m_loop), (b, zb_due, n_loop)):
         if due and side.zero is not None and not side.float_zero:
-            inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, nb, row, g_loop))
+            inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, sizes[:nb], row, g_loop))
     if zb_due:
         sums = row_sums(a_codes, a_axes, sizes, keep)
         inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])

@@ -101,8 +101,8 @@ def _accumulate(
     if contraction is not None:
         return contraction(numbers(a), numbers, bounds)
     nb = len(sizes) - 2
-    return contract(numbers(a), side_axes(a, nb, nb, nb + 2), numbers(b), side_axes(b, nb, nb + 1, nb + 2), sizes,
-                    nb + 3, range(nb + 2), bounds)  # fmt: skip
+    a_axes, b_axes = side_axes(a, sizes[:nb], nb, nb + 2), side_axes(b, sizes[:nb], nb + 1, nb + 2)
+    return contract(numbers(a), a_axes, numbers(b), b_axes, sizes, nb + 3, range(nb + 2), bounds)
 
 
 def _float_product(
@@ -150,7 +150,7 @@ def _one_group(
     inputs = Inputs()
     if integer:
         bounds = (a.magnitude(), b.magnitude())
-        a_axes, b_axes = side_axes(a, nb, m_loop, k_loop), side_axes(b, nb, n_loop, k_loop)
+        a_axes, b_axes = side_axes(a, sizes[:nb], m_loop, k_loop), side_axes(b, sizes[:nb], n_loop, k_loop)
         acc = _accumulate(a, b, sizes, lambda side: side.codes, bounds, contraction)
         inputs.add("acc", acc, range(nb + 2))
         correction = add_corrections(inputs, a, b, a.codes, b.codes, a_axes, b_axes, sizes, list(range(nb + 2)),
@@ -166,7 +166,7 @@ def _one_group(
     if not raw:
         for side, row in ((a, m_loop), (b, n_loop)):
             if side.scale is not None:
-                inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, nb, row, None))
+                inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, sizes[:nb], row, None))
             if side.global_scale is not None:
                 inputs.add(f"{side.name}_global", side.global_scale, (None,) * side.global_scale.type.rank)
 
@@ -219,7 +219,7 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
     wide = [*sizes[:nb], groups, *sizes[nb:]]
     inputs = Inputs()
     a_codes, b_codes = (split_groups(s, group) for s in (a, b))
-    a_axes, b_axes = side_axes(a, nb, m_loop, k_loop, g_loop), side_axes(b, nb, n_loop, k_loop, g_loop)
+    a_axes, b_axes = side_axes(a, sizes[:nb], m_loop, k_loop, g_loop), side_axes(b, sizes[:nb], n_loop, k_loop, g_loop)
     bounds = (a.magnitude(), b.magnitude()) if integer else None
     if not integer:
         a_codes, b_codes = (_plain_codes(s, c, to) for s, c in ((a, a_codes), (b, b_codes)))
@@ -235,14 +235,14 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
             inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     for side, row in ((a, m_loop), (b, n_loop)):
         if side.scale is not None:
-            inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, nb, row, g_loop))
+            inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, sizes[:nb], row, g_loop))
     if b.float_zero:
         if not integer:
             raise OpError(f"rhs_zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
         assert b.zero is not None
-        inputs.add("float_zero", b.zero, parameter_axes(b, b.zero, nb, n_loop, g_loop))
+        inputs.add("float_zero", b.zero, parameter_axes(b, b.zero, sizes[:nb], n_loop, g_loop))
         if a.int_zero and a.zero is not None and "lhs_zero" not in inputs.names:
-            inputs.add("lhs_zero", a.zero, parameter_axes(a, a.zero, nb, m_loop, g_loop))
+            inputs.add("lhs_zero", a.zero, parameter_axes(a, a.zero, sizes[:nb], m_loop, g_loop))
 
     def term(*scalars: ir.Value) -> ir.Value:
         named = inputs.named(scalars[:-1])

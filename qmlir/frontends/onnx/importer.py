@@ -39,6 +39,8 @@ from .upgrade import upgraded
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .patterns.attention import AttentionCall
+
 # Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
 _KINDS = {
     **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
@@ -97,6 +99,7 @@ class GraphImporter:
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
         self.absorbed: dict[int, set[int]] = {}  # node -> nodes whose work its operation does
         self.products: dict[int, OnnxProduct] = {}  # node -> the product it was raised to, for what comes after it
+        self.attentions: dict[int, AttentionCall] = {}
         for node in self.nodes:
             for name in node.proto.output:
                 if name in self.producers:

@@ -138,7 +138,7 @@ def _elements(array: Array, element: ir.Type) -> ir.Attribute:
     kind = ir.RankedTensorType.get(array.shape, element)
     if array.size == 0:
         return ir.Attribute.parse(f"dense<> : {kind}")
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # ascontiguousarray makes a vector of a scalar
     if array.dtype == np.bool_:
         made: ir.Attribute = truths(array)
         return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx
 
@@ -14,6 +14,9 @@ from ...spec import TensorSpec
 from ..raising import PatternDeclined, Raising, Tensor
 from .model import Model
 from .shapes import Shapes
+
+if TYPE_CHECKING:
+    from .patterns.attention import AttentionCall
 
 
 class OnnxGraph(Protocol):
@@ -24,6 +27,7 @@ class OnnxGraph(Protocol):
         uses: how often each tensor is read, by nodes or as an output.
         absorbed: by a node's index, the nodes whose work its operation does.
         products: by a node's index, the product it was raised to, for what comes after it.
+        attentions: by a node's index, the attention it was raised to, for a transpose after it.
     """
 
     model: Model
@@ -32,6 +36,7 @@ class OnnxGraph(Protocol):
     uses: dict[str, int]
     absorbed: dict[int, set[int]]
     products: dict[int, OnnxProduct]
+    attentions: dict[int, AttentionCall]
 
     def tensor(self, name: str, user: Node | None) -> Tensor:
         """The tensor of that name. Raises FrontEndError when nothing before `user` makes it."""

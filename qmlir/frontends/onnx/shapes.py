@@ -29,11 +29,13 @@ class Shapes:
         self._model = model
         self._known: dict[str, TensorSpec] = {}
         self._sizes: dict[str, onnx.TensorProto] = {}  # results of Shape, of tensors of static shape
+        self._names: dict[str, tuple[str, ...]] = {}  # of dynamic sizes
         graph = model.graph
         for value in [*graph.value_info, *graph.input, *graph.output, *self._inferred()]:
             spec = _spec(value.type)
             if spec is not None:
                 self._known[value.name] = _merged(self._known.get(value.name), spec)
+                self._names[value.name] = tuple(d.dim_param for d in value.type.tensor_type.shape.dim)
 
     def _inferred(self) -> Sequence[onnx.ValueInfoProto]:
         """What onnx infers of the whole model, without its constants' data."""
@@ -58,6 +60,13 @@ class Shapes:
 
     def spec(self, name: str) -> TensorSpec | None:
         return self._known.get(name)
+
+    def named(self, name: str, shape: Sequence[int | None]) -> tuple[int | str, ...]:
+        """The sizes of a value of that shape: a dynamic one by the name that the model has for it, "" without one."""
+        names = self._names.get(name, ())
+        if len(names) != len(shape):
+            names = ("",) * len(shape)
+        return tuple(n if size is None else size for size, n in zip(shape, names, strict=True))
 
     def learn(self, name: str, spec: TensorSpec) -> None:
         self._known[name] = spec

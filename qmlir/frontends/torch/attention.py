@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ...core.mlir import arith, ir
-from ...ir.build import Arg, dims, drop_axes, elementwise, empty, loop_index, scalar
-from ...spec import TensorSpec
+from ..attention import attention
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE
 from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
@@ -256,82 +254,12 @@ def register() -> None:
 
 
 def _raise(op: Raising) -> Tensor:
-    """The operator as `iree_linalg_ext.attention`."""
-    q, k, v, mask = (op.operand(0), op.operand(1), op.operand(2), op.optional(3))
-    axes: Sequence[str] = op.attributes["axes"]
-    letters = sorted(set("".join(axes)) - {"1"})
+    spec = op.results[0]
+    assert spec is not None
+    operands = (op.operand(0), op.operand(1), op.operand(2), op.optional(3))
     with op.location:
-        sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
-        read = [(q.value, axes[0]), (k.value, axes[1]), (v.value, axes[2])]
-        f32 = ir.F32Type.get()
-        masks = _masks(mask, axes[3], bool(op.attributes["causal"]), sizes)
-        spec = op.results[0]
-        assert spec is not None
-        out = empty([sizes[a] for a in axes[4]], f32)
-        scale = scalar(op.attributes["scale"], f32)
-        values = [*(value for value, _ in read), scale, *(value for value, _ in masks), out]
-        read_by = [*(a for _, a in read), "", *(a for _, a in masks), axes[4]]
-        maps = [
-            ir.AffineMapAttr.get(
-                ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one])
-            )
-            for one in read_by
-        ]
-        result = _attention(values, maps, bool(masks))
-    return Tensor(TensorSpec(spec.shape, "f32"), result)
-
-
-def _attention(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool) -> ir.Value:
-    out = values[-1]
-    made = ir.Operation.create(
-        "iree_linalg_ext.attention", results=[out.type], operands=list(values), regions=1,
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get(list(maps)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, int(masked), 1]),
-        },
-    )  # fmt: skip
-    block = made.regions[0].blocks.append(ir.F32Type.get())
-    with ir.InsertionPoint(block):
-        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
-    return made.results[0]
-
-
-def _sizes(operands: dict[str, Tensor]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for letters, t in operands.items():
-        for letter, size in zip(letters, dims(t.value), strict=True):
-            if letter not in found or isinstance(size, int):
-                found[letter] = size
-    return found
-
-
-def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) -> list[tuple[ir.Value, str]]:
-    """What is added to the scores, with its letters; nothing where there is no mask."""
-    f32 = ir.F32Type.get()
-    value, letters = None, axes.replace("1", "")
-    if mask is not None:
-        value = drop_axes(mask.value, [i for i, a in enumerate(axes) if a == "1"])
-        if mask.dtype != "f32":
-            rank = tuple(range(len(letters)))
-            shape = [sizes[a] for a in letters]
-            value = elementwise([Arg(value, rank)], shape, f32, lambda kept: _hidden(kept, f32))
-    if causal:
-        assert value is None
-        shape, letters = [sizes["m"], sizes["k"]], "mk"
-
-        def earlier() -> ir.Value:
-            kept = arith.cmpi(arith.CmpIPredicate.ule, loop_index(1), loop_index(0))
-            return _hidden(kept, f32)
-
-        value = elementwise([], shape, f32, earlier)
-    return [] if value is None else [(value, letters)]
-
-
-def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
-    """0 where a key is kept, minus infinity where it is not."""
-    if kept.type != ir.IntegerType.get_signless(1):
-        kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
-    return arith.select(kept, scalar(0.0, t), scalar(float("-inf"), t))
+        return attention(*operands, op.attributes["axes"], spec.shape, op.attributes["scale"],
+                         bool(op.attributes["causal"]))  # fmt: skip
 
 
 register_raising(f"torch.{NAMESPACE}.attention", _raise)

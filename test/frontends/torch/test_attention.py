@@ -155,3 +155,24 @@ def test_the_operator_computes_what_it_stands_for() -> None:
     register()
     found = torch.ops.qmlir.attention(q, k, v, None, 0.25, False, ["AmBd", "AkBd", "AkBn", "", "AmBn"])
     torch.testing.assert_close(found.flatten(2), sdpa(x, y))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64", "cuda:sm_80", "rocm:gfx942", "vulkan:ada"])
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_batch_of_one_and_a_query_whose_keys_are_all_masked(target: str, kind: Any) -> None:
+    """Regression: IREE crashed on the products of targets without a kernel, and their weights were no numbers where
+    torch has zeros."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    mask = torch.rand(1, 1, 8, 8) > 0.3
+    mask[..., 3, :] = False
+    given = (q, k, v, mask if kind == torch.bool else torch.where(mask, 0.0, float("-inf")))
+
+    def function(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    artifact = qmlir.compile(exported(function, given), target=target)
+    if target.startswith("cpu"):
+        np.testing.assert_allclose(
+            np.asarray(opened(artifact).main(*given)), function(*given).numpy(), rtol=1e-5, atol=1e-5
+        )

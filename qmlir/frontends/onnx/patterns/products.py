@@ -15,6 +15,7 @@ from ....ir.barriers import Reason, fusion_barrier
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from ..node import Node, OnnxProduct
+from .attention import attention_of
 from .common import BYTES, DequantizedValue, absorb, quantised_input, ratio, scale_of, times, zero_of
 
 if TYPE_CHECKING:
@@ -272,7 +273,10 @@ def taken(*sides: DequantizedValue | Tensor | None) -> tuple[Node, ...]:
 
 @raises("onnx.MatMul")
 def matmul(op: Node) -> Tensor:
-    """`scaled_matmul`, if an operand is the result of a DequantizeLinear."""
+    """`scaled_matmul`, if an operand is the result of a DequantizeLinear; attention, if it ends one."""
+    found = attention_of(op)
+    if found is not None:
+        return found
     lhs, rhs = _sides(op)
     return keep(op, matmul_product(lhs, rhs, nodes=taken(lhs, rhs)))
 

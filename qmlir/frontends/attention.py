@@ -1,0 +1,88 @@
+"""Attention as one op, `iree_linalg_ext.attention`, for a kernel of the target or the products of `qmlir-attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core.mlir import arith, ir
+from ..ir.build import Arg, Extent, dims, drop_axes, elementwise, empty, loop_index, scalar
+from ..spec import TensorSpec
+from .raising import Tensor
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axes: Sequence[str], shape: Sequence[int | None],
+    scale: float, causal: bool = False,
+) -> Tensor:  # fmt: skip
+    """`softmax(scale * q k^T + mask) v` at the insertion point, f32 of `shape`; zeros where all keys are masked.
+
+    `axes`: the letters of q's, k's, v's, the mask's and the result's axes, in the order in which they lie: m for
+    queries, k for keys, d for what both have, n for columns of values, any other one for the batch. "1" is an axis of a
+    mask that is repeated. A mask of truth values says which keys are kept, one of numbers is added. `causal`: a query
+    sees the keys up to its own place.
+    """
+    letters = sorted(set("".join(axes)) - {"1"})
+    sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
+    f32 = ir.F32Type.get()
+    masks = _masks(mask, axes[3], causal, sizes)
+    out = empty([sizes[a] for a in axes[4]], f32)
+    values = [q.value, k.value, v.value, scalar(scale, f32), *(value for value, _ in masks), out]
+    read_by = [*axes[:3], "", *(a for _, a in masks), axes[4]]
+    maps = [
+        ir.AffineMapAttr.get(ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one]))
+        for one in read_by
+    ]
+    return Tensor(TensorSpec(tuple(shape), "f32"), _op(values, maps, bool(masks)))
+
+
+def _op(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool) -> ir.Value:
+    out = values[-1]
+    made = ir.Operation.create(
+        "iree_linalg_ext.attention", results=[out.type], operands=list(values), regions=1,
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get(list(maps)),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, int(masked), 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(ir.F32Type.get())
+    with ir.InsertionPoint(block):
+        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
+    return made.results[0]
+
+
+def _sizes(operands: Mapping[str, Tensor]) -> dict[str, Extent]:
+    found: dict[str, Extent] = {}
+    for letters, t in operands.items():
+        for letter, size in zip(letters, dims(t.value), strict=True):
+            if letter not in found or isinstance(size, int):
+                found[letter] = size
+    return found
+
+
+def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: Mapping[str, Extent]) -> list[tuple[ir.Value, str]]:
+    """What is added to the scores, with its letters; nothing where there is no mask."""
+    f32 = ir.F32Type.get()
+    value, letters = None, axes.replace("1", "")
+    if mask is not None:
+        value = drop_axes(mask.value, [i for i, a in enumerate(axes) if a == "1"])
+        if mask.dtype != "f32":
+            rank = tuple(range(len(letters)))
+            shape = [sizes[a] for a in letters]
+            value = elementwise([Arg(value, rank)], shape, f32, lambda kept: _hidden(kept, f32))
+    if causal:
+        assert value is None
+        shape, letters = [sizes["m"], sizes["k"]], "mk"
+
+        def earlier() -> ir.Value:
+            kept = arith.cmpi(arith.CmpIPredicate.ule, loop_index(1), loop_index(0))
+            return _hidden(kept, f32)
+
+        value = elementwise([], shape, f32, earlier)
+    return [] if value is None else [(value, letters)]
+
+
+def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
+    """0 where a key is kept, minus infinity where it is not."""
+    if kept.type != ir.IntegerType.get_signless(1):
+        kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
+    return arith.select(kept, scalar(0.0, t), scalar(float("-inf"), t))

@@ -1,0 +1,369 @@
+"""Attention as exporters write it, `softmax(scale * q k^T + mask) v` in single operators, as one op.
+
+Operands are read where they lie: a transpose in front of a product or behind it is a letter in another place, a scale
+of q or of k joins the one of the scores, and keys and values that are repeated for several heads are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ....dialect.dtypes import DTYPES
+from ....ir import build
+from ....spec import TensorSpec
+from ...attention import attention
+from ...raising import NotQuantised, Tensor, raises
+from ...tensors import cast_real, real
+from ..node import Node
+from .common import absorb, onnx_op
+
+# Axes of the batch; m: queries, k: keys, d: what both have, n: columns of values, H: heads of keys and values, each of
+# them read by G heads of queries.
+_BATCH, _HEADS, _SHARED = "ABCDEF", "H", "G"
+Place: TypeAlias = "tuple[Node, int]"  # an input of a node
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor and the letters of its axes."""
+
+    tensor: Tensor
+    axes: str
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """An attention as it is made, kept for a transpose behind it. `axes`: letters of the result; `heads`: how many
+    heads of queries read the same keys."""
+
+    q: Operand
+    k: Operand
+    v: Operand
+    mask: Operand | None
+    axes: str
+    scale: float
+    heads: int
+    dtype: str
+
+    def made(self, axes: str, shape: Sequence[int | None]) -> Tensor:
+        """With a result of these axes, at the insertion point."""
+        operands = [o if o is None else Operand(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v, self.mask)]
+        q, k, v, mask = operands
+        assert q is not None
+        assert k is not None
+        assert v is not None
+        wide = list(shape)
+        if self.heads > 1:
+            q = _split(q, self.heads)
+            at = axes.index(_HEADS)
+            heads = wide[at]
+            assert heads is not None
+            wide[at : at + 1] = [heads // self.heads, self.heads]
+            axes = axes.replace(_HEADS, _HEADS + _SHARED)
+        letters = [q.axes, k.axes, v.axes, "" if mask is None else mask.axes, axes]
+        made = attention(q.tensor, k.tensor, v.tensor, None if mask is None else mask.tensor, letters, wide, self.scale)
+        if self.heads > 1:
+            groups = [[i] for i in range(len(axes))]
+            at = axes.index(_HEADS)
+            groups[at : at + 2] = [[at, at + 1]]
+            made = Tensor(TensorSpec(tuple(shape), "f32"), build.collapse(made.value, groups))
+        return cast_real(made, self.dtype)
+
+
+def attention_of(op: Node) -> Tensor | None:
+    """The node as attention where it is the product of a softmax of scores and of values; None elsewhere."""
+    found = _matched(op)
+    if found is None:
+        return None
+    call, nodes = found
+    spec = op.results[0]
+    shape = spec.shape if spec is not None else tuple(_sizes(call, op)[a] for a in call.axes)
+    absorb(op, *nodes)
+    op.plain = True
+    op.graph.attentions[op.index] = call
+    return call.made(call.axes, shape)
+
+
+@raises("onnx.Transpose")
+def transpose(op: Node) -> Tensor:
+    """A transpose of an attention's result, which is stored in that order."""
+    node = op.producer(0)
+    call = None if node is None else op.graph.attentions.get(node.index)
+    if node is None or call is None or node.uses() != 1:
+        raise NotQuantised("not of an attention")
+    order = op.attributes.get("perm") or list(range(len(call.axes)))[::-1]
+    axes = "".join(call.axes[i] for i in order)
+    if axes[-1] != "n":
+        raise NotQuantised("the columns of values are no longer neighbours")
+    shape = op.operand(0).shape
+    op.plain = True
+    return call.made(axes, [shape[i] for i in order])
+
+
+def _as_f32(t: Tensor) -> Tensor:
+    return t if t.dtype in ("f32", "bool") else real(t)
+
+
+def _split(q: Operand, heads: int) -> Operand:
+    """Queries with their heads in two axes, those that read the same keys side by side."""
+    at = q.axes.index(_HEADS)
+    sizes = [[size] for size in build.dims(q.tensor.value)]
+    count = q.tensor.shape[at]
+    assert count is not None
+    sizes[at] = [count // heads, heads]
+    shape = [*q.tensor.shape[:at], count // heads, heads, *q.tensor.shape[at + 1 :]]
+    spec = TensorSpec(tuple(shape), q.tensor.dtype)
+    return Operand(Tensor(spec, build.expand(q.tensor.value, sizes)), q.axes.replace(_HEADS, _HEADS + _SHARED))
+
+
+# ---- what the graph has
+
+
+def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
+    found = _softmax(op.producer(0))
+    if found is None:
+        return None
+    softmax, between = found
+    product, scale, masks, inside = _product(softmax)
+    if product is None:
+        return None
+    q, k_columns, v = product.operand(0), product.operand(1), op.operand(1)
+    rank = len(q.shape)
+    dtype = op.operand(0).dtype
+    if DTYPES[dtype].kind != "float" or dtype == "f64" or not 2 <= rank <= len(_BATCH) + 2:
+        return None
+    if any(len(t.shape) != rank or t.dtype != dtype for t in (k_columns, v)):
+        return None
+    shapes = [_named(product, 0), _named(product, 1), _named(op, 1)]
+    if any(not _same(shapes[0][i], s[i]) for s in shapes[1:] for i in range(rank - 2)):
+        return None
+    if any(q.shape[-1] is None or s is None for s in (v.shape[-1], q.shape[-1])) or 0 in (*q.shape, *v.shape):
+        return None
+    batch = _BATCH[: rank - 2]
+    if batch:
+        batch = batch[:-1] + _HEADS
+    found_q, scale_q, nodes_q = _scaled(product, 0)
+    found_k, scale_k, nodes_k = _scaled(product, 1)
+    columns = _behind_transposes((op, 1), batch + "kn")
+    keys, keys_axes, heads = _keys(found_k, batch)
+    values, values_axes, heads_of_values = _heads(*columns)
+    if heads == heads_of_values:
+        places = [(keys, keys_axes), (values, values_axes)]
+    else:
+        places = [(found_k, batch + "dk"), columns]
+        heads = 1
+    places.insert(0, _behind_transposes(found_q, batch + "md"))
+    mask = _mask(op, masks, batch + "mk", product)
+    if mask is False or (isinstance(mask, Operand) and heads > 1 and _HEADS in mask.axes):
+        return None
+    operands = [Operand(place[0].operand(place[1]), axes) for place, axes in places]
+    if operands[1].axes[-1] != "d":  # the kernels read keys in rows
+        order = [operands[1].axes.index(a) for a in batch + "kd"]
+        operands[1] = Operand(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
+    call = AttentionCall(
+        q=operands[0], k=operands[1], v=operands[2], mask=mask if isinstance(mask, Operand) else None,
+        axes=batch + "mn", scale=scale * scale_q * scale_k, heads=heads, dtype=dtype,
+    )  # fmt: skip
+    return call, (softmax, *between, *inside, product, *nodes_q, *nodes_k)
+
+
+def _softmax(node: Node | None) -> tuple[Node, tuple[Node, ...]] | None:
+    """The softmax over the last axis behind what sets weights that are no numbers to zero, and the nodes between."""
+    between: tuple[Node, ...] = ()
+    reads = 1
+    if node is not None and node.op_type == "Where":
+        test, kept = node.producer(0), node.proto.input[2]
+        if test is None or test.op_type != "IsNaN" or test.proto.input[0] != kept or _number(node, 1) != 0:
+            return None
+        if node.uses() != 1 or test.uses() != 1:
+            return None
+        between, reads, node = (node, test), 2, node.producer(2)
+    if node is None or node.op_type != "Softmax" or node.uses() != reads:
+        return None
+    rank = len(node.operand(0).shape)
+    axis = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1))
+    return (node, between) if axis in (-1, rank - 1) else None
+
+
+def _product(softmax: Node) -> tuple[Node | None, float, list[Place], tuple[Node, ...]]:
+    """The product of queries and keys, what it is scaled with, what is added then, and the nodes between."""
+    place: Place = (softmax, 0)
+    masks: list[Place] = []
+    nodes: list[Node] = []
+    scale = 1.0
+    while True:
+        node = place[0].producer(place[1])
+        if node is None or node.uses() != 1:
+            return None, scale, masks, ()
+        if node.op_type == "MatMul":
+            return node, scale, masks, tuple(nodes)
+        nodes.append(node)
+        if node.op_type == "Add" and scale == 1.0:
+            side = next((i for i in (0, 1) if _is_scores(node.producer(i))), None)
+            if side is None:
+                return None, scale, masks, ()
+            masks.append((node, 1 - side))
+            place = (node, side)
+            continue
+        factor = _factor(node)
+        if factor is None:
+            return None, scale, masks, ()
+        scale *= factor[1]
+        place = (node, factor[0])
+
+
+def _is_scores(node: Node | None) -> bool:
+    while node is not None and node.op_type in ("Add", "Mul", "Div"):
+        node = next((p for i in (0, 1) if (p := node.producer(i)) is not None and _is_scores(p)), None)
+    return node is not None and node.op_type == "MatMul"
+
+
+def _factor(node: Node | None) -> tuple[int, float] | None:
+    """The input that a node multiplies by one number, and the number."""
+    if node is None or node.op_type not in ("Mul", "Div"):
+        return None
+    for at in (1, 0) if node.op_type == "Mul" else (1,):
+        number = _number(node, at)
+        if number:
+            return 1 - at, float(number if node.op_type == "Mul" else 1 / number)
+    return None
+
+
+def _number(node: Node, i: int) -> float | None:
+    known = node.operand(i).array
+    return float(known.reshape(-1)[0].astype(np.float64)) if known is not None and known.size == 1 else None
+
+
+def _scaled(product: Node, i: int) -> tuple[Place, float, tuple[Node, ...]]:
+    """An operand of the product without a number that it is multiplied with."""
+    node = product.producer(i)
+    factor = _factor(node)
+    if node is None or factor is None:
+        return (product, i), 1.0, ()
+    return (node, factor[0]), factor[1], (node,)
+
+
+def _behind_transposes(place: Place, axes: str) -> tuple[Place, str]:
+    """The tensor behind transposes whose last axis stays where it is, and its letters."""
+    best = place, axes
+    while (node := place[0].producer(place[1])) is not None and node.op_type == "Transpose":
+        axes = _before(node, axes)
+        place = (node, 0)
+        if axes[-1] == best[1][-1]:
+            best = place, axes
+    return best
+
+
+def _before(transpose: Node, axes: str) -> str:
+    """The letters of what a transpose takes, from those of what it gives."""
+    order = list(transpose.attributes.get("perm") or range(len(axes))[::-1])
+    return "".join(axes[order.index(i)] for i in range(len(axes)))
+
+
+def _keys(place: Place, batch: str) -> tuple[Place, str, int]:
+    """Keys from their columns: what is behind the transpose, its letters, and how many heads of queries read
+    each of its heads."""
+    outer = place[0].producer(place[1])
+    inner = None if outer is None else _transposed_matrices(outer)
+    if outer is not None and inner is not None:
+        result = _shape_of(outer)
+        keys, source = (*result[:-2], result[-1], result[-2]), _named(inner, 0)
+        if len(source) == len(keys) and all(map(_same, source, keys)):
+            return *_behind_transposes((inner, 0), batch + "kd"), 1
+        if (found := _unrepeated(inner, batch + "kd", keys)) is not None:
+            return found
+    axes = batch + "dk"
+    best = place, axes
+    while (node := place[0].producer(place[1])) is not None and node.op_type == "Transpose":
+        axes = _before(node, axes)
+        place = (node, 0)
+        if axes[-1] == "d" or best[1][-1] != "d":
+            best = place, axes
+    return _heads(*best)
+
+
+def _transposed_matrices(outer: Node) -> Node | None:
+    """The node that makes the batch of keys one axis, where `outer` makes it several again behind a transpose."""
+    middle = outer.producer(0) if outer.op_type == "Reshape" else None
+    if middle is None or middle.op_type != "Transpose" or list(middle.attributes.get("perm", [])) != [0, 2, 1]:
+        return None
+    inner = middle.producer(0)
+    return inner if inner is not None and inner.op_type == "Reshape" else None
+
+
+def _heads(place: Place, axes: str) -> tuple[Place, str, int]:
+    """What is behind the repetition of heads, its letters, and how often each is read."""
+    reshape = place[0].producer(place[1])
+    if reshape is not None and reshape.op_type == "Reshape" and axes[-3:-2] == _HEADS:
+        found = _unrepeated(reshape, axes, _shape_of(reshape))
+        if found is not None:
+            return found
+    return place, axes, 1
+
+
+def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[Place, str, int] | None:
+    """`[b.., H, k, d]` of which a node makes `flat`, `[b.., H * G, k, d]`, with each head G times."""
+    expand = reshape.producer(0)
+    unsqueeze = expand.producer(0) if expand is not None and expand.op_type == "Expand" else None
+    if expand is None or unsqueeze is None or unsqueeze.op_type != "Unsqueeze":
+        return None
+    plain, one, many = _named(unsqueeze, 0), _named(expand, 0), _named(reshape, 0)
+    at = len(axes) - 3
+    if not len(plain) == len(axes) == len(flat) or not len(many) == len(axes) + 1 == len(one) or one[at + 1] != 1:
+        return None
+    times, heads = many[at + 1], plain[at]
+    if not isinstance(times, int) or not isinstance(heads, int) or flat[at] != heads * times:
+        return None
+    alike = [*plain[: at + 1], times, *plain[at + 1 :]]
+    whole = [*plain[:at], heads * times, *plain[at + 1 :]]
+    if not all(map(_same, many, alike)) or not all(map(_same, flat, whole)):
+        return None
+    return *_behind_transposes((unsqueeze, 0), axes), times
+
+
+def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> Operand | bool | None:
+    """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
+    kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
+    if not kept:
+        return None
+    scores = [*_named(product, 0)[:-1], _named(product, 1)[-1]]
+    for node, i in kept:
+        shape = _named(node, i)
+        if len(shape) > len(scores):
+            return False
+        for size, whole in zip(shape[::-1], scores[::-1], strict=False):
+            if not _same(size, whole) and size != 1:
+                return False
+    tensors = [node.operand(i) for node, i in kept]
+    total = tensors[0]
+    for more in tensors[1:]:
+        total = onnx_op(op, "Add", total, more)
+    letters = axes[len(axes) - len(total.shape) :]
+    # An axis of one key is read as it is: keys have an axis in every mask.
+    found = "".join("1" if size == 1 and a != "k" else a for size, a in zip(total.shape, letters, strict=True))
+    return Operand(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
+
+
+def _sizes(call: AttentionCall, op: Node) -> dict[str, int | None]:
+    return {a: s for o in (call.q, call.v) for a, s in zip(o.axes, o.tensor.shape, strict=True)}
+
+
+# ---- sizes, dynamic ones by their names
+
+
+def _named(node: Node, i: int) -> tuple[int | str, ...]:
+    return node.graph.shapes.named(node.proto.input[i], node.operand(i).shape)
+
+
+def _shape_of(node: Node) -> tuple[int | str, ...]:
+    spec = node.results[0]
+    return () if spec is None else node.graph.shapes.named(node.proto.output[0], spec.shape)
+
+
+def _same(a: int | str, b: int | str) -> bool:
+    """Whether two sizes are known to be equal."""
+    return a == b and a != ""
