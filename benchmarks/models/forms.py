@@ -85,7 +85,7 @@ def _torch(model: Any, args: tuple[Any, ...], architecture: Architecture, dynami
 _form("torch", F32)(_torch)
 
 
-@_form("torch bf16", BF16)
+@_form("torch bf16", BF16, quantised=True)
 def _bf16(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic: bool) -> Case:
     model = model.to(torch.bfloat16)
     args = tuple(a.to(torch.bfloat16) if a.is_floating_point() else a for a in args)
@@ -250,13 +250,16 @@ def _onnx_4bit(model: Any, args: tuple[Any, ...], architecture: Architecture, dy
     return _onnx_case(made.model.model, args)
 
 
-def float64(model: Any, args: tuple[Any, ...]) -> list[Array] | None:
-    """The unquantised model evaluated in float64; None for one that computes in f32 whatever it is given."""
+def float64(model: Any, args: tuple[Any, ...]) -> list[Array]:
+    """The unquantised model evaluated in float64, or as it is where it has f32 in its source."""
     precise = copy.deepcopy(model).double()
     try:
         with torch.no_grad():
-            found = precise(*(a.double() if a.is_floating_point() else a for a in args))
-    except RuntimeError:  # it has f32 in its source
-        return None
-    made = [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
-    return made if all(a.dtype == np.float64 for a in made) else None
+            return _numbers(precise(*(a.double() if a.is_floating_point() else a for a in args)))
+    except RuntimeError:
+        with torch.no_grad():
+            return _numbers(model(*args))
+
+
+def _numbers(found: Any) -> list[Array]:
+    return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]

@@ -58,7 +58,7 @@ def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
     kernels = (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, f"qmlir-code-kernels{{target={spelling}}}")
     tiling = ("qmlir-widen-masks", "qmlir-store-broadcasts", "qmlir-choose-data-tiling")
-    return (*kernels, EXPAND_FUNCTIONS, decode_pass(), bf16, *tiling)
+    return ("qmlir-float-convolutions", *kernels, EXPAND_FUNCTIONS, decode_pass(), bf16, *tiling)
 
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"

@@ -281,3 +281,35 @@ def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe
         with torch.no_grad():
             found = opened(qmlir.compile(export(layer, x), target=lavapipe)).main(x)
             torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)
+
+
+CONVOLUTIONS = {
+    "rows": (torch.nn.Conv1d(6, 10, 3, padding=1), (2, 6, 21)),
+    "rows-apart": (torch.nn.Conv1d(6, 10, 3, stride=2, dilation=3), (1, 6, 31)),
+    "rows-in-groups": (torch.nn.Conv1d(6, 9, 5, groups=3), (2, 6, 21)),
+    "patches": (torch.nn.Conv2d(3, 24, 4, stride=4), (1, 3, 16, 24)),
+    "stem": (torch.nn.Conv2d(3, 20, 7, stride=2, padding=3), (2, 3, 23, 18)),
+    "pixels-apart": (torch.nn.Conv2d(8, 20, 1, stride=2, bias=False), (2, 8, 9, 9)),
+    "groups": (torch.nn.Conv2d(12, 18, 3, padding=1, groups=3), (2, 12, 7, 9)),
+    "depthwise": (torch.nn.Conv2d(20, 20, 3, padding=1, groups=20), (2, 20, 7, 9)),
+    "depthwise-apart": (torch.nn.Conv2d(20, 20, (5, 3), stride=(2, 1), dilation=(1, 2), groups=20), (1, 20, 17, 9)),
+    "volume": (torch.nn.Conv3d(3, 6, 3, padding=1, stride=(1, 2, 2)), (2, 3, 5, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("batch", ["static", "dynamic"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_floats(name: str, batch: str) -> None:
+    """Those that IREE's code would go through element by element."""
+    layer, shape = CONVOLUTIONS[name]
+    torch.manual_seed(0)
+    x = torch.randn(shape if batch == "static" else (3, *shape[1:]))
+    axes = None if batch == "static" else (({0: torch.export.Dim("batch", min=2, max=8)},),)
+    artifact = qmlir.compile(export(layer.eval(), x, axes=axes))
+    text = artifact.source("configured")
+    assert "linalg.conv" not in text
+    assert "depthwise_conv_2d_nchw" not in text
+    with torch.no_grad():
+        expected = layer.double()(x.double()).numpy()
+    layer.float()
+    np.testing.assert_allclose(np.asarray(opened(artifact).main(x)), expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,119 @@
+"""qmlir-float-convolutions: convolutions of floats with channels first in a form that IREE computes with vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ...core.mlir import arith, ir, linalg, tensor
+from ...dialect.constants import is_zero_fill
+from ...ir.barriers import Reason, fusion_barrier
+from ...ir.build import Arg, collapse, dims, elementwise, expand, filled, generic as built
+from ...ir.walk import collect
+from ...targets.tensors import generic, multiply_add, permuted, type_of
+from ..base import Pass, State
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+
+# `[N, C, ..]` by `[F, C, ..]`, or `[N, G, C, ..]` by `[G, F, C, ..]`, and the axes that windows have.
+_CONVOLUTIONS = {
+    "linalg.conv_1d_ncw_fcw": 1, "linalg.conv_2d_nchw_fchw": 2, "linalg.conv_3d_ncdhw_fcdhw": 3,
+    "linalg.conv_2d_ngchw_gfchw": 2,
+}  # fmt: skip
+_VECTORS = "linalg.conv_2d_nchw_fchw"  # with a stride of one IREE's code has vectors
+_DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
+
+
+@dataclass(frozen=True)
+class FloatConvolutionsPass(Pass):
+    """IREE's code for a CPU goes element by element through convolutions that have their channels first, but for
+    those of images over all channels with a stride of one. So:
+
+    * `[N, C, ..]` by `[F, C, K..]` becomes filters `[F, C * K..]` by patches `[C * K.., N * O..]`, a product of
+      matrices. The result has its channels first again.
+    * A convolution of each channel by itself gets its channels last, and its result channels first.
+
+    What has vectors already stays: its patches would be many times the image.
+    """
+
+    name: ClassVar[str] = "qmlir-float-convolutions"
+    summary: ClassVar[str] = "convolutions of floats with channels first as products or with channels last (CPU)"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=_fits):
+            with op.location, ir.InsertionPoint(op):
+                result = _channels_last(op) if op.name == _DEPTHWISE else _product(op)
+                if not is_zero_fill(op.operands[2]):
+                    result = _sum(result, op.operands[2])
+            op.results[0].replace_all_uses_with(result)
+            op.erase()
+
+
+def _fits(op: OpLike) -> bool:
+    """Whether all are floats of one type, and only the number of images is dynamic."""
+    axes = 2 if op.name == _DEPTHWISE else _CONVOLUTIONS.get(op.name, 0)
+    if not axes:
+        return False
+    data, weight, init = (type_of(value) for value in op.operands)
+    static = weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, t.rank))
+    floats = isinstance(init.element_type, ir.FloatType) and data.element_type == init.element_type
+    slow = op.name != _VECTORS or max(_window(op, "strides", axes)) > 1
+    return static and floats and slow
+
+
+def _product(op: OpLike) -> ir.Value:
+    """The convolution without its init."""
+    data, weight, init = op.operands
+    axes = _CONVOLUTIONS[op.name]
+    strides, dilations = (_window(op, name, axes) for name in ("strides", "dilations"))
+    *groups, filters, channels = dims(weight)[:-axes]
+    kernel, images, image = dims(weight)[-axes:], dims(init)[0], dims(init)[-axes:]
+    element = type_of(init).element_type
+    # Loops of the patches: G, C, K.., N, O..
+    lead = len(groups)
+    count = lead + 2 + 2 * axes
+    every = [ir.AffineDimExpr.get(i) for i in range(count)]
+    g, c, k, n, o = every[:lead], every[lead], every[lead + 1 :][:axes], every[lead + 1 + axes], every[count - axes :]
+    places = [o[i] * strides[i] + k[i] * dilations[i] for i in range(axes)]
+    maps = [ir.AffineMap.get(count, 0, [n, *g, c, *places]), ir.AffineMap.get_identity(count)]
+    patches = tensor.empty([*groups, channels, *kernel, images, *image], element)
+    patches = generic([data], patches, maps, ["parallel"] * count, lambda x, _: x)
+    each = [[i] for i in range(lead)]
+    inner, outer = range(lead, lead + 1 + axes), range(lead + 1 + axes, count)
+    patches = fusion_barrier(collapse(patches, [*each, list(inner), list(outer)]), Reason.PATCHES)
+    matrix = collapse(weight, [*each, [lead], list(range(lead + 1, lead + 2 + axes))])
+    start = filled([*groups, filters, dims(patches)[-1]], _zero(element))
+    f, p, q = lead, lead + 1, lead + 2  # filters, places, what is summed
+    batch = tuple(range(lead))
+    result = built([Arg(matrix, (*batch, f, q)), Arg(patches, (*batch, q, p))], start, (*batch, f, p), lead + 3,
+                   multiply_add)  # fmt: skip
+    result = expand(result, [*([size] for size in (*groups, filters)), [images, *image]])
+    return permuted(result, (lead + 1, *range(lead + 1), *range(lead + 2, lead + 2 + axes)))
+
+
+def _channels_last(op: OpLike) -> ir.Value:
+    """The depthwise convolution without its init."""
+    data, weight, init = op.operands
+    images, channels, *image = dims(init)
+    start = filled([images, *image, channels], _zero(type_of(init).element_type))
+    image_last = fusion_barrier(permuted(data, (0, 2, 3, 1)), Reason.CHANNELS_LAST)
+    last = linalg.depthwise_conv_2d_nhwc_hwc(
+        image_last, permuted(weight, (1, 2, 0)), outs=[start],
+        strides=_window(op, "strides", 2), dilations=_window(op, "dilations", 2),
+    )  # fmt: skip
+    return permuted(fusion_barrier(last, Reason.CHANNELS_LAST), (0, 3, 1, 2))
+
+
+def _sum(x: ir.Value, y: ir.Value) -> ir.Value:
+    sizes = dims(y)
+    return elementwise([Arg.aligned(v, sizes) for v in (x, y)], sizes, type_of(y).element_type, arith.addf)
+
+
+def _zero(element: ir.Type) -> ir.Value:
+    return arith.constant(element, 0.0)
+
+
+def _window(op: OpLike, name: str, axes: int) -> list[int]:
+    """`strides` or `dilations` of a named convolution; absent means one."""
+    return [int(v) for v in ir.DenseIntElementsAttr(op.attributes[name])] if name in op.attributes else [1] * axes
