@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..core.mlir import arith, ir
-from ..ir.build import Arg, Extent, dims, drop_axes, elementwise, empty, loop_index, scalar
+from ..ir.build import Arg, Extent, collapse, dims, drop_axes, elementwise, empty, expand, loop_index, scalar
 from ..spec import TensorSpec
 from .raising import Tensor
+from .tensors import cast_real, real
+
+# The axis of heads of keys and values, each of which several heads of queries may read: those are one more axis then.
+HEADS, SHARED = "H", "G"
 
 
 def attention(
@@ -86,3 +91,63 @@ def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
     if kept.type != ir.IntegerType.get_signless(1):
         kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
     return arith.select(kept, scalar(0.0, t), scalar(float("-inf"), t))
+
+
+@dataclass(frozen=True)
+class AttentionOperand:
+    """A tensor and the letters of its axes."""
+
+    tensor: Tensor
+    axes: str
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """An attention as it is made, kept for a transpose behind it. `axes`: letters of the result; `heads`: how many
+    heads of queries read the same keys."""
+
+    q: AttentionOperand
+    k: AttentionOperand
+    v: AttentionOperand
+    mask: AttentionOperand | None
+    axes: str
+    scale: float
+    heads: int
+    dtype: str
+
+    def made(self, axes: str, shape: Sequence[int | None]) -> Tensor:
+        """With a result of these axes, at the insertion point."""
+        q, k, v = (AttentionOperand(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v))
+        mask = None if self.mask is None else _as_f32(self.mask.tensor)
+        wide = list(shape)
+        if self.heads > 1:
+            q = _split(q, self.heads)
+            at = axes.index(HEADS)
+            heads = wide[at]
+            assert heads is not None
+            wide[at : at + 1] = [heads // self.heads, self.heads]
+            axes = axes.replace(HEADS, HEADS + SHARED)
+        letters = [q.axes, k.axes, v.axes, "" if self.mask is None else self.mask.axes, axes]
+        made = attention(q.tensor, k.tensor, v.tensor, mask, letters, wide, self.scale)
+        if self.heads > 1:
+            groups = [[i] for i in range(len(axes))]
+            at = axes.index(HEADS)
+            groups[at : at + 2] = [[at, at + 1]]
+            made = Tensor(TensorSpec(tuple(shape), "f32"), collapse(made.value, groups))
+        return cast_real(made, self.dtype)
+
+
+def _as_f32(t: Tensor) -> Tensor:
+    return t if t.dtype in ("f32", "bool") else real(t)
+
+
+def _split(q: AttentionOperand, heads: int) -> AttentionOperand:
+    """Queries with their heads in two axes, those that read the same keys side by side."""
+    at = q.axes.index(HEADS)
+    sizes = [[size] for size in dims(q.tensor.value)]
+    count = q.tensor.shape[at]
+    assert count is not None
+    sizes[at] = [count // heads, heads]
+    shape = [*q.tensor.shape[:at], count // heads, heads, *q.tensor.shape[at + 1 :]]
+    spec = TensorSpec(tuple(shape), q.tensor.dtype)
+    return AttentionOperand(Tensor(spec, expand(q.tensor.value, sizes)), q.axes.replace(HEADS, HEADS + SHARED))

@@ -24,6 +24,7 @@ from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import operations_of
 from ...spec import TensorSpec
+from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
@@ -38,8 +39,6 @@ from .upgrade import upgraded
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from .patterns.attention import AttentionCall
 
 # Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
 _KINDS = {

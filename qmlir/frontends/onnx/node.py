@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import onnx
 
 from ...core.mlir import ir
 from ...spec import TensorSpec
+from ..attention import AttentionCall
 from ..raising import PatternDeclined, Raising, Tensor
 from .model import Model
 from .shapes import Shapes
-
-if TYPE_CHECKING:
-    from .patterns.attention import AttentionCall
 
 
 class OnnxGraph(Protocol):

@@ -7,71 +7,18 @@ of q or of k joins the one of the scores, and keys and values that are repeated 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from ....dialect.dtypes import DTYPES
-from ....ir import build
-from ....spec import TensorSpec
-from ...attention import attention
+from ...attention import HEADS, AttentionCall, AttentionOperand
 from ...raising import NotQuantised, Tensor, raises
-from ...tensors import cast_real, real
 from ..node import Node
 from .common import absorb, onnx_op
 
-# Axes of the batch; m: queries, k: keys, d: what both have, n: columns of values, H: heads of keys and values, each of
-# them read by G heads of queries.
-_BATCH, _HEADS, _SHARED = "ABCDEF", "H", "G"
+_BATCH = "ABCDEF"  # its axes but for the last, which is the one of heads
 Place: TypeAlias = "tuple[Node, int]"  # an input of a node
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A tensor and the letters of its axes."""
-
-    tensor: Tensor
-    axes: str
-
-
-@dataclass(frozen=True)
-class AttentionCall:
-    """An attention as it is made, kept for a transpose behind it. `axes`: letters of the result; `heads`: how many
-    heads of queries read the same keys."""
-
-    q: Operand
-    k: Operand
-    v: Operand
-    mask: Operand | None
-    axes: str
-    scale: float
-    heads: int
-    dtype: str
-
-    def made(self, axes: str, shape: Sequence[int | None]) -> Tensor:
-        """With a result of these axes, at the insertion point."""
-        operands = [o if o is None else Operand(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v, self.mask)]
-        q, k, v, mask = operands
-        assert q is not None
-        assert k is not None
-        assert v is not None
-        wide = list(shape)
-        if self.heads > 1:
-            q = _split(q, self.heads)
-            at = axes.index(_HEADS)
-            heads = wide[at]
-            assert heads is not None
-            wide[at : at + 1] = [heads // self.heads, self.heads]
-            axes = axes.replace(_HEADS, _HEADS + _SHARED)
-        letters = [q.axes, k.axes, v.axes, "" if mask is None else mask.axes, axes]
-        made = attention(q.tensor, k.tensor, v.tensor, None if mask is None else mask.tensor, letters, wide, self.scale)
-        if self.heads > 1:
-            groups = [[i] for i in range(len(axes))]
-            at = axes.index(_HEADS)
-            groups[at : at + 2] = [[at, at + 1]]
-            made = Tensor(TensorSpec(tuple(shape), "f32"), build.collapse(made.value, groups))
-        return cast_real(made, self.dtype)
 
 
 def attention_of(op: Node) -> Tensor | None:
@@ -104,22 +51,6 @@ def transpose(op: Node) -> Tensor:
     return call.made(axes, [shape[i] for i in order])
 
 
-def _as_f32(t: Tensor) -> Tensor:
-    return t if t.dtype in ("f32", "bool") else real(t)
-
-
-def _split(q: Operand, heads: int) -> Operand:
-    """Queries with their heads in two axes, those that read the same keys side by side."""
-    at = q.axes.index(_HEADS)
-    sizes = [[size] for size in build.dims(q.tensor.value)]
-    count = q.tensor.shape[at]
-    assert count is not None
-    sizes[at] = [count // heads, heads]
-    shape = [*q.tensor.shape[:at], count // heads, heads, *q.tensor.shape[at + 1 :]]
-    spec = TensorSpec(tuple(shape), q.tensor.dtype)
-    return Operand(Tensor(spec, build.expand(q.tensor.value, sizes)), q.axes.replace(_HEADS, _HEADS + _SHARED))
-
-
 # ---- what the graph has
 
 
@@ -145,7 +76,7 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
         return None
     batch = _BATCH[: rank - 2]
     if batch:
-        batch = batch[:-1] + _HEADS
+        batch = batch[:-1] + HEADS
     found_q, scale_q, nodes_q = _scaled(product, 0)
     found_k, scale_k, nodes_k = _scaled(product, 1)
     columns = _behind_transposes((op, 1), batch + "kn")
@@ -158,14 +89,14 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
         heads = 1
     places.insert(0, _behind_transposes(found_q, batch + "md"))
     mask = _mask(op, masks, batch + "mk", product)
-    if mask is False or (isinstance(mask, Operand) and heads > 1 and _HEADS in mask.axes):
+    if mask is False or (isinstance(mask, AttentionOperand) and heads > 1 and HEADS in mask.axes):
         return None
-    operands = [Operand(place[0].operand(place[1]), axes) for place, axes in places]
+    operands = [AttentionOperand(place[0].operand(place[1]), axes) for place, axes in places]
     if operands[1].axes[-1] != "d":  # the kernels read keys in rows
         order = [operands[1].axes.index(a) for a in batch + "kd"]
-        operands[1] = Operand(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
+        operands[1] = AttentionOperand(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
     call = AttentionCall(
-        q=operands[0], k=operands[1], v=operands[2], mask=mask if isinstance(mask, Operand) else None,
+        q=operands[0], k=operands[1], v=operands[2], mask=mask if isinstance(mask, AttentionOperand) else None,
         axes=batch + "mn", scale=scale * scale_q * scale_k, heads=heads, dtype=dtype,
     )  # fmt: skip
     return call, (softmax, *between, *inside, product, *nodes_q, *nodes_k)
@@ -298,7 +229,7 @@ def _transposed_matrices(outer: Node) -> Node | None:
 def _heads(place: Place, axes: str) -> tuple[Place, str, int]:
     """What is behind the repetition of heads, its letters, and how often each is read."""
     reshape = place[0].producer(place[1])
-    if reshape is not None and reshape.op_type == "Reshape" and axes[-3:-2] == _HEADS:
+    if reshape is not None and reshape.op_type == "Reshape" and axes[-3:-2] == HEADS:
         found = _unrepeated(reshape, axes, _shape_of(reshape))
         if found is not None:
             return found
@@ -325,7 +256,7 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[Pl
     return *_behind_transposes((unsqueeze, 0), axes), times
 
 
-def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> Operand | bool | None:
+def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> AttentionOperand | bool | None:
     """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
     kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
     if not kept:
@@ -345,7 +276,7 @@ def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> Operand | b
     letters = axes[len(axes) - len(total.shape) :]
     # An axis of one key is read as it is: keys have an axis in every mask.
     found = "".join("1" if size == 1 and a != "k" else a for size, a in zip(total.shape, letters, strict=True))
-    return Operand(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
+    return AttentionOperand(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
 
 
 def _sizes(call: AttentionCall, op: Node) -> dict[str, int | None]:
