@@ -34,6 +34,7 @@ PASSES: dict[str, str] = {
     "qmlir-split-broadcast": f"{IREE_3_13}.split_broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": f"{IREE_3_13}.explicit_sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": f"{IREE_3_13}.bf16_as_bits:Bf16AsBitsPass",
+    "qmlir-guard-divisions": f"{IREE_3_13}.guard_divisions:GuardDivisionsPass",
     "qmlir-guard-empty": f"{IREE_3_13}.guard_empty:GuardEmptyPass",
     "qmlir-row-kernels": "core.row_kernels:RowKernelsPass",
     "qmlir-fuse-rows": "core.fuse_dynamic_quantize:FuseRowsPass",

@@ -94,7 +94,7 @@ def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class AttentionOperand:
+class AttentionInput:
     """A tensor and the letters of its axes."""
 
     tensor: Tensor
@@ -106,10 +106,10 @@ class AttentionCall:
     """An attention as it is made, kept for a transpose behind it. `axes`: letters of the result; `heads`: how many
     heads of queries read the same keys."""
 
-    q: AttentionOperand
-    k: AttentionOperand
-    v: AttentionOperand
-    mask: AttentionOperand | None
+    q: AttentionInput
+    k: AttentionInput
+    v: AttentionInput
+    mask: AttentionInput | None
     axes: str
     scale: float
     heads: int
@@ -117,7 +117,7 @@ class AttentionCall:
 
     def made(self, axes: str, shape: Sequence[int | None]) -> Tensor:
         """With a result of these axes, at the insertion point."""
-        q, k, v = (AttentionOperand(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v))
+        q, k, v = (AttentionInput(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v))
         mask = None if self.mask is None else _as_f32(self.mask.tensor)
         wide = list(shape)
         if self.heads > 1:
@@ -141,7 +141,7 @@ def _as_f32(t: Tensor) -> Tensor:
     return t if t.dtype in ("f32", "bool") else real(t)
 
 
-def _split(q: AttentionOperand, heads: int) -> AttentionOperand:
+def _split(q: AttentionInput, heads: int) -> AttentionInput:
     """Queries with their heads in two axes, those that read the same keys side by side."""
     at = q.axes.index(HEADS)
     sizes = [[size] for size in dims(q.tensor.value)]
@@ -150,4 +150,4 @@ def _split(q: AttentionOperand, heads: int) -> AttentionOperand:
     sizes[at] = [count // heads, heads]
     shape = [*q.tensor.shape[:at], count // heads, heads, *q.tensor.shape[at + 1 :]]
     spec = TensorSpec(tuple(shape), q.tensor.dtype)
-    return AttentionOperand(Tensor(spec, expand(q.tensor.value, sizes)), q.axes.replace(HEADS, HEADS + SHARED))
+    return AttentionInput(Tensor(spec, expand(q.tensor.value, sizes)), q.axes.replace(HEADS, HEADS + SHARED))

@@ -14,4 +14,5 @@ from . import (
     pooling as pooling,
     products as products,
     remainder as remainder,
+    reshaped as reshaped,
 )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ....dialect.dtypes import DTYPES
-from ...attention import HEADS, AttentionCall, AttentionOperand
+from ...attention import HEADS, AttentionCall, AttentionInput
 from ...raising import NotQuantised, Tensor, raises
 from ..node import Node
 from .common import absorb, onnx_op
@@ -89,14 +89,14 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
         heads = 1
     places.insert(0, _behind_transposes(found_q, batch + "md"))
     mask = _mask(op, masks, batch + "mk", product)
-    if mask is False or (isinstance(mask, AttentionOperand) and heads > 1 and HEADS in mask.axes):
+    if mask is False or (isinstance(mask, AttentionInput) and heads > 1 and HEADS in mask.axes):
         return None
-    operands = [AttentionOperand(place[0].operand(place[1]), axes) for place, axes in places]
+    operands = [AttentionInput(place[0].operand(place[1]), axes) for place, axes in places]
     if operands[1].axes[-1] != "d":  # the kernels read keys in rows
         order = [operands[1].axes.index(a) for a in batch + "kd"]
-        operands[1] = AttentionOperand(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
+        operands[1] = AttentionInput(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
     call = AttentionCall(
-        q=operands[0], k=operands[1], v=operands[2], mask=mask if isinstance(mask, AttentionOperand) else None,
+        q=operands[0], k=operands[1], v=operands[2], mask=mask if isinstance(mask, AttentionInput) else None,
         axes=batch + "mn", scale=scale * scale_q * scale_k, heads=heads, dtype=dtype,
     )  # fmt: skip
     return call, (softmax, *between, *inside, product, *nodes_q, *nodes_k)
@@ -256,7 +256,7 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[Pl
     return *_behind_transposes((unsqueeze, 0), axes), times
 
 
-def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> AttentionOperand | bool | None:
+def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> AttentionInput | bool | None:
     """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
     kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
     if not kept:
@@ -276,7 +276,7 @@ def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> AttentionOp
     letters = axes[len(axes) - len(total.shape) :]
     # An axis of one key is read as it is: keys have an axis in every mask.
     found = "".join("1" if size == 1 and a != "k" else a for size, a in zip(total.shape, letters, strict=True))
-    return AttentionOperand(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
+    return AttentionInput(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
 
 
 def _sizes(call: AttentionCall, op: Node) -> dict[str, int | None]:

@@ -321,19 +321,6 @@ def lstm(op: Node) -> Tensor:
     raise NotQuantised("as it is")
 
 
-@raises("onnx.Reshape")
-def reshape(op: Node) -> Tensor:
-    """`allowzero` needs a constant shape, because torch-mlir's code divides by zero at run time."""
-    if int(op.attributes.get("allowzero", 0)):
-        shape = op.operand(1).array
-        if shape is None:
-            raise refuse("Reshape with allowzero=1 needs a constant shape", op.where)
-        if 0 in op.operand(0).shape or 0 in shape:
-            raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
-        return onnx_op(op, "Reshape", op.operand(0), op.operand(1))
-    raise NotQuantised("as it is")
-
-
 @raises("onnx.Resize")
 def resize(op: Node) -> Tensor:
     """With align_corners, the coordinates come from the product of size and scale, as in ONNX; torch-mlir takes the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
+from ....ir import build
 from ....ir.barriers import Reason, fusion_barrier
+from ....spec import TensorSpec
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from ..node import Node, OnnxProduct
@@ -77,6 +80,11 @@ def matmul_product(
     Raises:
         PatternDeclined: codes that no product takes, or a scale along K.
     """
+    rows = _one_axis_of_rows(lhs, rhs, lhs_transposed, bias)
+    if rows is not None:
+        flat, apart = rows
+        product = matmul_product(flat, rhs, rhs_transposed=rhs_transposed, bias=bias, nodes=nodes)
+        return replace(product, finish=apart)
     sides = {}
     arguments: dict[str, object] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
     dropped: list[int] = []
@@ -128,6 +136,29 @@ def matmul_product(
         return t
 
     return OnnxProduct("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+
+
+def _one_axis_of_rows(
+    lhs: DequantizedValue | Tensor, rhs: DequantizedValue | Tensor, transposed: bool, bias: Tensor | None
+) -> tuple[DequantizedValue | Tensor, Callable[[Tensor], Tensor]] | None:
+    """The lhs with its rows in one axis, and what gives the result its axes back: kernels have one dynamic axis."""
+    codes, weight = (s.codes if isinstance(s, DequantizedValue) else s for s in (lhs, rhs))
+    whole = not isinstance(lhs, DequantizedValue) or (lhs.per_tensor and not (lhs.zero is not None and lhs.zero.shape))
+    rank, lead = len(codes.shape), codes.shape[:-1]
+    if rank < 3 or len(weight.shape) != 2 or lead.count(None) < 2 or transposed or not whole:
+        return None
+    if bias is not None and len(bias.shape) > 1:
+        return None
+    sizes = build.dims(codes.value)[:-1]
+    value = build.collapse(codes.value, [list(range(rank - 1)), [rank - 1]])
+    flat = Tensor(TensorSpec((None, codes.shape[-1]), codes.dtype), value)
+
+    def apart(t: Tensor) -> Tensor:
+        columns = t.shape[-1]
+        made = build.expand(t.value, [sizes, [build.dims(t.value)[-1]]])
+        return Tensor(TensorSpec((*lead, columns), t.dtype), made)
+
+    return replace(lhs, codes=flat) if isinstance(lhs, DequantizedValue) else flat, apart
 
 
 def _groups(

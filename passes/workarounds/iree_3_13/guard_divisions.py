@@ -1,0 +1,55 @@
+"""qmlir-guard-divisions: a size that is divided by zero is an error, not the end of the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import arith, ir
+from ....ir.build import scalar
+from ....ir.walk import collect, made_by
+from ...base import Pass, State
+from ...core.lower.blocks import assert_that
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "A division by zero in IREE's virtual machine, which computes sizes, ends the process.",
+        canary="division_by_zero",
+    ),
+)
+
+_DIVISIONS = (
+    "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.floordivsi", "arith.ceildivsi", "arith.ceildivui"
+)  # fmt: skip
+_MESSAGE = "a size is divided by zero: where a tensor has no elements, the size that a -1 stands for is not known"
+
+
+@dataclass(frozen=True)
+class GuardDivisionsPass(Pass):
+    """A division outside of tensors whose divisor may be zero is one by 1 then, behind an assertion that it is not. A
+    model whose Reshape has a size of -1 divides by the product of the others, which is 0 where a batch is empty.
+    """
+
+    name: ClassVar[str] = "qmlir-guard-divisions"
+    summary: ClassVar[str] = "a size that is divided by zero is an error, not the end of the process"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, *_DIVISIONS, where=_may_trap):
+            divisor = op.operands[1]
+            with ir.InsertionPoint(op), op.location:
+                known = arith.cmpi(arith.CmpIPredicate.ne, divisor, scalar(0, divisor.type))
+                assert_that(known, _MESSAGE)
+                op.operands[1] = arith.select(known, divisor, scalar(1, divisor.type))
+
+
+def _may_trap(op: OpLike) -> bool:
+    """Whether the divisor is a scalar that is not a constant other than 0, and the op not in the body of another."""
+    divisor = op.operands[1]
+    if not isinstance(divisor.type, (ir.IntegerType, ir.IndexType)) or op.parent.operation.name != "func.func":
+        return False
+    known = made_by(divisor, "arith.constant")
+    return known is None or ir.IntegerAttr(known.attributes["value"]).value == 0
