@@ -83,7 +83,7 @@ class Operation:
         by_name = [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation="ArrayLike | None")
                    for n in self.operands if n not in self.positional]  # fmt: skip
         for f in (*fields, *self.definition.PARAMETERS):
-            given = Parameter.empty if not f.optional else None if f.implied else f.default
+            given = f.function_default if f.optional else Parameter.empty
             assert f.attribute is not None
             python = f.attribute.python if given is not None else f"{f.attribute.python} | None"
             by_name.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=given, annotation=python))
@@ -104,8 +104,8 @@ class Operation:
             else:
                 assert field.attribute is not None
                 default = "" if p.default is Parameter.empty else f" Default: {p.default!r}."
-                if p.default is None and (field.implied or p.name == "out_dtype"):
-                    default = " Default: by the other arguments." if field.implied else " Default: 'f32'."
+                if field.implied:
+                    default = " Default: by the other arguments."
                 lines.append(f"    {p.name}: {field.attribute.description}.{default}")
         results = [f for f in self.definition.FIELDS if f.kind == "result" and f.constraint is not None]
         lines += ["", "Returns:", *(f"    {_array_of(f.constraint)}." for f in results if f.constraint is not None)]
@@ -341,7 +341,7 @@ class Operation:
         if self.name == "dequant":
             _check_stated("input", specs["input"].dtype, "dtype", "packing", out)
         if sides is not None:
-            out.setdefault("out_dtype", "f32")
+            out.setdefault("out_dtype", self.definition.DEFAULTS["out_dtype"])
             for side in sides:
                 d = specs[side.operand].dtype
                 _check_stated(side.operand, d, side.dtype, side.packing, out)

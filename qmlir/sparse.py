@@ -11,9 +11,9 @@ from .core.spelling import did_you_mean
 from .dialect.arrays import to_numpy
 from .dialect.dtypes import DTYPES, Array, dtype_name, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
-from .dialect.reference.packing import pack, packed_length, unpack
-from .dialect.reference.sparse import densify, entries, pack_metadata, structure_problem
+from .dialect.packing import pack, packed_length, unpack
 from .dialect.shapes import show
+from .dialect.sparse_formats import densify, entries, pack_metadata, structure_problem
 from .errors import UsageError
 from .spec import TensorSpec
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dialect.reference.packing import unpack
+from ..dialect.packing import unpack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, part

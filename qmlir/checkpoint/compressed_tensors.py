@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
-from ..dialect.reference.packing import pack
+from ..dialect.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
