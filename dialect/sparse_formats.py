@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import UsageError
 from .dtypes import Array
 
 BlockShape = tuple[int, ...]
@@ -101,3 +102,26 @@ def _metadata_problem(metadata: Array, groups: int) -> str:
             "positions in ascending order"
         )
     return ""
+
+
+def row_pointers(row: Array, rows: int) -> Array:
+    """Where each row begins, from the sorted rows of all entries."""
+    return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int32)
+
+
+def compress(array: Array, present: Array) -> tuple[Array, Array]:
+    """Values `[N, K/2]` and metadata of a 2:4 array `[N, K]`. Raises UsageError where it is none."""
+    rows, k = array.shape
+    if k % 4:
+        raise UsageError(f"K = {k} is not a multiple of 4, which format '2:4' needs")
+    groups = present.reshape(rows, k // 4, 4)
+    if (bad := np.argwhere(groups.sum(-1) > 2)).size:
+        row, group = bad[0]
+        raise UsageError(
+            f"row {row}, group {group} (columns {4 * group} to {4 * group + 3}) has {groups[row, group].sum()} "
+            "non-zeros, but format '2:4' holds two of four"
+        )
+    # The two smallest positions by (absent, position): a group with fewer non-zeros stores zeros.
+    positions = np.sort(np.argsort(~groups, axis=-1, kind="stable")[..., :2], -1)
+    values = np.take_along_axis(array.reshape(rows, k // 4, 4), positions, 2)
+    return values.reshape(rows, k // 2), pack_metadata(positions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....core.mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, vector
 from ....ir.walk import terminator_of
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
@@ -225,12 +225,12 @@ class RowEmitter:
     ) -> ir.Value:
         if value not in here:
             t = self.cloner.widen(value.type.element_type)
-            here[value] = _loaded(t, self._place(value, how, at), mask)
+            here[value] = e.load_lanes(t, self._place(value, how, at), mask)
         return here[value]
 
     def _keep(self, value: ir.Value, vector_: ir.Value, at: e.Index, mask: ir.Value | None) -> None:
         if value in self.stack or value in self.leaving:
-            _stored(vector_, self._place(value, WIDE, at), mask)
+            e.store_lanes(vector_, self._place(value, WIDE, at), mask)
 
     def _narrow(self, value: ir.Value) -> ir.Value:
         """A value of the row, or of the program, in all lanes."""
@@ -269,17 +269,3 @@ class RowEmitter:
             return value
         operands = [self.cloner.splat(start), value]
         return ir.Operation.create(reduction.combine.name, results=[value.type], operands=operands).results[0]
-
-
-def _loaded(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value:
-    if mask is None:
-        return e.load(t, address)
-    zero = e.splat(0, t.shape[0], t.element_type)
-    return llvm.MaskedLoadOp(t, address, mask, pass_thru=zero, alignment=1).result
-
-
-def _stored(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> None:
-    if mask is None:
-        e.store(value, address)
-    else:
-        llvm.MaskedStoreOp(value, address, mask, alignment=1)
