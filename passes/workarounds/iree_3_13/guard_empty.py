@@ -27,7 +27,8 @@ FAULTS = (
         canary="empty_grid",
     ),
     Fault(
-        "IREE takes the offset of a result for 0 where two ways of a program meet.",
+        "IREE takes the offset of a result for 0 where two branches of a program join, and reads another result there.",
+        canary="joined_results",
     ),
 )
 
