@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def scheme(config: Mapping[str, Any], where: str) -> Awq:
+def scheme(config: Mapping[str, object], where: str) -> Awq:
     """The scheme of a configuration. Raises CheckpointError for what is not known."""
     check_fields(config, _KNOWN, where)
     choice({"bits": config.get("bits", config.get("w_bit"))}, "bits", (4,), where)
