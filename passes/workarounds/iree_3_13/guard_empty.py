@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
+from ....ir.checks import assert_that
 from ....ir.signature import NAME
 from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
 from ...base import Pass, State
-from ...core.lower.blocks import assert_that
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
