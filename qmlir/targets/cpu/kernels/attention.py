@@ -19,6 +19,7 @@ from ....core.mlir import arith, ir, llvm
 from ....kernels.attention import Attention, AttentionTensor
 from ...cost import TYPICAL_CORE
 from ..threads.cost import a_nanosecond
+from ..threads.program import has_helpers
 from . import emit as e
 from .chunks import Chunked, executable
 from .vectors import exp2, larger, transposed
@@ -36,18 +37,17 @@ class Registers:
     """The vectors of a CPU: lanes of f32, keys whose scores are computed at once, columns of values likewise."""
 
     name: str
-    features: frozenset[str]
+    features: tuple[frozenset[str], ...]
     lanes: int
     keys: int
     columns: int
-    has_helpers: bool = True  # other threads may help with a call (qmlir/targets/cpu/threads)
 
 
 REGISTERS = (
-    Registers("attention-avx512", frozenset({"avx512f", "avx512bw", "avx512vl"}), lanes=16, keys=8, columns=12),
-    Registers("attention-avx2", frozenset({"avx2", "fma"}), lanes=8, keys=4, columns=4),
+    Registers("attention-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, keys=8, columns=12),
+    Registers("attention-avx2", (frozenset({"avx2", "fma"}),), lanes=8, keys=4, columns=4),
 )
-NEON = Registers("attention-neon", frozenset({"neon"}), lanes=4, keys=8, columns=12, has_helpers=False)
+NEON = Registers("attention-neon", (frozenset({"neon"}),), lanes=4, keys=8, columns=12)
 
 
 class AttentionOperand:
@@ -93,7 +93,7 @@ class AttentionKernel:
     def emit(self, name: str) -> str:
         tensors = [t.stored.type for t in self.attention.tensors]
         which = [[self.dynamic.index(a) for a in self._dynamic(t)] for t in self.attention.tensors]
-        kernel = Chunked(self._count, self._chunk, self._cost, shared=self.registers.has_helpers)
+        kernel = Chunked(self._count, self._chunk, self._cost, shared=has_helpers(self.registers.features))
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
     def _dynamic(self, t: AttentionTensor) -> list[int]:

@@ -84,7 +84,7 @@ class CpuKernelPlan:
             kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         product = Product(gemm, IntegerChunk if self.kernel.rhs.decode is None else floats)
-        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.has_helpers)])
+        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.features)])
 
     def describe(self) -> Facts:
         gemm = self._gemm
@@ -95,7 +95,7 @@ class CpuKernelPlan:
             "tiles": [[size.rows, self.micro.panel, size.block_k] for size in gemm.sizes],
             "chunk": [gemm.chunk_rows, gemm.chunk_panels * self.micro.panel],
             "fused": len(self.kernel.operations) - 1,
-            **threads_of(self.micro.has_helpers),
+            **threads_of(self.micro.features),
         }
 
 
