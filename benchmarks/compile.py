@@ -79,7 +79,7 @@ def _warm() -> None:
 
 def measure(name: str) -> dict[str, Any]:
     """In this process, which has compiled nothing yet."""
-    from qmlir.tools.measure import peak_memory
+    from qmlir.tools.timing import peak_memory
 
     start = time.perf_counter()
     _warm()

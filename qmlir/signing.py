@@ -111,7 +111,7 @@ def _key(path: Path, private: bool) -> Any:
         raise UsageError("signatures need cryptography: pip install 'qmlir[sign]'") from None
     data, kind = _read(path), "private" if private else "public"
     try:
-        found: Any = load_pem_private_key(data, None) if private else load_pem_public_key(data)
+        found: object = load_pem_private_key(data, None) if private else load_pem_public_key(data)
     except (ValueError, TypeError, UnsupportedAlgorithm) as e:
         raise UsageError(f"{path} is not a {kind} key in PEM form: {str(e).partition(chr(10))[0][:120]}") from None
     if not isinstance(found, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):

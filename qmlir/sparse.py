@@ -11,9 +11,9 @@ from .core.spelling import did_you_mean
 from .dialect.arrays import to_numpy
 from .dialect.dtypes import DTYPES, Array, dtype_name, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
-from .dialect.reference.packing import pack, packed_length, unpack
-from .dialect.reference.sparse import densify, entries, pack_metadata, structure_problem
+from .dialect.packing import pack, packed_length, unpack
 from .dialect.shapes import show
+from .dialect.sparse_formats import compress, densify, entries, row_pointers, structure_problem
 from .errors import UsageError
 from .spec import TensorSpec
 
@@ -272,19 +272,19 @@ class SparseWeight:
         present = array != 0
         indptr = None
         if format == "2:4":
-            values, indices = _compress(array, present)
+            values, indices = compress(array, present)
         elif format == "bsr":
             if block is None:
                 raise UsageError("format 'bsr' needs block=(rows, columns)")
             r, c = _fitting_block(block, shape)
             tiles = array.reshape(shape[0] // r, r, shape[1] // c, c).swapaxes(1, 2)
             row, indices = np.nonzero(present.reshape(shape[0] // r, r, shape[1] // c, c).any((1, 3)))
-            values, indptr = tiles[row, indices], _pointers(row, shape[0] // r)
+            values, indptr = tiles[row, indices], row_pointers(row, shape[0] // r)
         else:
             row, column = np.nonzero(present)
             values = array[row, column]
             indices = np.stack([row, column]) if format == "coo" else column
-            indptr = None if format == "coo" else _pointers(row, shape[0])
+            indptr = None if format == "coo" else row_pointers(row, shape[0])
         if format != "2:4":
             indices = indices.astype(np.int32)
         if format != "bsr" and block is not None:
@@ -315,9 +315,6 @@ class SparseWeight:
             order = np.lexsort((column, row))
             indices, values = indices[order], values[order]
         return cls("bsr" if block is not None else "csr", shape, values, indices, indptr, block, rhs_transposed, dtype)
-
-
-# ------------------------------------------------------------------------------------------------------ rules
 
 
 def _known(value: str, choices: tuple[str, ...], name: str) -> None:
@@ -398,28 +395,3 @@ def _frozen(array: Array) -> Array:
     copy = np.array(array, order="C")
     copy.flags.writeable = False
     return copy
-
-
-def _pointers(row: Array, rows: int) -> Array:
-    return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int32)
-
-
-def _compress(array: Array, present: Array) -> tuple[Array, Array]:
-    """Values `[N, K/2]` and metadata of a 2:4 array `[N, K]`."""
-    rows, k = array.shape
-    if k % 4:
-        raise UsageError(f"K = {k} is not a multiple of 4, which format '2:4' needs")
-    groups = present.reshape(rows, k // 4, 4)
-    if (bad := np.argwhere(groups.sum(-1) > 2)).size:
-        row, group = bad[0]
-        raise UsageError(
-            f"row {row}, group {group} (columns {4 * group} to {4 * group + 3}) has {groups[row, group].sum()} "
-            "non-zeros, but format '2:4' holds two of four"
-        )
-    # The two smallest positions by (absent, position): a group with fewer non-zeros stores zeros.
-    positions = np.sort(np.argsort(~groups, axis=-1, kind="stable")[..., :2], -1)
-    values = np.take_along_axis(array.reshape(rows, k // 4, 4), positions, 2)
-    return values.reshape(rows, k // 2), pack_metadata(positions)
-
-
-__all__ = ["SparseSpec", "SparseWeight"]

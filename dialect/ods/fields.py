@@ -14,13 +14,15 @@ T = TypeVar("T")
 @dataclass
 class Field:
     """One declared operand, attribute, result or parameter; `name` is filled in by the class, and `role` where a base
-    class reads the field by another name (see `Op`)."""
+    class reads the field by another name (see `Op`). `default` is what an op reads that does not state the attribute,
+    `function_default` what its functions (`qmlir.ops`, `qmlir.reference`) take for an argument that is not given."""
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
     attribute: AttrKind[Any] | None = None
     optional: bool = False
     default: Any = None
+    function_default: Any = None
     internal: bool = False
     implied: bool = False
     name: str = ""
@@ -49,18 +51,24 @@ def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool
 @overload
 def attr(kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False) -> T: ...
 @overload
-def attr(kind: AttrKind[T], *, internal: bool = False, implied: bool = False) -> T | None: ...
 def attr(
-    kind: AttrKind[Any], default: Any = None, required: bool = False, internal: bool = False, implied: bool = False
-) -> Any:
+    kind: AttrKind[T], *, internal: bool = False, implied: bool = False, function_default: T | None = None
+) -> T | None: ...
+def attr(
+    kind: AttrKind[Any], default: Any = None, required: bool = False, internal: bool = False, implied: bool = False,
+    function_default: Any = None,
+) -> Any:  # fmt: skip
     """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
     it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
+    `function_default`: what the function states where it is not given, and an op without it reads off its types.
     """
-    return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied)
+    return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied,
+                 function_default=None if implied else default if function_default is None else function_default,
+                 )  # fmt: skip
 
 
-def parameter(kind: AttrKind[T]) -> T:
+def parameter(kind: AttrKind[T], default: T | None = None) -> T:
     """An argument of the function that shapes the op's result, and is not an attribute of the op."""
-    found: Any = Field("parameter", attribute=kind, optional=True)
+    found: Any = Field("parameter", attribute=kind, optional=True, function_default=default)
     read: T = found
     return read

@@ -57,6 +57,7 @@ class Op:
     PARAMETERS: ClassVar[tuple[Field, ...]] = ()
     POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
     FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}  # what its functions take for arguments that are not given
     ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
 
     def __init_subclass__(
@@ -74,6 +75,8 @@ class Op:
         # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
         ordered = cls._order([f for f in own if f.kind != "parameter"])
         cls.FIELDS = tuple(_in_role(f, sides or {}) for f in ordered)
+        arguments = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.attribute is not None and not f.internal]
+        cls.DEFAULTS = {f.name: f.function_default for f in arguments if f.optional}
         cls.ROLES = {f.role: f.name for f in cls.FIELDS if f.role}
         for kind in ("operand", "result", "attr"):
             for i, f in enumerate(f for f in cls.FIELDS if f.kind == kind):

@@ -18,7 +18,7 @@ class FieldView:
     the class's own. For rules of the result's type, `values` needs "results".
     """
 
-    def __init__(self, cls: type[Op], values: Mapping[str, Any], base: Op | FieldView | None = None) -> None:
+    def __init__(self, cls: type[Op], values: Mapping[str, object], base: Op | FieldView | None = None) -> None:
         self._cls, self._values, self._base = cls, dict(values), base
 
     def __getattr__(self, name: str) -> Any:

@@ -11,7 +11,7 @@ from ...core.mlir import ir
 from ..constants import constant_array
 from ..dtypes import DTYPES, DType
 from ..ods import Attributes, AxisSizes, Operands, fail
-from ..reference.packing import packed_length
+from ..packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
 

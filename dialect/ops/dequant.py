@@ -56,7 +56,7 @@ class DequantOp(Op, name="dequant", function="dequantize"):
     zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     packing = attr(Enum(PACKING), default="none")
     length = parameter(I64)
-    out_dtype = parameter(Enum(("f32", "f16", "bf16")))
+    out_dtype = parameter(Enum(("f32", "f16", "bf16")), default="f32")
     result = result(FLOAT)
 
     @staticmethod

@@ -93,7 +93,7 @@ class MoeOp(Op, name="moe"):
     rounding = attr(Enum(ROUNDING), default="half_even")
     routing_stage = attr(Enum(ROUTING_STAGE), default="output")
     skip_invalid = attr(BOOL, default=False)
-    out_dtype = attr(Enum(("f32", "f16", "bf16")))
+    out_dtype = attr(Enum(("f32", "f16", "bf16")), function_default="f32")
     group_size = attr(I64)
     result = result_field(RESULT)
 

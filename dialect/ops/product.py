@@ -94,7 +94,7 @@ class ProductOp(Op):
     alpha = attr(F32, default=1.0)
     beta = attr(F32, default=0.0)
     activation, act_clamp, gate_layout = activation_fields()
-    out_dtype = attr(Enum(OUT))
+    out_dtype = attr(Enum(OUT), function_default="f32")
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
     # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,

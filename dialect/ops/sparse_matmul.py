@@ -27,9 +27,9 @@ from ..ods import (
     operand,
     result,
 )
-from ..reference.packing import signed_codes
-from ..reference.sparse import entries, structure_problem
+from ..packing import signed_codes
 from ..shapes import Shape, show
+from ..sparse_formats import entries, structure_problem
 from .common import check_result, element_of, logical_shape, same, shape_of
 from .product import ProductOp, gated_width
 

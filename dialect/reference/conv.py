@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from ..dtypes import Array
+from ..ops.conv2d_q import Conv2dQOp
 from .epilogue import ReferenceEpilogue
 from .matmul import make_side, normalize_epilogue, sums
 from .values import F32
 
+_DEFAULTS = Conv2dQOp.DEFAULTS
 _TO_FHWC = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
 
 
@@ -42,17 +44,17 @@ def conv2d_q(
     weight_zero_point: Array | None = None,
     input_dtype: str | None = None,
     weight_dtype: str | None = None,
-    weight_packing: str = "none",
+    weight_packing: str = _DEFAULTS["weight_packing"],
     weight_zero_mode: str | None = None,
     input_zero_mode: str | None = None,
-    input_layout: str = "NHWC",
-    filter_layout: str = "FHWC",
-    strides: tuple[int, int] = (1, 1),
-    dilations: tuple[int, int] = (1, 1),
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
-    groups: int = 1,
-    transposed: bool = False,
-    output_padding: tuple[int, int] = (0, 0),
+    input_layout: str = _DEFAULTS["input_layout"],
+    filter_layout: str = _DEFAULTS["filter_layout"],
+    strides: tuple[int, int] = _DEFAULTS["strides"],
+    dilations: tuple[int, int] = _DEFAULTS["dilations"],
+    padding: tuple[int, int, int, int] = _DEFAULTS["padding"],
+    groups: int = _DEFAULTS["groups"],
+    transposed: bool = _DEFAULTS["transposed"],
+    output_padding: tuple[int, int] = _DEFAULTS["output_padding"],
     codebook: Array | None = None,
     input_global_scale: Array | None = None,
     weight_global_scale: Array | None = None,

@@ -6,20 +6,23 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array
 from ..enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
+from ..ops.dynamic_quantize import DynamicQuantizeOp
 from .values import F32, reciprocal, requantize
+
+_DEFAULTS = DynamicQuantizeOp.DEFAULTS
 
 
 def dynamic_quantize(
     input: Array,
     *,
-    out_dtype: str = "i8",
-    granularity: str = "token",
+    out_dtype: str = _DEFAULTS["out_dtype"],
+    granularity: str = _DEFAULTS["granularity"],
     group_size: int | None = None,
-    symmetric: bool = True,
-    rounding: str = "half_even",
-    recipe: str = "torchao",
+    symmetric: bool = _DEFAULTS["symmetric"],
+    rounding: str = _DEFAULTS["rounding"],
+    recipe: str = _DEFAULTS["recipe"],
     clamp: tuple[int, int] | None = None,
-    eps: float = 0.0,
+    eps: float = _DEFAULTS["eps"],
 ) -> tuple[Array, Array, Array | None]:
     """`input [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array
 from ..enums import GATED
+from ..ops.product import ProductOp
 from .values import F32, expand, reciprocal, requantize
 
+_DEFAULTS = ProductOp.DEFAULTS
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -20,18 +22,18 @@ class ReferenceEpilogue:
 
     bias: Array | None = None
     bias_stage: str | None = None
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: float = _DEFAULTS["alpha"]
+    beta: float = _DEFAULTS["beta"]
     c: Array | None = None
-    activation: str = "none"
+    activation: str = _DEFAULTS["activation"]
     act_clamp: tuple[float, float] | None = None
-    gate_layout: str = "halves"
+    gate_layout: str = _DEFAULTS["gate_layout"]
     act_scale: Array | None = None
-    out_dtype: str = "f32"
+    out_dtype: str = _DEFAULTS["out_dtype"]
     out_scale: Array | None = None
     out_multiplier: Array | None = None
     out_zero_point: Array | None = None
-    rounding: str = "half_even"
+    rounding: str = _DEFAULTS["rounding"]
     clamp: tuple[int, int] | None = None
 
     def stage(self) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPES, Array
+from ..ops.grouped_matmul import GroupedMatmulOp
 from .matmul import normalize_epilogue, scaled_matmul
 from .values import integers
 
+_DEFAULTS = GroupedMatmulOp.DEFAULTS
 _PER_EXPERT = ("rhs_scale", "rhs_zero_point")
 
 
@@ -45,7 +47,7 @@ def grouped_matmul(
     group_sizes: Array | None = None,
     expert_ids: Array | None = None,
     routing_weights: Array | None = None,
-    skip_invalid: bool = False,
+    skip_invalid: bool = _DEFAULTS["skip_invalid"],
     **kw: Any,
 ) -> Array:
     """Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]`, `rhs [G, K, N]`, out `[M, N]`.
@@ -78,7 +80,7 @@ def grouped_matmul(
         if value is not None and np.ndim(value) == 3:
             width = np.shape(value)[-1]
             kw[name] = np.broadcast_to(value, (tokens, topk, width)).reshape(-1, width)
-    out_dtype = kw.pop("out_dtype", "f32")
+    out_dtype = kw.pop("out_dtype", _DEFAULTS["out_dtype"])
     inner = out_dtype if routing_weights is None else "f32"
     out = _rows(rows, rhs, ids.reshape(-1), {**kw, "out_dtype": inner})
     out = out.reshape(tokens, topk, out.shape[-1])

@@ -11,11 +11,13 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array, DType
 from ..enums import GATED
+from ..ops.scaled_matmul import ScaledMatmulOp
+from ..packing import unpack
 from ..shapes import blocks
 from .epilogue import ReferenceEpilogue
-from .packing import unpack
 from .values import F32, code_dtype, decode, expand, offset_of, wrap32, zero_mode_of, zero_points
 
+_DEFAULTS = ScaledMatmulOp.DEFAULTS
 _FLOATS = ("f32", "f16", "bf16", "f64")
 
 
@@ -178,9 +180,9 @@ def scaled_matmul(
     rhs_zero_point: Array | None = None,
     lhs_dtype: str | None = None,
     rhs_dtype: str | None = None,
-    lhs_transposed: bool = False,
-    rhs_transposed: bool = False,
-    rhs_packing: str = "none",
+    lhs_transposed: bool = _DEFAULTS["lhs_transposed"],
+    rhs_transposed: bool = _DEFAULTS["rhs_transposed"],
+    rhs_packing: str = _DEFAULTS["rhs_packing"],
     rhs_zero_mode: str | None = None,
     lhs_zero_mode: str | None = None,
     codebook: Array | None = None,

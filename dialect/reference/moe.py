@@ -8,13 +8,20 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array
 from ..enums import SYMMETRIC_RECIPES
+from ..ops.moe import MoeOp
+from ..ops.moe_align_block_size import MoeAlignBlockSizeOp
+from ..ops.route import RouteOp
 from ..shapes import block_count
 from .dynamic import dynamic_quantize
 from .grouped import check_ids, grouped_matmul
 from .values import F32
 
+_ROUTE, _ALIGN, _MOE = RouteOp.DEFAULTS, MoeAlignBlockSizeOp.DEFAULTS, MoeOp.DEFAULTS
 
-def route(logits: Array, *, topk: int, scoring: str = "softmax", renormalize: bool = False) -> tuple[Array, Array]:
+
+def route(
+    logits: Array, *, topk: int, scoring: str = _ROUTE["scoring"], renormalize: bool = _ROUTE["renormalize"]
+) -> tuple[Array, Array]:
     """`logits [T, E]` to `expert_ids [T, topk]` (i32) and `routing_weights [T, topk]` (f32).
 
     The experts with the largest logits, best first; of equal ones the lower id; NaN counts as the least. Their weights
@@ -37,7 +44,7 @@ def route(logits: Array, *, topk: int, scoring: str = "softmax", renormalize: bo
 
 
 def moe_align_block_size(
-    expert_ids: Array, *, experts: int, block_size: int, skip_invalid: bool = False
+    expert_ids: Array, *, experts: int, block_size: int, skip_invalid: bool = _ALIGN["skip_invalid"]
 ) -> tuple[Array, Array, Array]:
     """`expert_ids [T, topk]` to `sorted_token_ids [NB * block_size]`, `block_expert_ids [NB]` and
     `num_tokens_post_padded []`, all i32; see the op. Source: vLLM's `moe_align_block_size`."""
@@ -76,20 +83,20 @@ def moe(
     group_size: int | None = None,
     input_dtype: str | None = None,
     weight_dtype: str | None = None,
-    weight_packing: str = "none",
+    weight_packing: str = _MOE["weight_packing"],
     weight_zero_mode: str | None = None,
     input_zero_mode: str | None = None,
     compute_dtype: str | None = None,
-    weights_transposed: bool = False,
-    activation: str = "none",
+    weights_transposed: bool = _MOE["weights_transposed"],
+    activation: str = _MOE["activation"],
     act_clamp: tuple[float, float] | None = None,
-    gate_layout: str = "halves",
-    intermediate_dtype: str = "f32",
-    recipe: str = "torchao",
-    rounding: str = "half_even",
-    routing_stage: str = "output",
-    skip_invalid: bool = False,
-    out_dtype: str = "f32",
+    gate_layout: str = _MOE["gate_layout"],
+    intermediate_dtype: str = _MOE["intermediate_dtype"],
+    recipe: str = _MOE["recipe"],
+    rounding: str = _MOE["rounding"],
+    routing_stage: str = _MOE["routing_stage"],
+    skip_invalid: bool = _MOE["skip_invalid"],
+    out_dtype: str = _MOE["out_dtype"],
 ) -> Array:
     """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`: two grouped products.
 

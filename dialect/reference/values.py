@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import DTYPES, Array, DType, from_numpy, is_sub_byte, table
+from ..ops.dequant import DequantOp
+from ..ops.quantize import QuantizeOp
+from ..packing import unpack
 from ..shapes import blocks
-from .packing import unpack
 
 F32 = np.float32
+_QUANTIZE, _DEQUANT = QuantizeOp.DEFAULTS, DequantOp.DEFAULTS
 
 
 def expand(x: Array, shape: tuple[int, ...], name: str, of: str) -> Array:
@@ -55,10 +58,10 @@ def dequant(
     *,
     dtype: str | None = None,
     zero_mode: str | None = None,
-    packing: str = "none",
+    packing: str = _DEQUANT["packing"],
     length: int | None = None,
     codebook: Array | None = None,
-    out_dtype: str = "f32",
+    out_dtype: str = _DEQUANT["out_dtype"],
 ) -> Array:
     """The float value of quantised codes: `(q - z) * s` and its kin, in f32, rounded once to `out_dtype`.
 
@@ -136,8 +139,8 @@ def quantize(
     scale: Array,
     zero_point: Array | None = None,
     *,
-    out_dtype: str = "i8",
-    rounding: str = "half_even",
+    out_dtype: str = _QUANTIZE["out_dtype"],
+    rounding: str = _QUANTIZE["rounding"],
     clamp: tuple[int, int] | None = None,
 ) -> Array:
     """`clamp(round(x * (1/s)) + z, lo, hi)`: floats `[..]` to 8-bit or sub-byte codes, one per element."""

@@ -136,9 +136,7 @@ def workarounds_page() -> str:
         for fault in faults:
             file = f"{CANARIES}/{fault.canary}.mlir"
             is_file = (TESTS.parent / file).is_file()
-            shown = (
-                f"[{fault.canary}](../{file})" if is_file else f"`{fault.canary}`" if fault.canary else "none is known"
-            )
+            shown = f"[{fault.canary}](../{file})" if is_file else f"`{fault.canary}`"
             owner, repository, _, number = fault.upstream.split("/")[-4:] if fault.upstream else [""] * 4
             upstream = f"[{owner}/{repository}#{number}]({fault.upstream})" if number else "none is known"
             rows.append(f"| {fault.what} | {by} | {shown} | {upstream} |")

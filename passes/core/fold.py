@@ -28,9 +28,9 @@ from ...dialect.ops.grouped_matmul import GroupedMatmulOp
 from ...dialect.ops.product import ProductOp
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from ...dialect.ops.sparse_matmul import SparseMatmulOp
+from ...dialect.packing import signed_codes
 from ...dialect.reference.conv import filter_parameter
-from ...dialect.reference.packing import signed_codes
-from ...dialect.reference.sparse import densified_dtype, densify, entries
+from ...dialect.sparse_formats import densified_dtype, densify, entries
 from ...ir.build import dense, dense_like, elements, transpose
 from ...ir.walk import collect
 from ..base import Pass, State

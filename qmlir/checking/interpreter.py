@@ -19,7 +19,7 @@ from ..dialect.ops.dequant import DequantOp
 from ..dialect.ops.moe import MoeOp
 from ..dialect.ops.product import ProductOp
 from ..dialect.reference import scalars
-from ..dialect.reference.sparse import densified_dtype, densify
+from ..dialect.sparse_formats import densified_dtype, densify
 from ..errors import Diagnostic, DiagnosticsError, InputError
 from . import tensors
 from .resources import ModuleResources

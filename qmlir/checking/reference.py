@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Reference:
 
     name = "reference"
 
-    def __init__(self, source: object, function: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: object, function: str, options: Mapping[str, object]) -> None:
         self._build: Callable[[ir.Context], ir.Module] = prepared(source, function, options)
         self._function = function
         with self._module() as module:
@@ -83,6 +83,6 @@ def _storage(dtype: str) -> NumpyType:
     return DTYPES[dtype].numpy
 
 
-def open(source: object, function: str, options: Mapping[str, Any]) -> Reference:
+def open(source: object, function: str, options: Mapping[str, object]) -> Reference:
     """The oracle for a program at level `import`, `qmlir` or `linalg`."""
     return Reference(source, function, options)

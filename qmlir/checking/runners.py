@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
@@ -61,7 +61,7 @@ def open_runner(
     source: object,
     function: str,
     target: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     emulate: Emulation | None = None,
 ) -> Runner:
     """The runner that `against` names, of `source` unless it names a program of its own. `emulate`: how programs for an

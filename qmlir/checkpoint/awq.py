@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..dialect.reference.packing import unpack
+from ..dialect.packing import unpack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, part
@@ -28,7 +27,7 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def scheme(config: Mapping[str, Any], where: str) -> Awq:
+def scheme(config: Mapping[str, object], where: str) -> Awq:
     """The scheme of a configuration. Raises CheckpointError for what is not known."""
     check_fields(config, _KNOWN, where)
     choice({"bits": config.get("bits", config.get("w_bit"))}, "bits", (4,), where)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
-from ..dialect.reference.packing import pack
+from ..dialect.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
@@ -37,7 +37,7 @@ _ARGS = ("num_bits", "type", "symmetric", "group_size", "strategy", "block_struc
          "scale_dtype", "zp_dtype", "observer", "observer_kwargs")  # fmt: skip
 
 
-def scheme(config: Mapping[str, Any], where: str) -> CompressedTensors:
+def scheme(config: Mapping[str, object], where: str) -> CompressedTensors:
     """The scheme of a configuration. Raises CheckpointError for what is not known."""
     check_fields(config, _CONFIG, where)
     shared = choice(config, "format", FORMATS, where, "dense")

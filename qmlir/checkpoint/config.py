@@ -30,7 +30,7 @@ def quantization_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None
     return config, None, ""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """A JSON object. Raises CheckpointError when it is none."""
     try:
         if path.stat().st_size > _LARGEST:
@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def check_fields(config: Mapping[str, Any], known: Collection[str], where: str) -> None:
+def check_fields(config: Mapping[str, object], known: Collection[str], where: str) -> None:
     """Raise CheckpointError for a field that is not known: it may change what the weights mean."""
     for name in config:
         if name not in known:
@@ -54,7 +54,7 @@ def check_fields(config: Mapping[str, Any], known: Collection[str], where: str) 
             )
 
 
-def choice(config: Mapping[str, Any], name: str, choices: Collection[Any], where: str, default: Any = None) -> Any:
+def choice(config: Mapping[str, object], name: str, choices: Collection[Any], where: str, default: Any = None) -> Any:
     """A field that is one of `choices`."""
     value = config.get(name, default)
     # By type too: True is not 1.
@@ -63,7 +63,7 @@ def choice(config: Mapping[str, Any], name: str, choices: Collection[Any], where
     return value
 
 
-def group_size_of(config: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
+def group_size_of(config: Mapping[str, object], name: str, where: str, default: int | None = None) -> int:
     """A group size: a positive integer, or -1 for one group of all inputs."""
     value = config.get(name, default)
     if type(value) is not int or (value <= 0 and value != -1):

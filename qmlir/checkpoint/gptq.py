@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import Array
-from ..dialect.reference.packing import pack
+from ..dialect.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError
@@ -39,7 +39,7 @@ class Scheme(Protocol):
         ...
 
 
-def scheme_of(config: Mapping[str, Any], where: str) -> Scheme:
+def scheme_of(config: Mapping[str, object], where: str) -> Scheme:
     """The scheme that a quantisation configuration describes."""
     method = config.get("quant_method")
     if method not in SCHEMES:

@@ -175,7 +175,7 @@ def _place(path: Path, data: Array, begin: int, name: str, said: Any) -> _Place:
     return _Place(data, begin + offsets[0], nbytes, dtype, tuple(shape))
 
 
-def _sizes(value: Any) -> bool:
+def _sizes(value: object) -> bool:
     return isinstance(value, list) and all(type(s) is int and 0 <= s < 2**62 for s in value) and len(value) <= 32
 
 

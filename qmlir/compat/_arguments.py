@@ -16,7 +16,7 @@ from ..dialect.arrays import to_numpy
 from ..dialect.dtypes import Array
 from ..dialect.shapes import show
 from ..errors import UsageError
-from ..ops import _spec_of
+from ..ops.arguments import spec_of
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ FLOATS = ("f32", "f16", "bf16")
 
 def dtype_of(value: ArrayLike, name: str) -> str:
     """Our name of an array's dtype."""
-    return _spec_of(name, value).dtype
+    return spec_of(name, value).dtype
 
 
 def operand(value: ArrayLike, name: str, rank: int | None = None) -> ArrayLike:

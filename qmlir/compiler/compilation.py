@@ -42,7 +42,7 @@ def compile(
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
     strict: bool = False,
-    import_options: Mapping[str, Any] | None = None,
+    import_options: Mapping[str, object] | None = None,
     tuning: str | os.PathLike[str] | None = None,
     choice: Choice | None = None,
     isolated: bool = False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.mlir import context, ir
 from ..errors import Diagnostic, DiagnosticsError, FrontEndError, QmlirError
@@ -25,6 +25,8 @@ BUILT_IN: dict[str, str] = {
     "onnx": "qmlir.frontends.onnx:OnnxFrontEnd",
     "torch": "qmlir.frontends.torch:TorchFrontEnd",
 }
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Registered:
     def accepts(self, source: object) -> bool:
         return bool(self._called(lambda: self.object.accepts(source), "could not read the source"))
 
-    def fingerprint(self, source: object, settings: Mapping[str, Any]) -> str | None:
+    def fingerprint(self, source: object, settings: Mapping[str, object]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
         raising patterns that are not ours."""
         own = getattr(self.object, "fingerprint", None)
@@ -62,7 +64,7 @@ class Registered:
                                 "the one it was given")  # fmt: skip
         return module
 
-    def _called(self, call: Callable[[], Any], failed: str) -> Any:
+    def _called(self, call: Callable[[], T], failed: str) -> T:
         """What `call` returns; every error names this front end."""
         headline = f"{self} {failed}:"
         try:
@@ -130,7 +132,7 @@ def find(source: object) -> Registered | None:
 class ImportedSource:
     """A source and its front end, as what the compiler builds programs from: called with a context, it imports."""
 
-    def __init__(self, front_end: Registered, source: object, settings: Mapping[str, Any]) -> None:
+    def __init__(self, front_end: Registered, source: object, settings: Mapping[str, object]) -> None:
         self._front_end, self._source, self.settings = front_end, source, dict(settings)
         self.report = ImportReport()
         self._key: str | None = None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ..core.mlir import ir
 from ..errors import Diagnostic, ParseError, UsageError
@@ -30,7 +30,7 @@ class MlirSource:
         return None if self.name == "-" else self.name
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         return {}
 
     def key(self) -> str:
@@ -40,7 +40,7 @@ class MlirSource:
 SourceProgram = MlirSource | ImportedSource
 
 
-def program_of(source: object, settings: Mapping[str, Any], start: str = "import") -> SourceProgram:
+def program_of(source: object, settings: Mapping[str, object], start: str = "import") -> SourceProgram:
     """What builds the program of a source."""
     found = find(source)
     if found is None:
@@ -52,7 +52,7 @@ def program_of(source: object, settings: Mapping[str, Any], start: str = "import
     return ImportedSource(found, source, settings)
 
 
-def builder(source: object, import_options: Mapping[str, Any] | None = None) -> Callable[[ir.Context], ir.Module]:
+def builder(source: object, import_options: Mapping[str, object] | None = None) -> Callable[[ir.Context], ir.Module]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
     return program_of(source, import_options or {})
 

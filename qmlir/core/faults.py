@@ -11,11 +11,10 @@ class Fault:
 
     Attributes:
         what: goes wrong, one sentence.
-        canary: the smallest known program that shows it, by its name in test/passes/canaries; "" where no small one is
-            known.
+        canary: the smallest known program that shows it, by its name in test/passes/test_canaries.py.
         upstream: address of the issue or pull request that describes it; "" where none is known.
     """
 
     what: str
-    canary: str = ""
+    canary: str
     upstream: str = ""

@@ -191,10 +191,12 @@ def release_contexts() -> None:
         for i in reversed(range(len(_contexts))):
             if _references(_contexts, i) == _UNUSED:
                 unused.append(_pointer_of(_contexts.pop(i)))
-    for pointer in unused:
-        destroy = api.ctypes_dl._dylib.mlirContextDestroy
-        destroy.restype, destroy.argtypes = None, (_Pointer,)
-        destroy(pointer)
+    if unused:
+        # A function that keeps the GIL: freeing a constant that lies in a Python buffer asks the interpreter whether it
+        # is about to end, which without the GIL crashes from Python 3.12 on.
+        destroy = ctypes.PYFUNCTYPE(None, _Pointer)(("mlirContextDestroy", api.ctypes_dl._dylib))
+        for pointer in unused:
+            destroy(pointer)
 
 
 def _references(objects: Sequence[object], number: int) -> int:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.emulated import mark_emulated
 from ..errors import TargetError
@@ -19,6 +19,8 @@ from .kernarg import with_hidden
 from .launch import Counts, EmulationError, Executor, KernelLaunch, Settings
 from .memory import ArgumentTensor, Memory
 from .shim.build import library
+
+T = TypeVar("T")
 
 _drivers: dict[str, Driver] = {}  # by IREE's name
 _lock = threading.RLock()
@@ -158,12 +160,12 @@ class Driver:
                 "(multiprocessing's 'spawn') to emulate in it"
             )
 
-    def interruptible(self, call: Callable[[], Any]) -> Any:
+    def interruptible(self, call: Callable[[], T]) -> T:
         """What `call` returns. It runs in another thread, so that Ctrl-C reaches this one while kernels are executed;
         the launch is then given up at its next call of `Settings.progress`."""
         if threading.current_thread() is not threading.main_thread():
             return call()
-        done: list[Any] = []
+        done: list[T] = []
         failed: list[BaseException] = []
 
         def run() -> None:

@@ -11,9 +11,10 @@ from ..checkpoint.contents import Checkpoint
 from ..core.mlir import arith, context, func, ir, tensor
 from ..errors import UsageError
 from ..ir.build import Arg, Extent, as_index, collapse, dims, expand, index, static, tensor_type
+from ..ir.checks import assert_that
 from ..ir.signature import NAME
 from ..ir.util_globals import declare, load_global, store_global
-from ..passes.core.lower.blocks import assert_that, constant, count, flag, names_a_group
+from ..passes.core.lower.blocks import constant, count, flag, names_a_group
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, DecoderTensors

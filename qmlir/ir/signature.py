@@ -19,6 +19,7 @@ from ..dialect.sizes import Size, Solver
 from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
+from .checks import assert_that
 from .relations import Relations
 from .walk import collect, operations_of, terminator_of
 
@@ -249,8 +250,7 @@ def _made(value: ir.Value, size: Size) -> ir.Value:
 
 
 def _assert_equal(a: ir.Value, b: ir.Value, message: str) -> None:
-    same = arith.cmpi(arith.CmpIPredicate.eq, a, b)
-    ir.Operation.create("cf.assert", operands=[same], attributes={"msg": ir.StringAttr.get(message)})
+    assert_that(arith.cmpi(arith.CmpIPredicate.eq, a, b), message)
 
 
 def drop_attributes(module: ir.Module) -> None:

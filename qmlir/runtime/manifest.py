@@ -91,7 +91,7 @@ class Manifest:
         return rows | {"functions": functions, "notes": [asdict(n) for n in self.notes]}
 
     @classmethod
-    def from_json(cls, value: Any, name: str = "the program") -> Manifest:
+    def from_json(cls, value: object, name: str = "the program") -> Manifest:
         """A manifest whose parts have the form that we write; keys that this version does not know are left out. What
         it says is not trusted beyond that.
 
@@ -123,11 +123,11 @@ class Manifest:
         return cls(**given | {"functions": functions, "notes": notes})
 
 
-def _texts(value: Any, count: int | None = None) -> bool:
+def _texts(value: object, count: int | None = None) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value) and count in (None, len(value))
 
 
-def _size(value: Any) -> bool:
+def _size(value: object) -> bool:
     return value is None or (type(value) is int and 0 <= value < 2**63)
 
 
@@ -157,7 +157,7 @@ def _answer(a: Any) -> bool:
     )  # fmt: skip
 
 
-def _schemes(value: Any) -> bool:
+def _schemes(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(scheme_text(s), str) for s in value)
 
 

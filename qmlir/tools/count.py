@@ -55,7 +55,7 @@ class CountReport:
         }  # fmt: skip
 
 
-def _json(counts: Counts) -> dict[str, Any]:
+def _json(counts: Counts) -> dict[str, object]:
     return {**asdict(counts), "total": counts.total, "matrix_share": matrix_share(counts)}
 
 
@@ -80,7 +80,7 @@ def _text(row: CountRow) -> str:
 
 
 def count(
-    *programs: Any,
+    *programs: object,
     target: str = "cpu",
     function: str = "main",
     arguments: Sequence[Array] | None = None,

@@ -1,6 +1,6 @@
 """`qmlir.bench`: how fast compiled programs are, measured in alternation, and how near that is to the machine's limits.
 
-The parts are usable alone: `alternate` times any callables, `limits` measures a CPU.
+The parts are usable alone: `timing.alternate` times any callables, `measured_cpu` measures a CPU.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import os
-import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,81 +31,7 @@ from ..runtime.function import Function
 from ..runtime.program import load
 from ..targets import backend_of, resolve
 from ..targets.strategy import seconds_text
-
-
-def peak_memory() -> int:
-    """The most bytes that this process has held in memory."""
-    # Not `ru_maxrss` on Linux: there it starts at that of the process that started this one.
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
-
-
-# ---------------------------------------------------------------------------------------------------------- timing
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of single calls."""
-
-    samples: tuple[float, ...] = field(repr=False)
-
-    @property
-    def median(self) -> float:
-        return self.quantile(0.5)
-
-    @property
-    def p10(self) -> float:
-        return self.quantile(0.1)
-
-    @property
-    def p90(self) -> float:
-        return self.quantile(0.9)
-
-    def quantile(self, q: float) -> float:
-        return float(np.quantile(self.samples, q))
-
-
-def alternate(
-    functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, repeats: int | None = None,
-    step: Step = lambda text: None,
-) -> list[Timing]:  # fmt: skip
-    """Time callables in alternation, so that what changes on the machine meets all of them alike.
-
-    Each round calls every function in bursts of about a millisecond; one sample is the mean of a burst.
-
-    Args:
-        seconds: how long to measure all together, when `repeats` is not given; at least five rounds.
-        warmup: calls of each before.
-    """
-    for function in functions:
-        for _ in range(warmup):
-            function()
-    bursts = [max(1, min(1000, int(1e-3 / max(_once(f), 1e-9)))) for f in functions]
-    samples: list[list[float]] = [[] for _ in functions]
-    end, rounds = time.perf_counter() + seconds, 0
-    while rounds < (repeats or 5) or (repeats is None and time.perf_counter() < end):
-        order = range(len(functions)) if rounds % 2 == 0 else reversed(range(len(functions)))
-        for i in order:
-            start = time.perf_counter()
-            for _ in range(bursts[i]):
-                functions[i]()
-            samples[i].append((time.perf_counter() - start) / bursts[i])
-        rounds += 1
-        if rounds % 16 == 0:
-            step(f"measuring, round {rounds}")
-    return [Timing(tuple(s)) for s in samples]
-
-
-def _once(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
+from .timing import Timing, alternate, best, peak_memory
 
 # ---------------------------------------------------------------------------------------------------------- limits
 
@@ -144,14 +69,6 @@ def limits_of(artifact: Artifact) -> Limits:
     return Limits(f32 * ratio, bandwidth, f"measured here: f32 products of numpy, reads of memory{more}")
 
 
-def _best(function: Callable[[], object], seconds: float = 0.25) -> float:
-    """The shortest of the calls that fit into some time, five at least: what else the machine does is left out."""
-    end, best, calls = time.perf_counter() + seconds, float("inf"), 0
-    while calls < 5 or time.perf_counter() < end:
-        best, calls = min(best, _once(function)), calls + 1
-    return best
-
-
 _measured: tuple[float, float] | None = None
 
 
@@ -164,8 +81,8 @@ def measured_cpu() -> tuple[float, float]:
         a = np.ones((n, n), np.float32)
         out = np.empty_like(a)
         big = np.ones(1 << 24, np.float32)  # 64 MiB: beyond most caches
-        product = _best(lambda: np.matmul(a, a, out=out))
-        read = _best(lambda: np.dot(big, big))  # the one array, read once a pass
+        product = best(lambda: np.matmul(a, a, out=out))
+        read = best(lambda: np.dot(big, big))  # the one array, read once a pass
         _measured = 2 * n**3 / product, big.nbytes / read
     return _measured
 

@@ -21,7 +21,7 @@ from ..runtime import inputs
 from ..runtime.artifact import Artifact
 from ..runtime.program import load
 from ..targets.cpu.host import host_name
-from ..tools.measure import alternate
+from ..tools.timing import alternate
 from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"

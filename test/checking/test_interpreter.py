@@ -17,6 +17,7 @@ from qmlir.checking.interpreter import NotEvaluated
 from qmlir.core.mlir import context
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.ops import Operation
+from qmlir.ops.arguments import normalized
 from qmlir.runtime import inputs
 
 M = 16
@@ -35,7 +36,7 @@ def text_of(form: Form) -> tuple[str, dict[str, Any]]:
     attributes = {k: v for k, v in made.items() if k not in op.operands}
     every = {**specs, **{k: TensorSpec(v.shape, from_numpy(v.dtype)) for k, v in arrays.items()}}
     with context():
-        return str(op.module(specs, arrays, op._normalized(every, attributes))), {**arrays, **attributes}
+        return str(op.module(specs, arrays, normalized(op.definition, every, attributes))), {**arrays, **attributes}
 
 
 def close(got: Any, expected: Any, dtype: str, form: Form) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
+import qmlir
 from qmlir.emulation.amd import AmdExecutor
 from qmlir.emulation.amd.decode import AmdInstruction, decode
 from qmlir.emulation.amd.executor import operation
@@ -105,3 +107,16 @@ def gang(lanes: int, waves: int = 1) -> Gang:
     g.select(np.arange(waves))
     g.set_exec(np.ones((waves, lanes), np.bool_))
     return g
+
+
+def stored_by_gfx942(lines: list[Any], unwritten: str, **kernel: Any) -> Any:
+    """What a wave stores into a buffer of 64 words that nobody wrote; None where it is refused, as a store of a
+    register that nobody wrote, with `unwritten` in the message. It must be refused where that is not empty."""
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if unwritten:
+        with pytest.raises(qmlir.EmulationError, match=unwritten):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return None
+    device.launch(code_object("gfx942", lines, **kernel), target, threads=64)
+    return device.read(target, None)

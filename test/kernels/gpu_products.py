@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from kernels import gpu_interpreter
+from kernels import gpu_interpreter, gpu_workgroup
 
 import qmlir
 from qmlir import TensorSpec
@@ -182,7 +182,7 @@ def interpreted(
             return known
 
         def zeros(kind: Any) -> Any:
-            return np.zeros(ir.RankedTensorType(kind).shape, gpu_interpreter.dtype_of(kind.element_type))
+            return np.zeros(ir.RankedTensorType(kind).shape, gpu_workgroup.dtype_of(kind.element_type))
 
         operands = [value(v) for v in dispatch.operands if isinstance(v.type, ir.RankedTensorType)]
         out = np.full(shape, 77, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from kernels import gpu_interpreter
+from kernels import gpu_interpreter, gpu_workgroup
 
 import qmlir
 from qmlir.core.mlir import arith, context, ir, tensor
@@ -30,7 +30,7 @@ def run(artifact: Any, *inputs: Any) -> list[Any]:
             outs = []
             for kind in made:
                 shape = [asked.pop(0) if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-                outs.append(np.full(shape, 77, gpu_interpreter.dtype_of(kind.element_type)))
+                outs.append(np.full(shape, 77, gpu_workgroup.dtype_of(kind.element_type)))
             gpu_interpreter.run(module, operands, outs, *(int(size) for size in sizes), entry=entry)
             results += outs
     return _several(_around(text, None)(*inputs, *results))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.gpu_interpreter import KernelError
 from kernels.gpu_products import PRODUCTS, check, interpreted, values
+from kernels.gpu_workgroup import KernelError
 
 import qmlir
 from qmlir import TensorSpec

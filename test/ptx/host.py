@@ -21,9 +21,10 @@ import numpy as np
 from qmlir.core.mlir import api, ir, raw_data, session
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
+from qmlir.emulation.cuda.instructions import PtxError, PtxModule
 from qmlir.emulation.cuda.machine import PtxReport
 from qmlir.emulation.cuda.memory import GlobalMemory
-from qmlir.emulation.cuda.text import PtxError, PtxModule, parse
+from qmlir.emulation.cuda.text import parse
 from qmlir.targets import resolve
 from qmlir.targets.gpu_kernels.shared_memory import SHARED_BYTES
 

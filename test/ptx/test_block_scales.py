@@ -12,7 +12,7 @@ from ptx.assemble import AssemblerError, assemble
 from ptx.kernels import launch
 
 from qmlir.emulation.cuda.formats import Array
-from qmlir.emulation.cuda.text import PtxError
+from qmlir.emulation.cuda.instructions import PtxError
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 

@@ -15,7 +15,8 @@ from ptx.program import interpret
 import qmlir
 from qmlir import TensorSpec
 from qmlir.emulation.cuda.formats import Array
-from qmlir.emulation.cuda.text import PtxError, parse
+from qmlir.emulation.cuda.instructions import PtxError
+from qmlir.emulation.cuda.text import parse
 
 
 def multiply(text: str = MULTIPLY, shared: int = MULTIPLY_SHARED) -> tuple[Array, Array, dict[str, int]]:

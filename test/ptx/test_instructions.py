@@ -13,7 +13,8 @@ import pytest
 from ptx.kernels import kernel, launch
 
 from qmlir.emulation.cuda.formats import Array, fused, odd_sum, rounded
-from qmlir.emulation.cuda.text import PtxError, parse
+from qmlir.emulation.cuda.instructions import PtxError
+from qmlir.emulation.cuda.text import parse
 
 THREADS = 64
 I32 = np.array([0, 1, -1, 2, -2, 3, 7, 100, -100, 127, -128, 255, 256, 2**31 - 1, -(2**31), 12345678], np.int32)

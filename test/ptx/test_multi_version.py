@@ -10,7 +10,7 @@ from kernels.gpu_products import Product, check, codes_of, functions, values, we
 from ptx.program import interpret
 
 import qmlir
-from qmlir.emulation.cuda.text import PtxError
+from qmlir.emulation.cuda.instructions import PtxError
 
 CASES = {
     # Kernels for few rows, for more and, on Hopper, for many.

@@ -15,7 +15,8 @@ from support.cover import diagonal
 import qmlir
 from qmlir import TensorSpec as T
 from qmlir.emulation.cuda.formats import Array
-from qmlir.emulation.cuda.text import PtxError, parse
+from qmlir.emulation.cuda.instructions import PtxError
+from qmlir.emulation.cuda.text import parse
 from qmlir.kernels import emit as e
 from qmlir.targets.gpu_kernels import stream_k
 

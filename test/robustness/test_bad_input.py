@@ -8,7 +8,7 @@ import pytest
 from robustness import checkpoints, command_line, onnx_models, operations, parameters
 from robustness.case import Case
 
-from qmlir.tools.measure import peak_memory
+from qmlir.tools.timing import peak_memory
 
 TABLES = (command_line, checkpoints, onnx_models, operations, parameters)
 FEEDS = {name: feed for table in TABLES for name, feed in table.FEEDS.items()}

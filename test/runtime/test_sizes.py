@@ -15,6 +15,7 @@ from qmlir.dialect.dtypes import from_numpy
 from qmlir.dialect.ods import OPS, problem, view_of
 from qmlir.dialect.sizes import Size
 from qmlir.errors import InputError, ParseError, UsageError, VerifyError
+from qmlir.ops.arguments import normalized
 
 pytestmark = pytest.mark.sweep(fast=3)
 
@@ -132,7 +133,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
 
     def built(dynamic: set[Place]) -> Any:
         given = specs(dynamic)
-        module = operation.module(given, {}, operation._normalized(given, attributes))
+        module = operation.module(given, {}, normalized(operation.definition, given, attributes))
         return module, next(o.operation for f in module.body.operations for o in f.body.blocks[0].operations)
 
     with context():

@@ -59,6 +59,11 @@ def outcome(case: Any) -> str:
     return "right"
 
 
+def is_acceptable(found: str) -> bool:
+    """Right, or refused; not by torch-mlir's own words, whose operator may be a constant that several others read."""
+    return found.startswith(("right", "refused")) and not found.startswith("refused: failed to legalize")
+
+
 def _kind(text: str) -> str:
     """A message without what differs between tests of one kind: quoted names, numbers in lists."""
     return re.sub(r"%\S+", "%", text.strip())[:160]
@@ -122,7 +127,7 @@ def main() -> int:
         print(f"{now - start:5.1f} s {name}: {found}", flush=True)
         start = now
         RESULTS.write_text(json.dumps({"onnx": onnx.__version__, "tests": known}, indent=1, sort_keys=True) + "\n")
-    return 1 if any(not f.startswith(("right", "refused")) for f in known.values()) else 0
+    return 0 if all(map(is_acceptable, known.values())) else 1
 
 
 if __name__ == "__main__":

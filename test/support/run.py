@@ -26,6 +26,7 @@ if str(HERE.parent) not in sys.path:  # as a script
     sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from support.forms import FORMS, Form, M  # noqa: E402
+from support.judge import problem  # noqa: E402
 
 RESULTS = HERE / "matrix.json"
 TARGETS = (
@@ -168,7 +169,11 @@ def main() -> int:
     save()
     if args.json:
         print(json.dumps(results, indent=1))
-    return 0
+    by_name = {f.name: f for f in FORMS}
+    judged = ((name, t, problem(by_name[name], t, cell)) for name, row in results.items() for t, cell in row.items())
+    wrong = [f"{name} on {target}: {text}" for name, target, text in judged if text]
+    print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

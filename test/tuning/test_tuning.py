@@ -22,7 +22,7 @@ from qmlir.compiler.tuning_database import bucket, key_of
 from qmlir.errors import TuningWarning, UsageError
 from qmlir.targets import resolve
 from qmlir.targets.strategy import parse_choice
-from qmlir.tools import measure as measuring
+from qmlir.tools.timing import Timing
 from qmlir.tuning import Database, Record, measure, search
 from qmlir.tuning.cluster import measure_on_cluster
 from qmlir.tuning.search import conclude, emit, tune
@@ -221,7 +221,7 @@ class Timer:
         self.pairs += 1
         if self.pairs > self.limit:
             raise KeyboardInterrupt
-        return [measuring.Timing((1.0 + 0.1 * i,)) for i in range(len(functions))]
+        return [Timing((1.0 + 0.1 * i,)) for i in range(len(functions))]
 
 
 @pytest.mark.slow

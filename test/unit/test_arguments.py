@@ -10,7 +10,6 @@ import pytest
 from robustness.operations import CALLS, LHS, RHS
 
 import qmlir
-from qmlir import ops
 from qmlir.compiler.run import run_compiler
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import QmlirError, VerifyError
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.sweep(fast=3)
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs end behind the verifier: what is accepted here is compiled elsewhere."""
-    monkeypatch.setattr(ops, "compile_built", lambda build, target, options, key: run_compiler(
+    monkeypatch.setattr("qmlir.ops.operation.compile_built", lambda build, target, options, key: run_compiler(
         build, target, options, until="qmlir"))  # fmt: skip
 
 

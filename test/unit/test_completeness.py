@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -83,20 +84,25 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
-    """What the reference takes an argument for that is not given is what the op reads."""
+    """What the reference takes an argument for that is not given is what the definition says."""
     cls = OPS[f"qmlir.{name}"]
     shared = inspect.signature(ReferenceEpilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
     given = {**shared, **inspect.signature(reference.BY_NAME[name]).parameters}
     stated = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal and f.name in given]
     assert stated
     for f in stated:
-        default = given[f.name].default
-        if f.name == "out_dtype" and f.default is None:  # an op reads it off its result, which functions make f32
-            assert default == "f32"
-        elif f.implied:
-            assert default is None, f.name
-        else:
-            assert default == (f.default if f.optional else inspect.Parameter.empty), f.name
+        assert given[f.name].default == (f.function_default if f.optional else inspect.Parameter.empty), f.name
+
+
+def test_reference_states_no_default_of_its_own() -> None:
+    """A default that is a number or a text would be a second place that says it."""
+    folder = Path(str(reference.__file__)).parent
+    public = {function.__name__ for function in reference.BY_NAME.values()}
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name in public:
+                defaults = [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
+                assert all(isinstance(d, ast.Subscript) or ast.unparse(d) == "None" for d in defaults), node.name
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -57,6 +57,14 @@ def test_a_context_in_use_stays() -> None:
     assert "module" in str(module)
 
 
+def test_a_context_with_constants_in_buffers_is_destroyed() -> None:
+    """Large weights are buffers of Python, which the context frees: that crashed from Python 3.12 on."""
+    weight = np.random.default_rng(0).integers(-128, 128, (512, 512), dtype=np.int8)
+    scale = np.full((1, 512), 0.5, np.float32)
+    qmlir.ops.scaled_matmul.compile(TensorSpec((5, 512), "f32"), weight, rhs_scale=scale, target="cpu")
+    mlir.release_contexts()
+
+
 def test_compilations_in_threads_release_their_own() -> None:
     threads = [threading.Thread(target=compiled, args=(rows,)) for rows in range(10, 14)]
     for thread in threads:

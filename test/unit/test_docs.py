@@ -113,6 +113,17 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.strip().lower()).replace(" ", "-") for h in headings}
 
 
+# A path of the project in a page's text: `qmlir/ir/walk.py`, `test/numerics`, but not `dialect/ops/NAME.py`.
+FILE = re.compile(
+    r"`((?:\.ci|benchmarks|conformance|dialect|docs|passes|qmlir|samples|test|tools|typings)/[a-z_0-9./]*)`"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    assert not [path for path in FILE.findall(page.read_text()) if not (ROOT / path).exists()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_resolve(page: Path) -> None:
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.M | re.S)

@@ -15,8 +15,9 @@ VERSIONS = [(3, minor) for minor in range(10, 14) if (3, minor) != sys.version_i
 # What depends on the interpreter and on versions of packages: front ends, the runtime, annotations read at run time.
 TESTS = [
     "test/unit/test_import.py", "test/unit/test_artifact.py", "test/unit/test_arguments.py", "test/unit/test_dtypes.py",
-    "test/runtime", "test/passes", "test/numerics/test_edges.py", "test/checkpoint/test_import.py",
-    "test/frontends/test_onnx_nodes.py", "test/frontends/torch/test_models.py", "test/emulation/test_programs.py",
+    "test/unit/test_contexts.py", "test/runtime", "test/passes", "test/numerics/test_edges.py",
+    "test/checkpoint/test_import.py", "test/frontends/test_onnx_nodes.py", "test/frontends/torch/test_models.py",
+    "test/emulation/test_programs.py",
 ]  # fmt: skip
 
 

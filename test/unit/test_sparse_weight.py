@@ -12,7 +12,7 @@ import pytest
 
 from qmlir import SparseSpec, SparseWeight
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.dialect.reference.sparse import metadata_positions, pack_metadata
+from qmlir.dialect.sparse_formats import metadata_positions, pack_metadata
 from qmlir.errors import UsageError
 
 sparse = pytest.importorskip("scipy.sparse")

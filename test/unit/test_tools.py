@@ -20,7 +20,7 @@ from qmlir.errors import UsageError
 from qmlir.runtime import inputs
 from qmlir.spec import Signature, TensorSpec as T
 from qmlir.targets.strategy import answer_text, facts_text, seconds_text
-from qmlir.tools import measure
+from qmlir.tools import measure, timing
 
 TEXT = product(64, 256, 128)
 
@@ -122,7 +122,7 @@ def test_bench_alternates_and_states_its_limits() -> None:
     calls: list[str] = []
     slow = lambda: (calls.append("slow"), time.sleep(2e-3))  # noqa: E731
     fast = lambda: calls.append("fast")  # noqa: E731
-    a, b = measure.alternate([slow, fast], repeats=5, warmup=1)
+    a, b = timing.alternate([slow, fast], repeats=5, warmup=1)
     assert len(a.samples) == len(b.samples) == 5
     assert a.median > b.median
     assert a.p10 <= a.median <= a.p90

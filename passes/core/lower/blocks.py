@@ -19,6 +19,7 @@ from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Extent, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ....ir.checks import assert_that
 from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, FactValue
 from ....ir.scalars import i32, to_i32
 
@@ -106,11 +107,6 @@ def gather(source: ir.Value, rows: ir.Value) -> ir.Value:
 
     arg = Arg(rows, tuple(range(depth)))
     return elementwise([arg], sizes, source.type.element_type, body, facts={GATHER: PRESENT})
-
-
-def assert_that(condition: ir.Value, message: str) -> None:
-    """Fail at run time with the message unless the i1 holds."""
-    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
 
 
 def bounded(x: ir.Value, size: int) -> ir.Value:

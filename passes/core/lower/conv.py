@@ -34,10 +34,10 @@ from ....ir.build import (
     scalar,
     transpose,
 )
+from ....ir.checks import assert_that
 from ....ir.facts import MAGNITUDES, note
 from ....ir.scalars import i32, to_f32, to_i32
 from ....kernels.computes import is_within
-from .blocks import assert_that
 from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled

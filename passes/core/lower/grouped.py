@@ -3,7 +3,7 @@ batched product with the weight of their group, and the rows go back to their pl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DType
@@ -105,7 +105,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
     assert op.expert_ids is not None
     blocks, slots = route_rows(op.expert_ids, groups, op.skip_invalid)
     per_token = op.lhs.type.rank == 2
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         n: blocked_rows(blocks, slot_rows(getattr(op, n), slots, per_token)) for n in ROW_PARAMETERS
     }
     if op.routing_weights is not None:

@@ -11,8 +11,8 @@ from ....dialect.dtypes import Array
 from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
-from ....dialect.reference.sparse import entries
 from ....dialect.shapes import show
+from ....dialect.sparse_formats import entries
 
 # The rule of `form_of`, measured on a CPU with VNNI (N = K = 1024, two threads). Reading lhs by position makes 1 to 3
 # products a nanosecond; the dense contraction of i8 30 (one row: reading the weight is the limit) to 360, of f32 10 to

@@ -11,7 +11,7 @@ import numpy as np
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
-from ....dialect.reference.sparse import entries
+from ....dialect.sparse_formats import entries
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import (
     Arg,

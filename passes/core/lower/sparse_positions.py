@@ -8,8 +8,9 @@ from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, collapse, crop, elementwise, filled, generic, index
+from ....ir.checks import assert_that
 from ....ir.scalars import i32
-from .blocks import as_i32, assert_that, bounded, constant, flag, loop_i32, read
+from .blocks import as_i32, bounded, constant, flag, loop_i32, read
 
 _SLT, _SLE, _EQ, _SGT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sgt", "sge"))
 

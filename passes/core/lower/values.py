@@ -19,7 +19,7 @@ from ....dialect.dtypes import DTYPES, Array, DType, table
 from ....dialect.ods import FieldView, OpError
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.product import ProductOp
-from ....dialect.reference.packing import unpack as unpack_array
+from ....dialect.packing import unpack as unpack_array
 from ....dialect.shapes import blocks
 from ....ir.build import (
     Arg,

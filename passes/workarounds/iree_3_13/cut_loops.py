@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isqrt, prod
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
-from ....core.mlir import arith, ir
+from ....core.mlir import ir
 from ....ir.affine import indexing_maps
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.build import Extent, as_index, crop, dims, index, product
+from ....ir.build import crop, dims
+from ....ir.checks import assert_at_most, assert_short_sum
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from ...core.contractions import find_contractions
-from ...core.lower.blocks import assert_that
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -94,7 +94,7 @@ class CutLoopsPass(Pass):
         if t.is_dynamic_dim(axis):
             with ir.InsertionPoint(op), op.location:
                 size = dims(op.operands[0])[axis]
-            self._check(op, [size], most, f"a {what} along axis {axis}: {limit}")
+                assert_at_most([size], most, f"a {what} along axis {axis}: {limit}")
         elif t.get_dim_size(axis) > most:
             return [error_at(op, f"a {what} of {t.get_dim_size(axis)} elements: {limit}")]
         return []
@@ -105,18 +105,7 @@ class CutLoopsPass(Pass):
         if any(v.type.is_dynamic_dim(axis) for v, axis in places):
             with ir.InsertionPoint(op), op.location:
                 sizes = [dims(v)[axis] for v, axis in places]
-            self._check(
-                op,
-                sizes,
-                self.longest,
-                f"a sum is longer than the {self.longest} elements that a loop of this device can have",
-            )
-
-    @staticmethod
-    def _check(op: OpLike, sizes: Sequence[Extent], most: int, message: str) -> None:
-        with ir.InsertionPoint(op), op.location:
-            count = as_index(product(sizes))
-            assert_that(arith.cmpi(arith.CmpIPredicate.ule, count, index(most)), message)
+                assert_short_sum(sizes, self.longest)
 
     def _pieces(self, op: OpLike, contraction: bool) -> tuple[int, int, int] | None:
         """The loop to cut, its size and that of a piece; None where there is no way."""

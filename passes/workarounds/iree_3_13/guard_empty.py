@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
+from ....ir.checks import assert_that
 from ....ir.signature import NAME
 from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
 from ...base import Pass, State
-from ...core.lower.blocks import assert_that
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -27,7 +27,8 @@ FAULTS = (
         canary="empty_grid",
     ),
     Fault(
-        "IREE takes the offset of a result for 0 where two ways of a program meet.",
+        "IREE takes the offset of a result for 0 where two branches of a program join, and reads another result there.",
+        canary="joined_results",
     ),
 )
 

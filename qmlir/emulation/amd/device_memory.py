@@ -174,12 +174,12 @@ _PRIVATE = U32(1 << 23)
 _MOST = 1 << 33
 
 
-def _lanes_in_reach(g: Gang, fits: Any, size: int) -> Array:
+def _lanes_in_reach(g: Gang, fits: LaneAddresses | None, size: int) -> Array:
     """Active lanes, without those beyond the end of a buffer: these read 0 and store nothing."""
     return g.on if fits is None else g.on & (fits(g) >= size)
 
 
-def _pieces(g: Gang, fits: Any, size: int) -> tuple[list[tuple[int, int, Array]], Array | None]:
+def _pieces(g: Gang, fits: LaneAddresses | None, size: int) -> tuple[list[tuple[int, int, Array]], Array | None]:
     """First byte, size and lanes of the parts of an access: a buffer's end is compared with each word of it (CDNA 3 and
     RDNA 3 ISA guides, "Range checking"). Then the lanes for which it lies within a word: no kernel may rely on that
     one, which is left out."""
@@ -195,14 +195,14 @@ def _pieces(g: Gang, fits: Any, size: int) -> tuple[list[tuple[int, int, Array]]
     return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)], split if split.any() else None
 
 
-def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
+def _moved(g: Gang, fits: LaneAddresses | None, place: Array, at: int) -> Array:
     """Addresses `at` bytes on."""
     if at and fits is not None and fits(g).max() > _MOST:
         at *= g.lanes
     return place + U64(at)
 
 
-def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Array | None]:
+def _load_pieces(g: Gang, fits: LaneAddresses | None, place: Array, size: int) -> tuple[Array, Array | None]:
     """Words, and the numbers of the origins of those that nobody wrote (`Shadow.origins`)."""
     pieces, split = _pieces(g, fits, size)
     loaded = [g.reach.load(g, g.shadow, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
@@ -219,7 +219,7 @@ def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Ar
 
 
 def _load(
-    b: Builder, what: str, size: int, high: bool, address: LaneAddresses, fits: Any, addresses: int
+    b: Builder, what: str, size: int, high: bool, address: LaneAddresses, fits: LaneAddresses | None, addresses: int
 ) -> DecodedOperation:
     f = b.instruction.fields
     number = f.get("vdst", f.get("vdata", 0)) + (256 if f.get("acc") else 0)
@@ -250,7 +250,7 @@ def _load(
 
 
 def _store(
-    b: Builder, size: int, high: bool, address: LaneAddresses, fits: Any, addresses: int, private: bool
+    b: Builder, size: int, high: bool, address: LaneAddresses, fits: LaneAddresses | None, addresses: int, private: bool
 ) -> DecodedOperation:
     f = b.instruction.fields
     number = f.get("data", f.get("vsrc", f.get("vdata", 0))) + (256 if f.get("acc") else 0)
@@ -289,7 +289,9 @@ def _store(
     )  # fmt: skip
 
 
-def _atomic(b: Builder, what: str, address: LaneAddresses, fits: Any, addresses: int) -> DecodedOperation | None:
+def _atomic(
+    b: Builder, what: str, address: LaneAddresses, fits: LaneAddresses | None, addresses: int
+) -> DecodedOperation | None:
     f = b.instruction.fields
     name = _ATOMIC_NAMES.get(what, what)
     if name not in ATOMICS and "cmpswap" not in name:
@@ -322,7 +324,9 @@ def _atomic(b: Builder, what: str, address: LaneAddresses, fits: Any, addresses:
     )  # fmt: skip
 
 
-def _load_to_lds(b: Builder, size: int, address: LaneAddresses, fits: Any, addresses: int) -> DecodedOperation:
+def _load_to_lds(
+    b: Builder, size: int, address: LaneAddresses, fits: LaneAddresses | None, addresses: int
+) -> DecodedOperation:
     """A load whose words go to LDS, one lane after another from the address in M0 on."""
     m0 = b.read_scalar(124 if b.cdna else 125)
     offset = b.instruction.fields.get("offset", 0)

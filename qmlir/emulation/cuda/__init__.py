@@ -2,14 +2,15 @@
 
 | file | what |
 |---|---|
-| `text.py` | PTX as data |
+| `instructions.py`, `text.py` | PTX as data, and what reads its text |
 | `grid.py` | a launch, so many blocks at a time |
-| `machine.py` | threads, fragments of them at one instruction, barriers |
+| `threads.py` | what threads hold, and how operands are read and written |
+| `machine.py` | fragments of threads at one instruction, barriers |
 | `memory.py` | bounds, alignment, races (vector clocks), copies and products on their way, banks |
 | `device.py` | memory at the device's addresses |
 | `ordering.py` | what workgroups may know of each other: releases and acquires of global atomics, fences |
 | `limits.py` | what a device would refuse |
-| `arithmetic.py`, `movement.py`, `matrix.py`, `warps.py`, `synchronisation.py` | what each instruction does |
+| `arithmetic.py`, `bits.py`, `movement.py`, `matrix.py`, `warps.py`, `synchronisation.py` | what instructions do |
 
 An instruction that is not known is an error that names it; a new one is a function in one of these files. Not checked:
 lanes of one warp against each other, stores of less than four bytes between blocks but for two values in one place,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .formats import Array
+from .instructions import PtxError
 from .memory import SharedPlace
 from .ordering import WarpTimes
-from .text import PtxError
 
 
 @dataclass

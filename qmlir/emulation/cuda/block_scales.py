@@ -16,8 +16,9 @@ import ml_dtypes
 import numpy as np
 
 from .formats import Array
-from .machine import WARP, PtxMachine
-from .text import Immediate, PtxError, PtxInstruction, PtxOperand
+from .instructions import Immediate, PtxError, PtxInstruction, PtxOperand
+from .machine import PtxMachine
+from .threads import WARP
 
 # Of a scale_vec: how many scales along K, and where they may start in their word.
 _STARTS = {"1X": (0, 1, 2, 3), "2X": (0, 2), "4X": (0,)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..memory import ArgumentTensor
 from .formats import Array
-from .text import PtxError
+from .instructions import PtxError
 
 
 class AccessFault(PtxError):

@@ -9,8 +9,9 @@ from ..launch import Counts, EmulationError, KernelLaunch, Settings
 from ..memory import Memory
 from .device import DeviceMemory
 from .grid import places, run_grid
+from .instructions import PtxModule
 from .limits import check
-from .text import PtxModule, parse
+from .text import parse
 
 # Of one launch, in instructions of its fragments: what runs longer does not end.
 _LIMIT = 2_000_000_000

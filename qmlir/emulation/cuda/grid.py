@@ -8,11 +8,12 @@ import numpy as np
 
 # The others fill `HANDLERS`.
 from ..launch import Counts, InstructionProgress
-from . import arithmetic, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
-from .machine import WARP, PtxMachine, PtxReport, re_uses
+from . import arithmetic, bits, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
+from .instructions import PtxEntry, PtxError, PtxModule
+from .machine import PtxMachine, PtxReport
 from .memory import GlobalMemory
 from .ordering import WarpOrder
-from .text import PtxEntry, PtxError, PtxModule
+from .threads import WARP, re_uses
 
 
 def run_grid(

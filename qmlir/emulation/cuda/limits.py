@@ -7,7 +7,7 @@ import re
 
 from ...targets.base import Target
 from ..launch import EmulationError, KernelLaunch
-from .text import PtxEntry, PtxInstruction, PtxModule
+from .instructions import PtxEntry, PtxInstruction, PtxModule
 
 _GRID = (2147483647, 65535, 65535)
 _BLOCK = (1024, 1024, 64)

@@ -14,9 +14,10 @@ import numpy as np
 
 from .block_scales import BlockScales, scaled
 from .formats import DTYPES, FLOATS, Array, rounded
-from .machine import WARP, Mask, PtxMachine, WgmmaProduct, instruction
+from .instructions import Immediate, PtxError, PtxInstruction, PtxOperand, Register, Vector
+from .machine import PtxMachine, WgmmaProduct, instruction
 from .memory import SHARED_START, SharedPlace
-from .text import Immediate, PtxError, PtxInstruction, PtxOperand, Register, Vector
+from .threads import WARP, Mask
 
 LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4

@@ -13,9 +13,10 @@ import numpy as np
 from .barriers import AsyncCopies, MemoryBarrier, Parked
 from .buffers import AccessFault
 from .formats import Array
-from .machine import Mask, PtxMachine, instruction
+from .instructions import PtxError, PtxInstruction, PtxOperand
+from .machine import PtxMachine, instruction
 from .memory import SHARED_WINDOW
-from .text import PtxError, PtxInstruction, PtxOperand
+from .threads import Mask
 
 _SIZE = 8  # bytes
 _MOST = (1 << 20) - 1  # arrivals

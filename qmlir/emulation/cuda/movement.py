@@ -1,4 +1,4 @@
-"""Instructions that move data between registers and memory."""
+"""Instructions that move data between registers, and between them and memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 from .barriers import AsyncCopies
 from .buffers import AccessFault
 from .formats import DTYPES, Array, unsigned
-from .machine import WARP, Mask, PtxMachine, instruction
+from .instructions import PtxAddress, PtxError, PtxInstruction, Symbol, Vector, width_of
+from .machine import PtxMachine, instruction
 from .mbarrier import track_copies
 from .memory import LOCAL_WINDOW, SHARED_WINDOW
-from .text import PtxAddress, PtxError, PtxInstruction, Symbol, width_of
+from .threads import WARP, Mask
 
 _SPACES = ("global", "shared", "local", "param", "const")
 
@@ -23,6 +24,23 @@ def _space(ins: PtxInstruction) -> str:
 
 def _lanes(ins: PtxInstruction) -> int:
     return next((int(v[1:]) for v in ins.modifiers if v in ("v2", "v4", "v8")), 1)
+
+
+@instruction("mov")
+def _mov(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
+    target, source = ins.operands
+    if isinstance(target, Vector):
+        whole = np.ascontiguousarray(m.read(source, ins.type))
+        size = width_of(ins.type) // 8 // len(target.items)
+        parts = whole.view(np.dtype(f"u{size}")).reshape(-1, len(target.items))
+        for i, item in enumerate(target.items):
+            m.write(item, parts[:, i].copy(), mask)
+    elif isinstance(source, Vector):
+        size = width_of(ins.type) // 8 // len(source.items)
+        parts = np.stack([m.read(s, f"b{8 * size}") for s in source.items], axis=1)
+        m.write(target, np.ascontiguousarray(parts).view(np.dtype(f"u{width_of(ins.type) // 8}")).reshape(-1), mask)
+    else:
+        m.write(target, m.read(source, ins.type), mask)
 
 
 @instruction("cvta")

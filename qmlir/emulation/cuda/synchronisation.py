@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .machine import Mask, PtxMachine, instruction
-from .text import PtxError, PtxInstruction
+from .instructions import PtxError, PtxInstruction
+from .machine import PtxMachine, instruction
+from .threads import Mask
 
 
 @instruction("bar", "barrier")

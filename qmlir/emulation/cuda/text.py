@@ -1,8 +1,5 @@
-"""PTX text as data: modules, entries, instructions and their operands.
-
-What the NVPTX back end of LLVM prints, and inline assembly inside it: nested scopes, ranges of registers, vectors,
-addresses. Nothing is executed here. Source: NVIDIA's "Parallel Thread Execution ISA".
-"""
+"""Reads the text of PTX: what the NVPTX back end of LLVM prints, and inline assembly inside it, with nested scopes,
+ranges of registers, vectors and addresses."""
 
 from __future__ import annotations
 
@@ -11,178 +8,23 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..launch import EmulationError
+from .instructions import (
+    Guard,
+    Immediate,
+    Parameter,
+    PtxAddress,
+    PtxEntry,
+    PtxError,
+    PtxInstruction,
+    PtxModule,
+    PtxOperand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+    width_of,
+)
 
-
-class PtxError(EmulationError):
-    """The text is not PTX that is understood here, or a kernel did what no kernel may do."""
-
-
-@dataclass(frozen=True)
-class Register:
-    """A virtual register, or a special one such as `%tid.x`."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Immediate:
-    """A constant: an integer, or the bits of a float literal (`bits` is its width then, else 0)."""
-
-    value: int
-    bits: int = 0
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A variable, a parameter or a label."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class PtxAddress:
-    """`[base + offset]`."""
-
-    base: Register | Symbol | Immediate
-    offset: int
-
-
-@dataclass(frozen=True)
-class Vector:
-    """`{a, b, ...}`."""
-
-    items: tuple[Register | Immediate, ...]
-
-
-PtxOperand = Register | Immediate | Symbol | PtxAddress | Vector
-
-
-@dataclass(frozen=True)
-class Guard:
-    """`@%p` or `@!%p`."""
-
-    register: str
-    negated: bool
-
-
-@dataclass(eq=False)
-class PtxInstruction:
-    """`@guard opcode.modifier.modifier operands;`
-
-    Attributes:
-        line: in the text of the module, from 1.
-        registers: every register that an operand names.
-        sources: those that it reads, but for its guard and the accumulators of a `wgmma`.
-        kind: for counting, see `Counts`.
-    """
-
-    opcode: str
-    modifiers: tuple[str, ...]
-    operands: tuple[PtxOperand, ...]
-    guard: Guard | None
-    line: int
-    text: str
-    registers: frozenset[str] = field(init=False)
-    sources: tuple[str, ...] = field(init=False)
-    kind: str = field(init=False)
-    target: int = -1  # of a branch: where in the entry's instructions
-
-    def __post_init__(self) -> None:
-        self.registers = frozenset(_registers(self.operands))
-        without = self.opcode in _WITHOUT_RESULT or (
-            self.opcode == "mbarrier" and isinstance(self.operands[0], PtxAddress)
-        )
-        results = 0 if without else 1 + ("|" in self.text.partition(",")[0])
-        if self.opcode == "wgmma" and "mma_async" in self.modifiers:
-            results = 1
-        self.sources = tuple(dict.fromkeys(_registers(self.operands[results:])))
-        self.kind = _kind(self.opcode, self.modifiers)
-
-    @property
-    def type(self) -> str:
-        """The last modifier: what the operands are, for most instructions."""
-        return self.modifiers[-1]
-
-    def has(self, modifier: str) -> bool:
-        return modifier in self.modifiers
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A variable of the module or of an entry.
-
-    Attributes:
-        space: `shared`, `global`, `const` or `local`.
-        size: bytes, 0 for `[]`.
-        data: what it starts with, empty where nothing is said.
-    """
-
-    name: str
-    space: str
-    align: int
-    size: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of an entry, `size` bytes at a multiple of `align`."""
-
-    name: str
-    size: int
-    align: int
-
-
-@dataclass
-class PtxEntry:
-    """A kernel.
-
-    Attributes:
-        registers: every register and its width in bits; 1 is a predicate.
-        block: threads that a block must have or may at most have (`.reqntid`, `.maxntid`), None if it says nothing.
-    """
-
-    name: str
-    parameters: list[Parameter]
-    block: tuple[int, int, int] | None
-    instructions: list[PtxInstruction] = field(default_factory=list)
-    registers: dict[str, int] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    text: str = ""
-
-
-@dataclass
-class PtxModule:
-    """One PTX file."""
-
-    target: str
-    version: str
-    entries: dict[str, PtxEntry] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-
-
-_WITHOUT_RESULT = frozenset(
-    ("st", "red", "bar", "barrier", "bra", "ret", "exit", "cp", "fence", "membar", "stmatrix", "prefetch", "prefetchu",
-     "discard", "applypriority", "nanosleep", "trap", "brkpt", "griddepcontrol", "setmaxnreg", "pmevent", "nop",
-     "wgmma")
-)  # fmt: skip
-_KINDS = {
-    "mma": "matrix", "wgmma": "matrix", "ldmatrix": "shared", "stmatrix": "shared", "bra": "branch", "ret": "branch",
-    "exit": "branch", "bar": "wait", "barrier": "wait", "mbarrier": "wait", "fence": "wait", "membar": "wait",
-    "nanosleep": "wait", "cp": "memory", "prefetch": "memory", "prefetchu": "memory",
-}  # fmt: skip
-
-
-def _kind(opcode: str, modifiers: tuple[str, ...]) -> str:
-    if opcode in ("ld", "ldu", "st", "atom", "red"):
-        return "shared" if "shared" in modifiers else "scalar" if "param" in modifiers else "memory"
-    if opcode in ("wgmma", "cp") and any(m in modifiers for m in ("fence", "commit_group", "wait_group", "wait_all")):
-        return "wait"
-    return _KINDS.get(opcode, "vector")
-
-
-_WIDTHS = {"pred": 1, "e4m3x2": 16, "e5m2x2": 16}
 _NAME = r"[A-Za-z_$%][\w$.]*"
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{")
@@ -196,16 +38,6 @@ _REGISTERS = re.compile(r"\.reg\s+(?:\.v\d\s+)?\.(\w+)\s+(.+)$", re.DOTALL)
 _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:[.:]+[\w:]+)*)\s*(.*)$", re.DOTALL)
 _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:\+?\s*([-+]?\s*\w+))?$")
 _IGNORED = re.compile(r"\.(loc|pragma|file|section)\b")
-
-
-def width_of(kind: str) -> int:
-    """Bits of a fundamental type: `b32` 32, `f16x2` 32, `pred` 1."""
-    if kind in _WIDTHS:
-        return _WIDTHS[kind]
-    match = re.fullmatch(r"[a-z]+(\d+)(?:x(\d))?", kind)
-    if match is None:
-        raise PtxError(f"unknown type .{kind}")
-    return int(match.group(1)) * int(match.group(2) or 1)
 
 
 def parse(text: str) -> PtxModule:
@@ -471,13 +303,3 @@ def _number(text: str) -> Immediate:
         return Immediate(sign * int(body.rstrip("uU"), 0))
     except ValueError:
         raise PtxError(f"unknown number {text}") from None
-
-
-def _registers(operands: tuple[PtxOperand, ...]) -> Iterator[str]:
-    for operand in operands:
-        if isinstance(operand, Register):
-            yield operand.name
-        elif isinstance(operand, Vector):
-            yield from _registers(operand.items)
-        elif isinstance(operand, PtxAddress):
-            yield from _registers((operand.base,))

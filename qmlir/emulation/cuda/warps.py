@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from .formats import DTYPES, Array
-from .machine import WARP, Mask, PtxMachine, instruction
-from .text import PtxError, PtxInstruction, Register
+from .instructions import PtxError, PtxInstruction, Register
+from .machine import PtxMachine, instruction
+from .threads import WARP, Mask
 
 
 def _rows(value: Array) -> Array:

@@ -21,16 +21,11 @@ from .host import TILE_LOOPS
 from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro
 from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
+from .kernels.convolution_strategy import CpuConvolutionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import FloatMicro, Half
 from .kernels.rows import LANES, NEON
-from .kernels.strategy import (
-    CpuConvolutionStrategy,
-    CpuProductStrategy,
-    CpuWeightOnlyStrategy,
-    HalfStrategy,
-    KernelStrategy,
-)
+from .kernels.strategy import CpuProductStrategy, CpuWeightOnlyStrategy, HalfStrategy, KernelStrategy
 
 if TYPE_CHECKING:
     from ...kernels.attention import Attention

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
 FAULTS = (
-    Fault("IREE has no matrix instruction of int8 codes for NVIDIA: such a product becomes scalar multiply-adds."),
+    Fault(
+        "IREE has no matrix instruction of int8 codes for NVIDIA: such a product becomes scalar multiply-adds.",
+        canary="int8_product",
+    ),
 )
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
 EXACT_CODE = 1 << 11  # the same of f16

@@ -82,7 +82,8 @@ class KernelFunction:
 FAULTS = (
     Fault(
         "IREE binds several tensors of a `stream.executable` as offsets into one buffer, and cannot lower that for "
-        "memrefs of vectors on SPIR-V."
+        "memrefs of vectors on SPIR-V.",
+        canary="vectors_at_offsets",
     ),
 )
 

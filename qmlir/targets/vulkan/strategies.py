@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...core.mlir import arith, ir, tensor
+from ...core.mlir import ir
 from ...ir.affine import indexing_maps
 from ...ir.barriers import Reason, fusion_barrier
+from ...ir.build import dims
+from ...ir.checks import assert_short_sum
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
@@ -71,17 +73,11 @@ class BoundedPlan:
 
     def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
-        maps = [list(m.results) for m in indexing_maps(op)]
-        index = ir.IndexType.get()
+        axes = [e.position if isinstance(e, ir.AffineDimExpr) else None for e in indexing_maps(op)[0].results]
         with ir.InsertionPoint(op), op.location:
-            for loop in self.loops:
-                axes = [e.position if isinstance(e, ir.AffineDimExpr) else None for e in maps[0]]
-                if loop not in axes or not ir.RankedTensorType(op.operands[0].type).is_dynamic_dim(axes.index(loop)):
-                    continue
-                size = tensor.dim(op.operands[0], arith.constant(index, axes.index(loop)))
-                fits = arith.cmpi(arith.CmpIPredicate.ule, size, arith.constant(index, self.longest))
-                message = f"a sum is longer than the {self.longest} elements that a loop of this device can have"
-                ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(message)})
+            for loop, size in zip(axes, dims(op.operands[0]), strict=True):
+                if loop in self.loops and not isinstance(size, int):
+                    assert_short_sum([size], self.longest)
         self.inner.apply(op)
 
     def describe(self) -> Facts:

@@ -30,8 +30,6 @@ _K = 2  # of one vector of codes
 class NeonFma(Fma):
     """Tiles of up to 10 rows by 8 columns."""
 
-    has_helpers: bool = False
-
     def rows(self, weights: Weights) -> int:
         # Beside the accumulators: four decoded vectors, the table, and what is between the two.
         return 10

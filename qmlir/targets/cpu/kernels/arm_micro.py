@@ -59,7 +59,6 @@ class Sdot:
     reads_rows: bool = False
     in_registers: bool = True
     signed_short: bool = False
-    has_helpers: bool = False
 
     @property
     def panel(self) -> int:

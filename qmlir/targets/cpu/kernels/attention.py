@@ -15,21 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import e as EULER, log2
 
-from ....core.mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, llvm
 from ....kernels.attention import Attention, AttentionTensor
 from ...cost import TYPICAL_CORE
 from ..threads.cost import a_nanosecond
+from ..threads.program import has_helpers
 from . import emit as e
 from .chunks import Chunked, executable
+from .vectors import exp2, larger, transposed
 
 _KEYS = 128  # of a block: 16 KiB of scores
 _VECTORS = 2  # of queries, at most
 _MOST_COLUMNS = 512  # of queries and values together, on the stack: 64 KiB
 _LOWEST = -3.4028234663852886e38
-# 2 ** x on [-0.5, 0.5] to 1e-7 of itself, interpolated at Chebyshev's points.
-_EXP2 = (1.00000012, 0.693147182, 0.240221068, 0.0555035696, 0.00967603177, 0.00133908633)
-# Added to x in [-127, 128), it leaves round(x) + 127 in the low bits.
-_MAGIC = 1.5 * 2.0**23 + 127
 # Beside two multiply-adds for each element of a key and of a value, a score costs as much as so many operations.
 _SCORE_OPERATIONS = 40
 
@@ -39,18 +37,17 @@ class Registers:
     """The vectors of a CPU: lanes of f32, keys whose scores are computed at once, columns of values likewise."""
 
     name: str
-    features: frozenset[str]
+    features: tuple[frozenset[str], ...]
     lanes: int
     keys: int
     columns: int
-    has_helpers: bool = True  # other threads may help with a call (qmlir/targets/cpu/threads)
 
 
 REGISTERS = (
-    Registers("attention-avx512", frozenset({"avx512f", "avx512bw", "avx512vl"}), lanes=16, keys=8, columns=12),
-    Registers("attention-avx2", frozenset({"avx2", "fma"}), lanes=8, keys=4, columns=4),
+    Registers("attention-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, keys=8, columns=12),
+    Registers("attention-avx2", (frozenset({"avx2", "fma"}),), lanes=8, keys=4, columns=4),
 )
-NEON = Registers("attention-neon", frozenset({"neon"}), lanes=4, keys=8, columns=12, has_helpers=False)
+NEON = Registers("attention-neon", (frozenset({"neon"}),), lanes=4, keys=8, columns=12)
 
 
 class AttentionOperand:
@@ -96,7 +93,7 @@ class AttentionKernel:
     def emit(self, name: str) -> str:
         tensors = [t.stored.type for t in self.attention.tensors]
         which = [[self.dynamic.index(a) for a in self._dynamic(t)] for t in self.attention.tensors]
-        kernel = Chunked(self._count, self._chunk, self._cost, shared=self.registers.has_helpers)
+        kernel = Chunked(self._count, self._chunk, self._cost, shared=has_helpers(self.registers.features))
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
     def _dynamic(self, t: AttentionTensor) -> list[int]:
@@ -208,16 +205,6 @@ class AttentionChunk:
         row = e.add(self.first, e.add(e.multiply(v, self.lanes), lane))
         return e.minimum(row, e.subtract(self.rows, 1))
 
-    def _transposed(self, rows: list[ir.Value]) -> list[ir.Value]:
-        """A square of vectors, by interleaving the first half with the second as often as halves can be made."""
-        half = self.lanes // 2
-        low = [i // 2 + (i % 2) * self.lanes for i in range(self.lanes)]
-        high = [i + half for i in low]
-        for _ in range(self.lanes.bit_length() - 1):
-            pairs = zip(rows[:half], rows[half:], strict=True)
-            rows = [vector.shuffle(a, b, order) for a, b in pairs for order in (low, high)]
-        return rows
-
     def _squares(self, count: e.Index, emit: Callable[[e.Index, ir.Value | None], None]) -> None:
         """`emit(first, mask)` for each square of columns; the mask of the last where it is ragged."""
         whole: e.Index
@@ -250,32 +237,11 @@ class AttentionChunk:
                 for lane in range(self.lanes):
                     row = self._query(v.index, lane)
                     address = operand.address((self.kernel.m, row), (columns, e.add(start, first)))
-                    rows.append(arith.mulf(self._load(address, mask), wide))
-                for i, row in enumerate(self._transposed(rows)):
+                    rows.append(arith.mulf(e.load_lanes(self.wide, address, mask), wide))
+                for i, row in enumerate(transposed(rows)):
                     e.store(row, self._place(to, e.add(first, i), v.index))
 
             self._squares(count, square)
-
-    def _load(self, address: ir.Value, mask: ir.Value | None) -> ir.Value:
-        if mask is None:
-            return e.load(self.wide, address)
-        return llvm.MaskedLoadOp(self.wide, address, mask, pass_thru=self._splat(0.0), alignment=1).result
-
-    def _larger(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`vmaxps`, one instruction: where `a` is not a number, the other."""
-        return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
-
-    def _exp2(self, x: ir.Value) -> ir.Value:
-        """2 ** x for x <= 0, and 0 below -127. No number stays none."""
-        x = self._larger(self._splat(-127.0), x)
-        shifted = arith.addf(x, self._splat(_MAGIC))
-        f = arith.subf(x, arith.subf(shifted, self._splat(_MAGIC)))
-        value = self._splat(_EXP2[-1])
-        for c in reversed(_EXP2[:-1]):
-            value = llvm.FMAOp(value, f, self._splat(c)).result
-        words = e.vector_of(self.lanes, e.integer(32))
-        power = arith.shli(vector.bitcast(words, shifted), e.splat(23, self.lanes, e.integer(32)))
-        return arith.mulf(value, vector.bitcast(self.wide, power))
 
     # ---- queries
 
@@ -291,7 +257,7 @@ class AttentionChunk:
             assert self.mask is not None
             self._gather(self.mask, self.kernel.k2, start, count, log2(EULER), self.stack.scores)
         new = self._scores(start, count, largest)
-        factors = [self._exp2(arith.subf(old, now)) for old, now in zip(largest, new, strict=True)]
+        factors = [exp2(arith.subf(old, now)) for old, now in zip(largest, new, strict=True)]
         total = [arith.mulf(s, f) for s, f in zip(sums, factors, strict=True)]
         total = self._exponentials(count, new, total)
         self._weighted(start, count, factors)
@@ -324,7 +290,7 @@ class AttentionChunk:
             now = list(keys.values)
             for (r, v), score in zip(grid, inner.results, strict=True):
                 e.store(score, self._place(self.stack.scores, e.add(keys.index, r), v))
-                now[v] = self._larger(score, now[v])
+                now[v] = larger(score, now[v])
             keys.next = now
         return list(keys.results)
 
@@ -346,7 +312,7 @@ class AttentionChunk:
             total = []
             for v in range(self.vectors):
                 place = self._place(self.stack.scores, key.index, v)
-                value = self._exp2(arith.subf(e.load(self.wide, place), largest[v]))
+                value = exp2(arith.subf(e.load(self.wide, place), largest[v]))
                 e.store(value, place)
                 total.append(arith.addf(key.values[v], value))
             key.next = total
@@ -402,15 +368,12 @@ class AttentionChunk:
                     arith.mulf(e.load(self.wide, self._place(self.stack.results, e.add(first, i), at)), factor)
                     for i in range(self.lanes)
                 ]
-                rows = self._transposed(columns)
+                rows = transposed(columns)
                 # Lanes behind the last query hold what it holds.
                 for lane in range(self.lanes):
                     row = self._query(at, lane)
                     address = self.out.address((self.kernel.m, row), (self.kernel.n, first))
-                    if mask is None:
-                        e.store(rows[lane], address)
-                    else:
-                        llvm.MaskedStoreOp(rows[lane], address, mask, alignment=1)
+                    e.store_lanes(rows[lane], address, mask)
 
             self._squares(self.kernel.columns, square)
 

@@ -48,7 +48,7 @@ class AttentionPlan:
             inputs = [replace(t, value=t.stored) for t in attention.tensors[:-1]]
             call = flow.DispatchOp(
                 [out.value.type], sizes, entry_points(entry),
-                [team_of(op, self.registers.has_helpers), *sizes, *(t.value for t in inputs)],
+                [team_of(op, self.registers.features), *sizes, *(t.value for t in inputs)],
                 [size for t in inputs for size in dynamic(t.axes, t.value.type)],
                 dynamic(out.axes, out.value.type),
             )  # fmt: skip
@@ -57,7 +57,7 @@ class AttentionPlan:
 
     def describe(self) -> Mapping[str, int | str]:
         """See `strategy.Plan`."""
-        return {"route": "kernel", "lanes": self.registers.lanes, **threads_of(self.registers.has_helpers)}
+        return {"route": "kernel", "lanes": self.registers.lanes, **threads_of(self.registers.features)}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AttentionStrategy:
 
     def consider(self, attention: Attention) -> Accept | Decline:
         """See `strategy.GroupStrategy`."""
-        if declined := lacks(self.target, self.registers.features):
+        if declined := lacks(self.target, *self.registers.features):
             return declined
         kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in attention.tensors}
         if kinds != {"f32"}:

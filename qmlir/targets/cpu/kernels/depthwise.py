@@ -27,6 +27,7 @@ from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Window
 from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
+from ..threads.program import has_helpers
 from . import emit as e
 from .arm_micro import SDOT
 from .chunks import Chunked, executable
@@ -58,7 +59,6 @@ class ChannelVectors:
     quarters: int
     signed: bool
     dot: Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
-    has_helpers: bool
 
     @property
     def channels(self) -> int:
@@ -76,8 +76,8 @@ class ChannelVectors:
         return [[16 * quarter + 4 * q + i for quarter in range(self.quarters) for i in range(4)] for q in range(4)]
 
 
-AVX512 = ChannelVectors("avx512-vnni-depthwise", AVX512_VNNI.features, 4, False, AVX512_VNNI.dot, True)
-NEON = ChannelVectors("sdot-depthwise", SDOT.features, 1, True, SDOT.dot, False)
+AVX512 = ChannelVectors("avx512-vnni-depthwise", AVX512_VNNI.features, 4, False, AVX512_VNNI.dot)
+NEON = ChannelVectors("sdot-depthwise", SDOT.features, 1, True, SDOT.dot)
 
 
 def packed(kernel: Kernel, codes: Array, vectors: ChannelVectors) -> Array:
@@ -128,7 +128,7 @@ class Depthwise:
     def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
         count = self.images * self.row_chunks
         cost = nanoseconds(8 * (self.kernel.m or 1) * self.kernel.n * self.kernel.k, 0)
-        work = Chunked(lambda _: count, self._chunk, lambda _: cost, shared=self.vectors.has_helpers)
+        work = Chunked(lambda _: count, self._chunk, lambda _: cost, shared=has_helpers(self.vectors.features))
         return executable(name, [self.kernel.m], [*inputs, out], work)
 
     def _chunk(self, number: ir.Value, _: list[e.Index], buffers: list[e.Buffer]) -> None:

@@ -37,12 +37,12 @@ class DepthwisePlan:
         weights = packed(self.kernel, self.codes, self.vectors)
         outline(
             self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel, self.vectors).emit,
-            lambda: [team_of(last, self.vectors.has_helpers)],
+            lambda: [team_of(last, self.vectors.features)],
         )  # fmt: skip
 
     def describe(self) -> Mapping[str, int | str]:
         fused = len(self.kernel.operations) - 1
-        threads = threads_of(self.vectors.has_helpers)
+        threads = threads_of(self.vectors.features)
         return {"route": "kernel", "channels": self.vectors.channels, "fused": fused, **threads}
 
 

@@ -181,20 +181,29 @@ def prefetch(address: ir.Value, locality: int) -> None:
     intrinsic("llvm.prefetch", [address, constant(0, 32), constant(locality, 32), constant(1, 32)])
 
 
-def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: ir.Value | None = None) -> ir.Value:
-    """Elements of a row of a buffer, zeros where the mask is false."""
-    t, address = vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where))
+def load_lanes(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value:
+    """A vector from memory, zeros where the mask is false; those are not read."""
     if mask is None:
         return load(t, address)
-    return llvm.MaskedLoadOp(t, address, mask, pass_thru=splat(0, lanes, buffer.element), alignment=1).result
+    zero = splat(0, t.shape[0], t.element_type)
+    return llvm.MaskedLoadOp(t, address, mask, pass_thru=zero, alignment=1).result
 
 
-def store_vector(value: ir.Value, buffer: Buffer, where: Sequence[Index], mask: ir.Value | None = None) -> None:
-    address = at(buffer.address, buffer.offset(where))
+def store_lanes(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> None:
+    """A vector to memory, where the mask is true."""
     if mask is None:
         store(value, address)
     else:
         llvm.MaskedStoreOp(value, address, mask, alignment=1)
+
+
+def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: ir.Value | None = None) -> ir.Value:
+    """Elements of a row of a buffer, zeros where the mask is false."""
+    return load_lanes(vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where)), mask)
+
+
+def store_vector(value: ir.Value, buffer: Buffer, where: Sequence[Index], mask: ir.Value | None = None) -> None:
+    store_lanes(value, at(buffer.address, buffer.offset(where)), mask)
 
 
 def load_element(buffer: Buffer, where: Sequence[Index]) -> ir.Value:

@@ -83,7 +83,6 @@ class Fma:
     offset: int = 0
     lhs_bytes: int = 4
     reads_rows: bool = False
-    has_helpers: bool = True
 
     @property
     def panel(self) -> int:
@@ -206,7 +205,6 @@ class Half:
     offset: int = 0
     lhs_bytes: int = 2
     reads_rows: bool = False
-    has_helpers: bool = True
     element: str = "bf16"  # what is multiplied
 
     @property

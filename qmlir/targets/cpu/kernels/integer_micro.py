@@ -53,7 +53,6 @@ class Vnni:
     reads_rows: bool = False
     in_registers: bool = True
     signed_short: bool = False
-    has_helpers: bool = True
     # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
     multiplies_in_place: bool = True
 
@@ -248,7 +247,6 @@ class Amx:
     reads_rows = True
     in_registers = False
     signed_short = True
-    has_helpers = True
     _depth = 64
 
     def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:

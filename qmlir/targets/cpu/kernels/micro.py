@@ -110,10 +110,6 @@ class Micro(Protocol):
     def reads_rows(self) -> bool:
         """Whether activations may be multiplied from where they lie, the rows of the last tile too."""
 
-    @property
-    def has_helpers(self) -> bool:
-        """Whether a team of threads may help with a call (qmlir/targets/cpu/threads); else the runtime's tasks do."""
-
     def together(self, rows: int) -> int:
         """How many rows of a tile of `rows` are copied by turns, `PIECE` codes of each; 1 where rows lie apart."""
 

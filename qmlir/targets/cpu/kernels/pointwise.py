@@ -51,7 +51,7 @@ class PointwiseStrategy:
         """See `strategy.GroupStrategy`."""
         if not isinstance(group, Pointwise):
             return Decline("not elementwise")
-        if declined := lacks(self.target, self.lanes.features):
+        if declined := lacks(self.target, *self.lanes.features):
             return declined
         if None in group.shape[1:]:
             return Decline("an axis other than the first is dynamic", "sizes that are known")

@@ -45,7 +45,7 @@ class PoolingStrategy:
         """See `strategy.GroupStrategy`."""
         if not isinstance(group, CodePooling):
             return Decline("no pooling")
-        if declined := lacks(self.target, LANES[0].features):
+        if declined := lacks(self.target, *LANES[0].features):
             return declined
         channels = sizes_of(group.codes)[1]
         if channels is None or 0 in sizes_of(group.op.results[0]):

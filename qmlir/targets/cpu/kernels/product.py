@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir
 from ....kernels.outline import picks
 from ..threads.cost import nanoseconds
+from ..threads.program import has_helpers
 from . import emit as e
 from .chunk import Chunk, Stack
 from .chunks import Chunked, executable
@@ -30,7 +31,7 @@ class Product:
             name,
             [size],
             [*inputs, out],
-            Chunked(self.chunks, self.chunk, self.cost, self.gemm.micro.permit, self.gemm.micro.has_helpers),
+            Chunked(self.chunks, self.chunk, self.cost, self.gemm.micro.permit, has_helpers(self.gemm.micro.features)),
         )
 
     def cost(self, size: e.Index) -> e.Index:

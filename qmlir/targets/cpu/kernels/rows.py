@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....core.mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, vector
 from ....ir.walk import terminator_of
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
 from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from ...cost import TYPICAL_CORE
 from ..threads.cost import a_nanosecond
+from ..threads.program import has_helpers
 from . import emit as e
 from .chunks import Chunked, executable
 from .rules import RULES
@@ -31,16 +32,15 @@ class Lanes:
     """The vectors of a CPU, by lanes of f32."""
 
     name: str
-    features: frozenset[str]
+    features: tuple[frozenset[str], ...]
     lanes: int
-    has_helpers: bool = True  # other threads may help with a call (qmlir/targets/cpu/threads)
 
 
 LANES = (
-    Lanes("rows-avx512", frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}), 16),
-    Lanes("rows-avx2", frozenset({"avx2", "fma"}), 8),
+    Lanes("rows-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),), 16),
+    Lanes("rows-avx2", (frozenset({"avx2", "fma"}),), 8),
 )
-NEON = Lanes("rows-neon", frozenset({"neon"}), 4, has_helpers=False)
+NEON = Lanes("rows-neon", (frozenset({"neon"}),), 4)
 
 
 def waiting(rows: RowGroup) -> list[ir.Value]:
@@ -69,7 +69,7 @@ class CpuRowsKernel:
     """The executable of one group."""
 
     def __init__(self, rows: RowGroup, lanes: Lanes) -> None:
-        self.rows, self.lanes, self.has_helpers = rows, lanes.lanes, lanes.has_helpers
+        self.rows, self.lanes, self.features = rows, lanes.lanes, lanes.features
         self.dynamic = [i for i, size in enumerate(rows.space.rows) if size is None]
         self.tensors = [*rows.inputs, *rows.outputs]
         self.chunk_rows = max(1, _CHUNK // rows.space.width)
@@ -77,7 +77,7 @@ class CpuRowsKernel:
     def emit(self, name: str) -> str:
         """At the insertion point; returns the entry point."""
         which = [[self.dynamic.index(a) for a in dynamic_axes(v)] for v, _ in self.tensors]
-        kernel = Chunked(self._count, self._chunk, self._cost, shared=self.has_helpers)
+        kernel = Chunked(self._count, self._chunk, self._cost, shared=has_helpers(self.features))
         return executable(name, [None] * len(self.dynamic), [v.type for v, _ in self.tensors], kernel, which)
 
     def _total(self, dynamic: Sequence[e.Index]) -> e.Index:
@@ -225,12 +225,12 @@ class RowEmitter:
     ) -> ir.Value:
         if value not in here:
             t = self.cloner.widen(value.type.element_type)
-            here[value] = _loaded(t, self._place(value, how, at), mask)
+            here[value] = e.load_lanes(t, self._place(value, how, at), mask)
         return here[value]
 
     def _keep(self, value: ir.Value, vector_: ir.Value, at: e.Index, mask: ir.Value | None) -> None:
         if value in self.stack or value in self.leaving:
-            _stored(vector_, self._place(value, WIDE, at), mask)
+            e.store_lanes(vector_, self._place(value, WIDE, at), mask)
 
     def _narrow(self, value: ir.Value) -> ir.Value:
         """A value of the row, or of the program, in all lanes."""
@@ -269,17 +269,3 @@ class RowEmitter:
             return value
         operands = [self.cloner.splat(start), value]
         return ir.Operation.create(reduction.combine.name, results=[value.type], operands=operands).results[0]
-
-
-def _loaded(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value:
-    if mask is None:
-        return e.load(t, address)
-    zero = e.splat(0, t.shape[0], t.element_type)
-    return llvm.MaskedLoadOp(t, address, mask, pass_thru=zero, alignment=1).result
-
-
-def _stored(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> None:
-    if mask is None:
-        e.store(value, address)
-    else:
-        llvm.MaskedStoreOp(value, address, mask, alignment=1)

@@ -48,7 +48,7 @@ class CpuRowsPlan:
             outputs = [v for v, _ in rows.outputs]
             call = flow.DispatchOp(
                 [v.type for v in outputs], sizes, entry_points(entry),
-                [team_of(op, self.lanes.has_helpers), *sizes, *(v for v, _ in rows.inputs)],
+                [team_of(op, self.lanes.features), *sizes, *(v for v, _ in rows.inputs)],
                 [size for v, _ in rows.inputs for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
             )  # fmt: skip
         for value, result in zip(outputs, call.results, strict=True):
@@ -58,7 +58,7 @@ class CpuRowsPlan:
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""
-        return {"route": "kernel", "lanes": self.lanes.lanes, **threads_of(self.lanes.has_helpers)}
+        return {"route": "kernel", "lanes": self.lanes.lanes, **threads_of(self.lanes.features)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class CpuRowsStrategy:
 
     def consider(self, rows: RowGroup) -> Accept | Decline:
         """See `strategy.GroupStrategy`."""
-        if declined := lacks(self.target, self.lanes.features):
+        if declined := lacks(self.target, *self.lanes.features):
             return declined
         if rows.space.width < self.lanes.lanes:
             return Decline(f"rows of {rows.space.width}", f"rows of {self.lanes.lanes} elements")

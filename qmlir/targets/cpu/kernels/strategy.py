@@ -1,4 +1,4 @@
-"""When a kernel of ours takes a contraction. Every refusal is here; what is accepted can be emitted."""
+"""When a built-in kernel takes a product. Every refusal is here; what is accepted can be emitted."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ....core.mlir import ir
-from ....dialect.constants import is_zero_fill
 from ....dialect.dtypes import DTYPES
-from ....kernels.at_load import of_parameters
 from ....kernels.bodies import unclonable
 from ....kernels.codes import Codes, codes_of
-from ....kernels.convolution import describe_convolution
 from ....kernels.description import Factor, Kernel, Unfit
 from ....kernels.group import describe
 from ....kernels.outline import outline
 from ....kernels.scaled import scaled
-from ....kernels.weights import known
 from ...base import Target
 from ...capabilities import Capabilities
-from ...im2col import convolution_as_matmul
 from ...strategy import (
     Accept,
     Choice,
@@ -34,7 +28,6 @@ from ...strategy import (
     Facts,
     Knob,
     RunnerUp,
-    confirmed,
     seconds_text,
 )  # fmt: skip
 from ..description import lacks
@@ -54,8 +47,6 @@ if TYPE_CHECKING:
 
 # Below so many rows, packing a weight in every call costs more than the product.
 _ROWS_FOR_PACKING = 16
-_LONGEST_ROW = 6 << 10
-_MOST_VECTORS = 96
 # Fields of `gemm.ChunkSizes`; the first value is its default.
 _KNOBS = (
     Knob("chunk_rows", (96, 24, 48, 192)),
@@ -93,7 +84,7 @@ class CpuKernelPlan:
             kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         product = Product(gemm, IntegerChunk if self.kernel.rhs.decode is None else floats)
-        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.has_helpers)])
+        outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.features)])
 
     def describe(self) -> Facts:
         gemm = self._gemm
@@ -104,101 +95,8 @@ class CpuKernelPlan:
             "tiles": [[size.rows, self.micro.panel, size.block_k] for size in gemm.sizes],
             "chunk": [gemm.chunk_rows, gemm.chunk_panels * self.micro.panel],
             "fused": len(self.kernel.operations) - 1,
-            **threads_of(self.micro.has_helpers),
+            **threads_of(self.micro.features),
         }
-
-
-@dataclass(frozen=True)
-class ConvolutionPlan:
-    """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
-
-    strategy: KernelStrategy
-    contraction: Contraction
-
-    def apply(self, op: OpLike) -> None:
-        with ir.InsertionPoint(op):
-            result, matmul = convolution_as_matmul(op, False)
-        op.results[0].replace_all_uses_with(result)
-        op.erase()
-        answer = self.strategy.requested().of_group(matmul)
-        confirmed(answer, f"{self.strategy.name}-conv", self.contraction).plan.apply(matmul)
-
-    def describe(self) -> Facts:
-        return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
-
-
-@dataclass(frozen=True)
-class CpuConvolutionStrategy:
-    """Convolutions of integers over all channels, as products of their patches."""
-
-    matmul: KernelStrategy
-
-    @property
-    def name(self) -> str:
-        return f"{self.matmul.name}-conv"
-
-    def requested(self) -> CpuConvolutionStrategy:
-        """See `strategy.OnRequest`."""
-        return CpuConvolutionStrategy(self.matmul.requested())
-
-    def space(self) -> tuple[Knob, ...]:
-        """See `strategy.Tunable`."""
-        return self.matmul.space()
-
-    def program_flags(self, choice: Choice) -> tuple[str, ...]:
-        """See `strategy.Tunable`."""
-        return ()
-
-    def choosing(self, choice: Choice) -> CpuConvolutionStrategy:
-        """See `strategy.Tunable`."""
-        return CpuConvolutionStrategy(self.matmul.choosing(choice))
-
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
-        declined = self.matmul.lacks()
-        if declined is not None:
-            return declined
-        if c.kind != "conv2d" or c.batch or c.op is None:
-            grouped = " in groups of channels" if c.batch else ""
-            return Decline(f"a {c.kind}{grouped}, not a convolution over all channels", "none needed")
-        return self.check(c)
-
-    def check(self, c: Contraction) -> Accept | Decline:
-        """Whether the product of the patches will fit."""
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
-        op = c.operation
-        result = op.results[0].type
-        if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
-            return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
-        filter_ = op.operands[1]
-        if op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
-            return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
-        if not is_zero_fill(op.operands[2]):
-            return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
-        few = self.matmul.too_few(c.n)
-        if few is not None:
-            return few
-        try:
-            # Without AVX-512 there is no masked load of bytes for what lies outside an image.
-            kernel = describe_convolution(op, padded=self.matmul.micro.lanes == 16)
-        except Unfit:
-            return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
-        if kernel.m is not None and self._overlapping_pays(kernel):
-            return self.matmul.check(kernel)
-        return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
-
-    def _overlapping_pays(self, kernel: Kernel) -> bool:
-        """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
-        where runs are so many that their copies, one after the other in the code, are large; without AVX-512 a run of
-        another length than a vector's would be loaded byte by byte."""
-        window = kernel.lhs.window
-        assert window is not None
-        vectors = len(window.runs) * -(-window.run // (4 * self.matmul.micro.lanes))
-        whole = self.matmul.micro.lanes == 16 or window.run % (4 * self.matmul.micro.lanes) == 0
-        return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
 
 
 _Product = TypeVar("_Product", bound="CpuProductStrategy")

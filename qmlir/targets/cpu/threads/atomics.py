@@ -184,7 +184,12 @@ def set_cpus(mask: ir.Value, size: int) -> None:
     _system_call(_SCHED_SETAFFINITY, constant(0), constant(size), as_word(mask))
 
 
-FAULTS = (Fault("IREE's pass `iree-codegen-resolve-workgroup-count-hints` fails on a call through a pointer."),)
+FAULTS = (
+    Fault(
+        "IREE's pass `iree-codegen-resolve-workgroup-count-hints` fails on a call through a pointer.",
+        canary="pointer_call",
+    ),
+)
 
 
 def call(function: ir.Value, first: ir.Value, second: ir.Value) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, func, ir, util
@@ -12,17 +13,24 @@ if TYPE_CHECKING:
     from ....core.mlir import OpLike
 
 _NUMBER = "__qmlir_team"
+_ARM = frozenset({"neon", "dotprod", "i8mm"})
 
 
-def threads_of(has_helpers: bool) -> dict[str, str]:
+def has_helpers(features: Iterable[frozenset[str]]) -> bool:
+    """Whether a team of threads may help with kernels for CPUs that have one of these sets of features. Helpers are for
+    x86-64, whose system calls and calls they make (`atomics.py`); IREE's task system shares the work of others."""
+    return all(_ARM.isdisjoint(needed) for needed in features)
+
+
+def threads_of(features: Iterable[frozenset[str]]) -> dict[str, str]:
     """What a kernel's plan says of who shares its work."""
-    return {} if has_helpers else {"threads": TASKS}
+    return {} if has_helpers(features) else {"threads": TASKS}
 
 
-def team_of(op: OpLike, has_helpers: bool = True) -> ir.Value:
-    """The address of the team, i64, at the insertion point; 0 until the runtime has set it, and on systems that have no
-    helpers. Adds to the module of `op` what that takes."""
-    if not has_helpers:
+def team_of(op: OpLike, features: Iterable[frozenset[str]] = ()) -> ir.Value:
+    """The address of the team, i64, at the insertion point; 0 until the runtime has set it, and where kernels with
+    these features have no helpers. Adds to the module of `op` what that takes."""
+    if not has_helpers(features):
         return arith.constant(ir.IntegerType.get_signless(64), 0)
     module = op
     while module.parent is not None:

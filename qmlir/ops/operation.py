@@ -1,65 +1,40 @@
-"""The operations as functions: eager calls on arrays, and ahead-of-time compilation.
-
-`qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once a signature (kept in memory and in
-the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
-constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
-dialect's op, and those of `qmlir.reference`.
-"""
+"""One operation as a function: its signature and documentation, eager calls, and compilation."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
-from .compiler.choices import choice_flags
-from .compiler.compilation import compile_built
-from .compiler.options import Options
-from .core.cache import key_of
-from .core.mlir import func, ir
-from .core.spelling import did_you_mean
-from .dialect.arrays import scalar_array, to_numpy
-from .dialect.dtypes import CODES, DTYPES, Array, dtype_name, from_numpy, stored_codes
-from .dialect.ods import Attributes, Constraint, Field, Op, OpError, Spec, misfit
-from .dialect.ops import (
-    Conv2dQOp,
-    DequantOp,
-    DynamicQuantizeOp,
-    GroupedMatmulOp,
-    MoeAlignBlockSizeOp,
-    MoeOp,
-    QuantizeOp,
-    RouteOp,
-    ScaledMatmulOp,
-    SparseMatmulOp,
-    UnpackOp,
-)
-from .dialect.ops.common import tensor_type
-from .dialect.reference.matmul import normalize_epilogue
-from .dialect.renamed import RENAMED, current_names
-from .errors import Diagnostic, UsageError, VerifyError
-from .ir.build import dense
-from .ir.signature import DTYPE, NAME, SIZES, sizes_attribute
-from .runtime.artifact import Artifact
-from .runtime.function import Function
-from .runtime.program import load
-from .sparse import SparseSpec, SparseWeight
-from .spec import TensorSpec
-from .targets import resolve
-from .targets.strategy import Choice
-
-Specs = dict[str, TensorSpec]
+from ..compiler.choices import choice_flags
+from ..compiler.compilation import compile_built
+from ..compiler.options import Options
+from ..core.cache import key_of
+from ..core.mlir import func, ir
+from ..core.spelling import did_you_mean
+from ..dialect.dtypes import DTYPES, Array, dtype_name, stored_codes
+from ..dialect.ods import Attributes, Constraint, Field, Op, OpError, Spec, misfit
+from ..dialect.ops.common import tensor_type
+from ..dialect.renamed import RENAMED, current_names
+from ..errors import UsageError
+from ..ir.build import dense
+from ..ir.signature import DTYPE, NAME, SIZES, sizes_attribute
+from ..runtime.artifact import Artifact
+from ..runtime.function import Function
+from ..runtime.program import load
+from ..spec import TensorSpec
+from ..targets import resolve
+from ..targets.strategy import Choice
+from .arguments import Specs, array, normalized, plain, spec_of
 
 
 class Operation:
-    """One operation of the dialect as a function. See the module's docstring."""
+    """One operation of the dialect as a function. See `qmlir.ops`."""
 
     def __init__(self, definition: type[Op]) -> None:
         self.definition = definition
@@ -83,7 +58,7 @@ class Operation:
         by_name = [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation="ArrayLike | None")
                    for n in self.operands if n not in self.positional]  # fmt: skip
         for f in (*fields, *self.definition.PARAMETERS):
-            given = Parameter.empty if not f.optional else None if f.implied else f.default
+            given = f.function_default if f.optional else Parameter.empty
             assert f.attribute is not None
             python = f.attribute.python if given is not None else f"{f.attribute.python} | None"
             by_name.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=given, annotation=python))
@@ -104,8 +79,8 @@ class Operation:
             else:
                 assert field.attribute is not None
                 default = "" if p.default is Parameter.empty else f" Default: {p.default!r}."
-                if p.default is None and (field.implied or p.name == "out_dtype"):
-                    default = " Default: by the other arguments." if field.implied else " Default: 'f32'."
+                if field.implied:
+                    default = " Default: by the other arguments."
                 lines.append(f"    {p.name}: {field.attribute.description}.{default}")
         results = [f for f in self.definition.FIELDS if f.kind == "result" and f.constraint is not None]
         lines += ["", "Returns:", *(f"    {_array_of(f.constraint)}." for f in results if f.constraint is not None)]
@@ -143,12 +118,12 @@ class Operation:
             if name in self.operands:
                 arrays[name] = value
             else:
-                attributes[name] = value = _plain(value)
+                attributes[name] = value = plain(value)
                 key.append((name, value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
                 if isinstance(value, (int, float, np.generic)) or not hasattr(value, "shape"):
-                    value = arrays[name] = _array(name, value)
+                    value = arrays[name] = array(name, value)
                 key.append((name, tuple(value.shape), str(value.dtype)))
             else:
                 key.append((name, value.shape, value.dtype))
@@ -179,7 +154,7 @@ class Operation:
         with self._lock:
             if key in self._programs:
                 return self._programs[key]
-        specs = {name: _spec_of(name, value) for name, value in arrays.items()}
+        specs = {name: spec_of(name, value) for name, value in arrays.items()}
         artifact = self._compile(specs, {}, attributes, target, {})
         made = (load(artifact).main, [n for n in self.operands if n in specs])
         with self._lock:
@@ -202,11 +177,11 @@ class Operation:
             if value is None:
                 continue
             if name not in self.operands:
-                attributes[name] = _plain(value)
+                attributes[name] = plain(value)
             elif isinstance(value, TensorSpec):
                 specs[name] = value
             else:
-                constants[name] = _array(name, value)
+                constants[name] = array(name, value)
         options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
         if pipeline is not None:
             options["pipeline"] = pipeline
@@ -226,8 +201,8 @@ class Operation:
         options: dict[str, Any],
         strict: bool = False,
     ) -> Artifact:
-        every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
-        attributes = self._normalized(every, self._checked(every, attributes))
+        every = {**specs, **{name: spec_of(name, value) for name, value in constants.items()}}
+        attributes = normalized(self.definition, every, self._checked(every, attributes))
         resolved = resolve(target)
         digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).hexdigest()
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
@@ -238,7 +213,7 @@ class Operation:
 
     def module(self, specs: Specs, constants: Mapping[str, Array], attributes: Attributes) -> ir.Module:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
-        every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
+        every = {**specs, **{name: spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
         order = [n for n in self.operands if n in specs]
         module = ir.Module.create()
@@ -270,7 +245,7 @@ class Operation:
 
         Raises UsageError for arguments that do not fit the op's definition."""
         values, specs, attributes = (self.by_current_names(dict(x)) for x in (values, specs, attributes))
-        return self._op(values, specs, self._normalized(specs, self._checked(specs, attributes)))
+        return self._op(values, specs, normalized(self.definition, specs, self._checked(specs, attributes)))
 
     def _op(
         self, values: Mapping[str, ir.Value], specs: Specs, attributes: Attributes
@@ -329,42 +304,6 @@ class Operation:
                 raise UsageError(f"{name}={value!r} {e}") from None
         return checked
 
-    def _normalized(self, specs: Specs, attributes: Attributes) -> dict[str, Any]:
-        """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
-        out = {k: v for k, v in attributes.items() if v is not None}
-        if "activation" in out:
-            try:
-                out = normalize_epilogue(out)
-            except ValueError as e:
-                raise UsageError(str(e)) from None
-        sides = _SIDES.get(self.name)
-        if self.name == "dequant":
-            _check_stated("input", specs["input"].dtype, "dtype", "packing", out)
-        if sides is not None:
-            out.setdefault("out_dtype", "f32")
-            for side in sides:
-                d = specs[side.operand].dtype
-                _check_stated(side.operand, d, side.dtype, side.packing, out)
-                packed = out.get(side.packing, "none") != "none"
-                if side.dtype not in out and not (d == "u8" and packed):
-                    out[side.dtype] = d
-                if side.mode not in out and any(z in specs for z in side.zero_points):
-                    out[side.mode] = "int"
-                if side.dtype not in out:
-                    raise UsageError(f"packed {side.operand!r} needs {side.dtype}, such as {side.dtype}='i4'")
-                if out[side.dtype] not in (*_STORABLE, "f32", "f16", "bf16"):
-                    raise UsageError(
-                        f"{side.operand!r} is {out[side.dtype]}, which a product cannot take; use i8 or u8 codes, or "
-                        "floats"
-                    )
-            if "bias" in specs and "bias_stage" not in out:
-                out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
-        elif "zero_point" in specs and self.name == "dequant":
-            out.setdefault("zero_mode", "int")
-        if self.name == "dequant" and specs["input"].dtype in ("u8", *_BELOW_A_BYTE):
-            out.setdefault("dtype", specs["input"].dtype)
-        return out
-
 
 # Arguments that the definition of no op states.
 _OTHER_ARGUMENTS = {
@@ -375,163 +314,3 @@ _OTHER_ARGUMENTS = {
 
 def _array_of(constraint: Constraint) -> str:
     return constraint.description.replace("a ranked tensor", "an array")
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A contracted operand, the attribute of its dtype, its zero points, and the attributes of their mode and of how
-    its codes are packed."""
-
-    operand: str
-    dtype: str
-    zero_points: tuple[str, ...]
-    mode: str
-    packing: str = ""
-
-
-def _sides(lhs: str, rhs: str, a: str = "lhs", b: str = "rhs") -> tuple[_Side, _Side]:
-    """The activations, then the weights, which may be packed; their other arguments begin with `a` and `b`."""
-    return (
-        _Side(lhs, f"{a}_dtype", (f"{a}_zero_point",), f"{a}_zero_mode"),
-        _Side(rhs, f"{b}_dtype", (f"{b}_zero_point",), f"{b}_zero_mode", f"{b}_packing"),
-    )
-
-
-_SIDES = {
-    "scaled_matmul": _sides("lhs", "rhs"),
-    "grouped_matmul": _sides("lhs", "rhs"),
-    "sparse_matmul": _sides("lhs", "values"),
-    "conv2d_q": _sides("input", "weight", "input", "weight"),
-    "moe": (
-        _Side("input", "input_dtype", ("input_zero_point",), "input_zero_mode"),
-        _Side("w1", "weight_dtype", ("w1_zero_point", "w2_zero_point"), "weight_zero_mode", "weight_packing"),
-    ),
-}
-
-_STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
-             "e5m2fnuz")  # fmt: skip
-
-
-_BELOW_A_BYTE = CODES[2:9]
-
-
-def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: Attributes) -> None:
-    """An array of a type below a byte says itself what its codes are, and that they are not packed."""
-    if d not in _BELOW_A_BYTE:
-        return
-    if attributes.get(attribute, d) != d:
-        raise UsageError(f"{attribute}={attributes[attribute]!r}, but {name!r} holds {d} codes, one per element")
-    if attributes.get(packing, "none") != "none":
-        raise UsageError(
-            f"{packing}={attributes[packing]!r} reads bytes, but {name!r} holds {d} codes, one per element; leave "
-            f"{packing} out, or give bytes (u8)"
-        )
-
-
-def _array(name: str, value: object) -> Array:
-    if isinstance(value, (int, float, np.generic)):
-        return scalar_array(name, value)
-    if isinstance(value, np.ndarray):
-        return value
-    return to_numpy(value, name)
-
-
-def _plain(value: Any) -> Any:
-    """The value of an attribute, arrays and lists as tuples: it is part of the key that a program is found by."""
-    if hasattr(value, "tolist") and not isinstance(value, type):
-        value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
-
-
-_TORCH = ("f32", "f16", "bf16", "i8", "u8", "i32", "i64", "e4m3", "e5m2", "f64")
-
-
-def _spec_of(name: str, value: Any) -> TensorSpec:
-    """Shape and dtype of an array-like."""
-    if isinstance(value, TensorSpec):
-        return value
-    if type(value).__module__ == "torch":
-        if dtype_name(value.dtype) not in _TORCH:
-            raise UsageError(f"argument {name!r} has the unsupported dtype {value.dtype}")
-        return TensorSpec(tuple(value.shape), value.dtype)
-    array = _array(name, value)
-    try:
-        return TensorSpec(array.shape, from_numpy(array.dtype))
-    except KeyError:
-        raise UsageError(f"argument {name!r} has the unsupported dtype {array.dtype}") from None
-
-
-# Attributes of a sparse product, and what of its weight says them.
-_OF_SPARSE_WEIGHT = {"format": "format", "rhs_shape": "shape", "block": "block", "rhs_dtype": "dtype",
-                     "rhs_packing": "packing", "rhs_transposed": "rhs_transposed"}  # fmt: skip
-
-
-class SparseOperation(Operation):
-    """A product whose weight is one argument of several arrays."""
-
-    def _unnamed(self) -> list[Parameter]:
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        return [Parameter("lhs", kind, annotation="ArrayLike"), Parameter("weight", kind, annotation="SparseWeight")]
-
-    def _signature(self, fields: Sequence[Field]) -> Signature:
-        """Without what the weight says."""
-        found = super()._signature(fields)
-        implied = (*_OF_SPARSE_WEIGHT, "values", "indices", "indptr")
-        return found.replace(parameters=[p for n, p in found.parameters.items() if n not in implied])
-
-    def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
-        return super().__call__(target=target, **self._spread(args, kw))
-
-    def compile(
-        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
-    ) -> Artifact:
-        """As `Operation.compile`; the weight is a `SparseWeight`, which is folded, or a `SparseSpec`, whose arrays are
-        the arguments `values`, `indices` and `indptr` of the program, checked at run time."""
-        return super().compile(target=target, flags=flags, strict=strict, **self._spread(args, kw, spec=True))
-
-    def _spread(self, args: tuple[Any, ...], kw: dict[str, Any], spec: bool = False) -> dict[str, Any]:
-        """Arguments by name, the weight as the op's operands and attributes."""
-        names = ("lhs", "weight")
-        if len(args) > len(names):
-            raise UsageError(f"{self.__name__} takes {len(names)} positional arguments: {', '.join(names)}")
-        every = {**dict(zip(names, args, strict=False)), **self.by_current_names(kw)}
-        for name in names:
-            if every.get(name) is None:
-                raise UsageError(f"{self.__name__} needs the argument {name!r}")
-        weight = every.pop("weight")
-        if not isinstance(weight, (SparseWeight, SparseSpec) if spec else SparseWeight):
-            raise UsageError(
-                f"the weight of {self.__name__} is a {type(weight).__name__}, but must be a SparseWeight"
-                f"{' or a SparseSpec' if spec else ''}: SparseWeight.from_scipy, from_torch and from_dense make one"
-            )
-        implied = {**weight.operands(), **{k: getattr(weight, v) for k, v in _OF_SPARSE_WEIGHT.items()}}
-        for name in implied:
-            if every.get(name) is not None:
-                raise UsageError(f"{self.__name__} has no argument {name!r}: the weight says it")
-        return {**every, **implied}
-
-
-scaled_matmul = Operation(ScaledMatmulOp)
-grouped_matmul = Operation(GroupedMatmulOp)
-sparse_matmul = SparseOperation(SparseMatmulOp)
-conv2d_q = Operation(Conv2dQOp)
-moe = Operation(MoeOp)
-route = Operation(RouteOp)
-moe_align_block_size = Operation(MoeAlignBlockSizeOp)
-quantize = Operation(QuantizeOp)
-dynamic_quantize = Operation(DynamicQuantizeOp)
-dequantize = Operation(DequantOp)
-unpack = Operation(UnpackOp)
-
-__all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "dynamic_quantize", "grouped_matmul",
-           "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "sparse_matmul", "unpack"]  # fmt: skip
-
-# By the name of the dialect's op.
-BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
-
-
-def __getattr__(name: str) -> Operation:
-    if name == "dequant":
-        warnings.warn("qmlir.ops.dequant is deprecated: use dequantize", DeprecationWarning, stacklevel=2)
-        return dequantize
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,23 @@
+"""What a call is checked for when it runs: it ends with an error where that does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.mlir import arith, ir
+from .build import Extent, as_index, index, product
+
+
+def assert_that(condition: ir.Value, message: str) -> None:
+    """Fail at run time with the message unless the i1 holds."""
+    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
+
+
+def assert_at_most(sizes: Sequence[Extent], most: int, message: str) -> None:
+    """Fail at run time with the message where the product of the sizes is larger."""
+    assert_that(arith.cmpi(arith.CmpIPredicate.ule, as_index(product(sizes)), index(most)), message)
+
+
+def assert_short_sum(sizes: Sequence[Extent], longest: int) -> None:
+    """Fail at run time where a sum over axes of these sizes is longer than a loop of the device can be."""
+    assert_at_most(sizes, longest, f"a sum is longer than the {longest} elements that a loop of this device can have")

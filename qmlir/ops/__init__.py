@@ -1,0 +1,63 @@
+"""The operations as functions: eager calls on arrays, and ahead-of-time compilation.
+
+`qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once a signature (kept in memory and in
+the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
+constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
+dialect's op, and those of `qmlir.reference`.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from ..dialect.ops import (
+    Conv2dQOp,
+    DequantOp,
+    DynamicQuantizeOp,
+    GroupedMatmulOp,
+    MoeAlignBlockSizeOp,
+    MoeOp,
+    QuantizeOp,
+    RouteOp,
+    ScaledMatmulOp,
+    SparseMatmulOp,
+    UnpackOp,
+)
+from ..errors import Diagnostic, VerifyError
+from .operation import Operation
+from .sparse_operation import SparseOperation
+
+scaled_matmul = Operation(ScaledMatmulOp)
+
+grouped_matmul = Operation(GroupedMatmulOp)
+
+sparse_matmul = SparseOperation(SparseMatmulOp)
+
+conv2d_q = Operation(Conv2dQOp)
+
+moe = Operation(MoeOp)
+
+route = Operation(RouteOp)
+
+moe_align_block_size = Operation(MoeAlignBlockSizeOp)
+
+quantize = Operation(QuantizeOp)
+
+dynamic_quantize = Operation(DynamicQuantizeOp)
+
+dequantize = Operation(DequantOp)
+
+unpack = Operation(UnpackOp)
+
+__all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "dynamic_quantize", "grouped_matmul",
+           "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "sparse_matmul", "unpack"]  # fmt: skip
+
+# By the name of the dialect's op.
+BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
+
+
+def __getattr__(name: str) -> Operation:
+    if name == "dequant":
+        warnings.warn("qmlir.ops.dequant is deprecated: use dequantize", DeprecationWarning, stacklevel=2)
+        return dequantize
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,117 @@
+"""When a kernel for products takes a convolution: from the image itself, or from its patches in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....core.mlir import ir
+from ....dialect.constants import is_zero_fill
+from ....kernels.at_load import of_parameters
+from ....kernels.convolution import describe_convolution
+from ....kernels.description import Kernel, Unfit
+from ....kernels.weights import known
+from ...im2col import convolution_as_matmul
+from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
+from .strategy import KernelStrategy
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+_LONGEST_ROW = 6 << 10
+
+
+_MOST_VECTORS = 96
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
+
+    strategy: KernelStrategy
+    contraction: Contraction
+
+    def apply(self, op: OpLike) -> None:
+        with ir.InsertionPoint(op):
+            result, matmul = convolution_as_matmul(op, False)
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+        answer = self.strategy.requested().of_group(matmul)
+        confirmed(answer, f"{self.strategy.name}-conv", self.contraction).plan.apply(matmul)
+
+    def describe(self) -> Facts:
+        return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
+
+
+@dataclass(frozen=True)
+class CpuConvolutionStrategy:
+    """Convolutions of integers over all channels, as products of their patches."""
+
+    matmul: KernelStrategy
+
+    @property
+    def name(self) -> str:
+        return f"{self.matmul.name}-conv"
+
+    def requested(self) -> CpuConvolutionStrategy:
+        """See `strategy.OnRequest`."""
+        return CpuConvolutionStrategy(self.matmul.requested())
+
+    def space(self) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return self.matmul.space()
+
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return ()
+
+    def choosing(self, choice: Choice) -> CpuConvolutionStrategy:
+        """See `strategy.Tunable`."""
+        return CpuConvolutionStrategy(self.matmul.choosing(choice))
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        declined = self.matmul.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "conv2d" or c.batch or c.op is None:
+            grouped = " in groups of channels" if c.batch else ""
+            return Decline(f"a {c.kind}{grouped}, not a convolution over all channels", "none needed")
+        return self.check(c)
+
+    def check(self, c: Contraction) -> Accept | Decline:
+        """Whether the product of the patches will fit."""
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        op = c.operation
+        result = op.results[0].type
+        if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
+            return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
+        filter_ = op.operands[1]
+        if op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
+            return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
+        if not is_zero_fill(op.operands[2]):
+            return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
+        few = self.matmul.too_few(c.n)
+        if few is not None:
+            return few
+        try:
+            # Without AVX-512 there is no masked load of bytes for what lies outside an image.
+            kernel = describe_convolution(op, padded=self.matmul.micro.lanes == 16)
+        except Unfit:
+            return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
+        if kernel.m is not None and self._overlapping_pays(kernel):
+            return self.matmul.check(kernel)
+        return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
+
+    def _overlapping_pays(self, kernel: Kernel) -> bool:
+        """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
+        where runs are so many that their copies, one after the other in the code, are large; without AVX-512 a run of
+        another length than a vector's would be loaded byte by byte."""
+        window = kernel.lhs.window
+        assert window is not None
+        vectors = len(window.runs) * -(-window.run // (4 * self.matmul.micro.lanes))
+        whole = self.matmul.micro.lanes == 16 or window.run % (4 * self.matmul.micro.lanes) == 0
+        return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole

@@ -1,0 +1,91 @@
+"""Seconds that calls take, and the memory of the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..core.progress import Step
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held in memory."""
+    # Not `ru_maxrss` on Linux: there it starts at that of the process that started this one.
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of single calls."""
+
+    samples: tuple[float, ...] = field(repr=False)
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def p10(self) -> float:
+        return self.quantile(0.1)
+
+    @property
+    def p90(self) -> float:
+        return self.quantile(0.9)
+
+    def quantile(self, q: float) -> float:
+        return float(np.quantile(self.samples, q))
+
+
+def alternate(
+    functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, repeats: int | None = None,
+    step: Step = lambda text: None,
+) -> list[Timing]:  # fmt: skip
+    """Time callables in alternation, so that what changes on the machine meets all of them alike.
+
+    Each round calls every function in bursts of about a millisecond; one sample is the mean of a burst.
+
+    Args:
+        seconds: how long to measure all together, when `repeats` is not given; at least five rounds.
+        warmup: calls of each before.
+    """
+    for function in functions:
+        for _ in range(warmup):
+            function()
+    bursts = [max(1, min(1000, int(1e-3 / max(_once(f), 1e-9)))) for f in functions]
+    samples: list[list[float]] = [[] for _ in functions]
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < (repeats or 5) or (repeats is None and time.perf_counter() < end):
+        order = range(len(functions)) if rounds % 2 == 0 else reversed(range(len(functions)))
+        for i in order:
+            start = time.perf_counter()
+            for _ in range(bursts[i]):
+                functions[i]()
+            samples[i].append((time.perf_counter() - start) / bursts[i])
+        rounds += 1
+        if rounds % 16 == 0:
+            step(f"measuring, round {rounds}")
+    return [Timing(tuple(s)) for s in samples]
+
+
+def _once(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def best(function: Callable[[], object], seconds: float = 0.25) -> float:
+    """The shortest of the calls that fit into some time, five at least: what else the machine does is left out."""
+    end, best, calls = time.perf_counter() + seconds, float("inf"), 0
+    while calls < 5 or time.perf_counter() < end:
+        best, calls = min(best, _once(function)), calls + 1
+    return best
