@@ -16,7 +16,7 @@ from .kernels.float_strategy import CudaWeightOnlyStrategy, FastFp8Strategy, Fp8
 from .kernels.instructions import FRAGMENTS
 from .kernels.scaled_instructions import SCALED
 from .kernels.scaled_strategy import ScaledMmaStrategy
-from .kernels.strategy import CudaConvolutionStrategy, GemvStrategy, MmaSyncStrategy, WgmmaStrategy
+from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WgmmaStrategy, convolutions
 
 
 def _mma_sync(mma: MatrixInstruction) -> bool:
@@ -68,13 +68,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     int8 = (WgmmaStrategy(target),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target))
     weight_only = CudaWeightOnlyStrategy(target)
-    convolutions = tuple(CudaConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
+    images = tuple(convolutions(strategy) for strategy in (*int8, weight_only))
     fp8: tuple[Strategy, ...] = (Fp8Strategy(target), FastFp8Strategy(target))
     if wgmma:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target))
     scaled = (ScaledMmaStrategy(target),) if target.capabilities.scaled_mma else ()
-    kernels = (GemvStrategy(target), *int8, *convolutions, *scaled, *fp8, weight_only)
-    sized = (GemvStrategy(target), *int8, *convolutions, Fp8Strategy(target), weight_only)
+    kernels = (GemvStrategy(target), *int8, *images, *scaled, *fp8, weight_only)
+    sized = (GemvStrategy(target), *int8, *images, Fp8Strategy(target), weight_only)
     multi_version = MultiVersionStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)

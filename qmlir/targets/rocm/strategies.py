@@ -7,9 +7,9 @@ from dataclasses import replace
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.dot_strategy import DotStrategy
 from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
-from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
@@ -60,7 +60,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
-    few = DotStrategy(target, code, few=True, most_float_rows=2)
+    few = DotStrategy(target=target, machine=code, name="cooperative", few=True, most_float_rows=2)
     matrix = MatrixStrategy(target=target, machine=code, accumulators=128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (

@@ -1,27 +1,25 @@
-"""A CUDA kernel as an executable: workgroups in one row, warps of 32 threads."""
+"""A CUDA kernel as an executable: workgroups in one row, of tensors as they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ....core.mlir import hal, ir
 from ....kernels import emit as e
 from ...gpu_kernels.executable import KernelBody, KernelFunction, Launch, View
+from ...gpu_kernels.tiled import TiledKernel
 
 WARP = 32
 
 
-def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
-    """`blocks` workgroups of `threads` threads: a number that depends on the number of rows."""
-    return Launch(threads, WARP, lambda rows: (blocks(rows), 1, 1), library=True, pooled=True)
-
-
 def function_of(
-    rows: int | None, tensors: Sequence[ir.Type], launch: Launch, body: KernelBody, tokens: bool = False
-) -> KernelFunction:
+    made: TiledKernel, rows: int | None, tensors: Sequence[ir.Type], blocks: Callable[[e.Index], e.Index],
+    body: KernelBody, tokens: bool = False, attributes: Mapping[str, int] | None = None,
+) -> KernelFunction:  # fmt: skip
     """A function of an executable whose operands are tensors as they stand, the last of them the result; see
-    `gpu_kernels.executable`."""
+    `gpu_kernels.executable`. `blocks`: how many workgroups there are for a number of rows."""
+    launch = Launch(made.threads, made.machine, lambda size: (blocks(size), 1, 1), attributes or {})
     return KernelFunction(rows, [_view(t) for t in tensors], launch, body, tokens)
 
 

@@ -11,12 +11,12 @@ technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.tile.instruction import Fragments
-from ...gpu_kernels.executable import Launch
+from ...strategy import Facts
 from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
@@ -144,11 +144,15 @@ class Fp8Gemm(MmaGemm):
         return not self.fast
 
     @property
-    def launch(self) -> Launch:
+    def attributes(self) -> dict[str, int]:
         # Beside the sums of a group stand those of all. ptxas spills some to get another block onto a multiprocessor,
         # unless it is told that one will do.
-        launch = super().launch
-        return replace(launch, attributes={"nvvm.minctasm": 1}) if self.fast and self.kernel.group else launch
+        return {"nvvm.minctasm": 1} if self.fast and self.kernel.group else {}
+
+    @property
+    def facts(self) -> Facts:
+        kinds = f"{self.mma.lhs_kind} x {self.mma.rhs_kind}"
+        return {**super().facts, "codes": kinds if self.decodes else f"{kinds}, sums of {self.tile.k} apart"}
 
     @property
     def block(self) -> type[Block]:

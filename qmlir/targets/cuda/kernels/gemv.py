@@ -11,21 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, ir, memref, vector
+from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
+from ...base import Target
+from ...cost import Figures, Work
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import KernelFunction, Launch, executable
+from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
-from ...gpu_kernels.stream_k import split_inputs, with_scratch
+from ...gpu_kernels.tiled import TiledKernel
+from ...gpu_kernels.weights import CHUNK, CodeFormat
+from ...strategy import Facts
 from . import instructions as gpu
-from .executable import WARP, function_of, in_a_row, workgroup_id
+from .executable import WARP, function_of, workgroup_id
 from .machine import Nvidia
-from .shared_tile import CHUNK
-from .weights import Storage
+from .product import moved
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 _WARPS = 4
 _ONES = 0x01010101
@@ -34,27 +42,70 @@ MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
-class Gemv:
+class Gemv(TiledKernel):
     """An integer kernel for a few rows, whose weight is stored in rows of whole chunks.
 
     Attributes:
         columns: of a warp.
         k_warps: of a workgroup that share columns.
-        most_rows: of a product with a dynamic number of them.
+        dynamic_rows: how many a product with a dynamic number of them has at most.
     """
 
-    kernel: Kernel
-    storage: Storage
+    storage: CodeFormat
+    constant: bool  # the weight is packed
     columns: int
     k_warps: int
-    most_rows: int = MOST_ROWS
+    dynamic_rows: int = MOST_ROWS
 
-    scratch: None = None
+    @property
+    def name(self) -> str:
+        return f"{self.columns}x{self.k_warps}x{self.rows}"
+
+    @property
+    def threads(self) -> int:
+        return WARP * _WARPS
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.block_columns
+
+    @property
+    def packing(self) -> Hashable:
+        return self.storage if self.constant else "an argument"
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        return self.storage.packed_rows(self.kernel, codes, padded_k)
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "codegen": "dp4a, K shared by lanes", "columns": self.block_columns, "k_warps": self.k_warps,
+            "weight_bits": self.storage.bits,
+        }  # fmt: skip
+
+    def work(self, target: Target, f: Figures) -> Work:
+        fields, columns, rows = self.storage.fields, self.columns, self.rows
+        each = -(-self.blocks // f.units)
+        room = target.capabilities.shared_memory // self.shared_bytes
+        together = max(1, min(each, room, 1024 // self.threads))
+        busy = {
+            "multiply": f.dots(self.threads * columns * (CHUNK // 4) * fields * rows),
+            "cache": f.cache(self.threads * columns * CHUNK),
+            "activations": f.shared(self.threads * CHUNK * fields * rows),  # in the L1 cache
+            "latency": f.latency / together,
+        }
+        steps = -(-self.chunks // (WARP * self.k_warps))
+        memory = moved(self.kernel, f.rows(self.kernel.m, self.rows), self.padded_k, fields)
+        return Work(each, steps, busy, once=f.latency, memory=memory)
+
+    @property
+    def most_rows(self) -> int | None:
+        return self.rows
 
     @property
     def rows(self) -> int:
         """That are computed, of which the last ones may not be there."""
-        return self.most_rows if self.kernel.m is None else self.kernel.m
+        return self.dynamic_rows if self.kernel.m is None else self.kernel.m
 
     @property
     def chunk_codes(self) -> int:
@@ -87,29 +138,15 @@ class Gemv:
     def blocks(self) -> int:
         return -(-self.kernel.n // self.block_columns)
 
-    @property
-    def variant(self) -> tuple[int, int, int]:
-        """What makes it another than other kernels of a product."""
-        return self.columns, self.k_warps, self.rows
-
     def of(self, kernel: Kernel) -> Gemv:
-        """The same for another number of rows, dynamic ones as many as this one has at most."""
-        return replace(self, kernel=kernel, most_rows=self.rows)
+        return replace(self, kernel=kernel, dynamic_rows=self.rows)
 
-    @property
-    def launch(self) -> Launch:
-        # No row, no workgroup: the kernel reads the last row where one is not there.
-        return in_a_row(WARP * _WARPS, lambda rows: e.multiply(self.blocks, e.divide_up(rows, self.rows)))
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+        def blocks(rows: e.Index) -> e.Index:
+            # No row, no workgroup: the kernel reads the last row where one is not there.
+            return e.multiply(self.blocks, e.divide_up(rows, self.rows))
 
-    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
-        """An executable at the insertion point; returns its entry point."""
-        return executable(name, self.function(inputs, result))
-
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        """The kernel as a function of an executable, of tensors of these types."""
-        own, _ = split_inputs(self.kernel, inputs)
-        made = function_of(self.kernel.m, [*own, result], self.launch, lambda r, b: _Block(self, r, b).run())
-        return with_scratch(made, self.kernel, inputs, used=False)
+        return function_of(self, self.kernel.m, [*inputs, result], blocks, lambda r, b: _Block(self, r, b).run())
 
 
 class _Block(TileLoop):
@@ -184,7 +221,7 @@ class _Block(TileLoop):
         """A chunk of a column's weights: for each stored word the words of its fields."""
         n = e.minimum(e.add(self.n0, e.add(self.local, column)), self.kernel.n - 1)
         where = [e.index(n), e.index(e.multiply(chunk, CHUNK))]
-        return [self.gemv.storage.decode(word) for word in _words(self.rhs, where, CHUNK)]
+        return [self.gemv.storage.bytes_of(word) for word in _words(self.rhs, where, CHUNK)]
 
     def _codes(self, m: int, k: e.Index) -> list[ir.Value]:
         """16 codes of a row from `k` on, as words; zeros behind its end."""

@@ -22,6 +22,7 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.loop import Run, TileLoop, Where
+from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
@@ -29,7 +30,7 @@ from .executable import workgroup_id
 from .machine import Nvidia
 from .product import TiledProduct
 from .raster import batch_of, place
-from .shared_tile import CHUNK, SharedTile
+from .shared_tile import SharedTile
 
 # Of each fragment and chunk the stored word of this lane.
 Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
@@ -300,7 +301,7 @@ class Block(TileLoop):
             return self.decoder.fragment(words[j, 0], number, j, step)
         storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
         fields = range(number * per_step, (number + 1) * per_step)
-        return self.mma.rhs([storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields])
+        return self.mma.rhs([storage.bytes_of(words[j, f // storage.fields], [f % storage.fields])[0] for f in fields])
 
     # ---- from fragments to runs of neighbouring columns
 

@@ -13,6 +13,7 @@ from ....core.mlir import arith, ir, memref
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, GROUP, ROW, Operand
 from ....kernels.order import letters
+from ...strategy import Facts
 from .decode import Decoder
 from .mma_gemm import MmaGemm
 from .mma_loop import Block, Words
@@ -37,6 +38,14 @@ class ScaledGemm(MmaGemm):
     def rate(self) -> str:
         """Bytes are multiplied as fast as integers of 8 bits, also those of two codes."""
         return "i8"
+
+    @property
+    def facts(self) -> Facts:
+        tile, bits = self.tile, self.instruction.code_bits
+        return {
+            **super().facts, "mma": self.instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // bits],
+            "weight_bits": bits, "block": self.instruction.block,
+        }  # fmt: skip
 
     @property
     def block(self) -> type[Block]:

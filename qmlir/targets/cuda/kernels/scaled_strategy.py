@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,19 +17,17 @@ from ....core.mlir import arith, ir, tensor
 from ....dialect.dtypes import Array
 from ....ir.build import bitcast
 from ....kernels.description import COLUMN, GROUP, ROW, Factor, Kernel, Operand
-from ....kernels.group import describe
 from ....kernels.group_scales import GroupScales, group_scales
 from ....kernels.weights import constant_codes, known
+from ...gpu_kernels.plan import GpuKernelPlan
+from ...gpu_kernels.weights import CodeFormat
 from ...strategy import Accept, Contraction, Decline, Facts
 from ...tensors import generic, merge, pad_end, sizes_of, split, type_of
-from .choose import choose
 from .fp8 import KINDS
-from .mma_gemm import MmaGemm
 from .scaled_gemm import SCALES_PER_WORD, ScaledGemm, words_of
 from .scaled_instructions import SCALED, ScaledMma
-from .strategy import CudaKernelPlan, CudaProductStrategy
+from .strategy import CudaProductStrategy
 from .tile import TILES, Tile
-from .weights import Storage
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -48,13 +47,12 @@ _TILES = tuple(
 class CudaScaledPlan:
     """A kernel in the place of a product in groups and of their sum."""
 
-    inner: CudaKernelPlan
+    inner: GpuKernelPlan
     instruction: ScaledMma
     scales: tuple[ir.Value, Array]  # of the activation, `[M, G]`, and of the weight, `[N, G]`
 
     def apply(self, op: OpLike) -> None:
-        made = self.inner.generator
-        kernel = made.kernel
+        kernel = self.inner.kernel
         last = kernel.operations[-1]
         with last.location, ir.InsertionPoint(last):
             lhs, words = kernel.lhs, _words(self.scales[0])
@@ -63,10 +61,10 @@ class CudaScaledPlan:
             weight_words = _constant_words(self.scales[1])
         scales = (Operand(words, (ROW, GROUP)), Operand(weight_words, (COLUMN, GROUP)))
         ready = replace(kernel, lhs=lhs, scales=scales)
-        replace(self.inner, generator=made.of(ready)).apply(op)
+        self.inner.of(ready).apply(op)
 
     def describe(self) -> Facts:
-        return {**self.inner.describe(), "weight_bits": self.instruction.code_bits, "block": self.instruction.block}
+        return self.inner.describe()
 
 
 @dataclass(frozen=True)
@@ -76,15 +74,14 @@ class ScaledMmaStrategy(CudaProductStrategy):
     name: str = "mma-sync-scaled"
     tiles: tuple[Tile, ...] = _TILES
 
+    doubles_e2m1 = True
+
     def unlike(self, c: Contraction) -> Decline | None:
         if not self.target.capabilities.scaled_mma:
             return Decline(f"{self.target.spelling} has no matrix instruction with scales of blocks", "cuda:sm_120a")
         if c.acc != "f32":
             return Decline(f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", _FORMATS)
-        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
-
-    def described(self, c: Contraction) -> Kernel:
-        return describe(c.operation, extended=True, small_floats=True).without_gate()
+        return None
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         if kernel.batch is not None:
@@ -97,39 +94,23 @@ class ScaledMmaStrategy(CudaProductStrategy):
             lhs, rhs = _types(kernel)
             of = f"{' and '.join(dict.fromkeys(scales.elements))} for {kernel.group} codes"
             return Decline(f"no instruction takes {lhs} x {rhs} with a scale of {of}", _FORMATS)
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes, weight_scales = constant_codes(kernel), known(scales.rhs)
         if codes is None or weight_scales is None:
             return Decline("the weight or its scales are not constants", "constants, or parameters that are baked in")
-        return self._chosen(kernel, c, instruction, _weight(codes, weight_scales, instruction), scales, weight_scales)
-
-    def _chosen(
-        self, kernel: Kernel, c: Contraction, instruction: ScaledMma, weight: Array, scales: GroupScales,
-        weight_scales: Array,
-    ) -> Accept | Decline:  # fmt: skip
-        """The fastest tile."""
         whole = replace(
-            kernel, k=weight.shape[1], acc_type=ir.F32Type.get(), group=None, fraction=None, combine=None,
-            total_type=None, scales=(Operand(scales.lhs, (ROW, GROUP)), Operand(scales.rhs, (COLUMN, GROUP))),
+            kernel, k=kernel.k * instruction.code_bits // 8, acc_type=ir.F32Type.get(), group=None, fraction=None,
+            combine=None, total_type=None,
+            scales=(Operand(scales.lhs, (ROW, GROUP)), Operand(scales.rhs, (COLUMN, GROUP))),
         )  # fmt: skip
 
-        def gemm_of(kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-            return ScaledGemm(kernel, tile, storage, constant, instruction=instruction)
-
-        def fit(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:
+        def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
             return tile if words_of(instruction, tile) else None
 
-        chosen = choose(whole, Storage(), True, self.target, self.tiles, gemm_of, fit)
-        if chosen is None:
-            return self.no_tile(whole, 0)
-        tile = chosen.gemm.tile
-        facts: Facts = {
-            "mma": instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // instruction.code_bits],
-            "warps": list(tile.warps), "stages": tile.stages,
-        }  # fmt: skip
-        answer = self.accepted(chosen, weight, facts, c)
-        assert isinstance(answer.plan, CudaKernelPlan)
+        weight, make = _weight(codes, weight_scales, instruction), partial(ScaledGemm, instruction=instruction)
+        answer = self.tiled(whole, c, weight, make, fit, step=0)
+        if isinstance(answer, Decline):
+            return answer
+        assert isinstance(answer.plan, GpuKernelPlan)
         return replace(answer, plan=CudaScaledPlan(answer.plan, instruction, (scales.lhs, weight_scales)))
 
 

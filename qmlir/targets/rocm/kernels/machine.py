@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....core.mlir import OpLike, arith, gpu, ir, llvm, memref, vector
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
+from ...gpu_kernels.machine import Machine
 
 
 def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
@@ -69,7 +71,7 @@ def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.V
 
 
 @dataclass(frozen=True)
-class Amd:
+class Amd(Machine):
     """One architecture: CDNA runs 64 threads together, RDNA is asked for 32.
 
     Attributes:
@@ -79,25 +81,7 @@ class Amd:
     arch: str
     cdna: bool
 
-    @property
-    def subgroup(self) -> int:
-        """See `gpu_kernels.machine.Machine`."""
-        return 64 if self.cdna else 32
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        """See `gpu_kernels.machine.Machine`."""
-        return {"arith.mulf": _mulf, "math.roundeven": _roundeven}
-
-    @property
-    def bf16_as_bits(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return False
-
-    @property
-    def vectors_in_memory(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "math.roundeven": _roundeven}
 
     def release(self) -> None:
         """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
@@ -129,4 +113,5 @@ class Amd:
 
 def amd(target: Target) -> Amd:
     """The instructions of a target."""
-    return Amd(target.name, "mfma" in target.capabilities.features)
+    cdna = "mfma" in target.capabilities.features
+    return Amd(64 if cdna else 32, target.name, cdna)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....core.mlir import OpLike, ir
 from ....kernels.bodies import BodyCloner, Rule
+from ...gpu_kernels.machine import Machine
 
 
 def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
@@ -24,25 +26,11 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value 
 
 
 @dataclass(frozen=True)
-class Spirv:
+class Spirv(Machine):
     """Vulkan devices with `VK_KHR_shader_integer_dot_product`, which Vulkan 1.3 contains."""
 
-    subgroup: int
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        """See `gpu_kernels.machine.Machine`."""
-        return {"arith.mulf": _mulf}
-
-    @property
-    def bf16_as_bits(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
-
-    @property
-    def vectors_in_memory(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf}
+    bf16_as_bits = True
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""

@@ -12,11 +12,15 @@ outputs, a workgroup 64 x 64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir, vector
-from ....kernels.description import Kernel, Operand
+from ....dialect.dtypes import Array
+from ....kernels.description import Operand
 from ....kernels.row_sums import uses_row_sums
+from ...base import Target
+from ...cost import Figures, Work
 from ...gpu import MatrixInstruction
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
@@ -24,15 +28,19 @@ from ...gpu_kernels.epilogue import Epilogue, as_i8
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
-from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
+from ...gpu_kernels.tiled import LOAD as SLOTS, TYPICAL_ROWS, TiledKernel, matrices, packed_view
 from ...gpu_kernels.weights import COLUMNS, CodeFormat
-from .machine import Spirv
+from ...strategy import Facts
 
 WAVE = 32  # rows and columns of a subgroup
 _ACROSS = 2  # subgroups of a workgroup, along rows and along columns
 TILE = WAVE * _ACROSS
 _ONES = 0x01010101
 _SUMS = TILE // COLUMNS + 1  # vectors of a row of sums in shared memory
+# Slots of a subgroup's instructions: the products of its fragments, sixteen codes deep, and in loads of one what it
+# reads from shared memory and waits at barriers in a step.
+_MULTIPLY = 128
+_SHARED_LOADS = 16
 
 
 @dataclass(frozen=True)
@@ -40,16 +48,43 @@ class CooperativeKernel(TiledKernel):
     """A kernel, how its weight is stored, and `depth` elements along K of a step, a multiple of a piece and of a
     `matrix`."""
 
-    kernel: Kernel
     weights: CodeFormat
     depth: int
     matrix: MatrixInstruction
-    machine: Spirv
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """Rows and columns of a workgroup."""
+    def shape(self) -> tuple[int, int]:
         return TILE, TILE
+
+    @property
+    def name(self) -> str:
+        return str(self.depth)
+
+    @property
+    def packing(self) -> CodeFormat:
+        return self.weights
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "algorithm": "cooperative matrix",
+            "mma": self.matrix.name,
+            "weight_bits": self.weights.bits,
+            "workgroup": [TILE, TILE, self.depth],
+        }
+
+    def work(self, target: Target, f: Figures) -> Work:
+        """See `DotKernel.work`."""
+        m = f.rows(self.kernel.m, TYPICAL_ROWS)
+        blocks = -(-m // TILE) * -(-self.kernel.n // TILE)
+        loads = 2 * TILE * self.depth // (self.threads * 16) + _SHARED_LOADS
+        busy = f.slots(self.steps * (_MULTIPLY * self.depth / 16 + SLOTS * loads))
+        read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
+        return Work(1, 1, {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units)})
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        assert codes is not None
+        return self.weights.packed(codes, padded_k)
 
     @property
     def fragments(self) -> tuple[int, int]:
@@ -106,9 +141,7 @@ class CooperativeKernel(TiledKernel):
         """Of the packed weight."""
         return -(-self.kernel.n // COLUMNS) * COLUMNS
 
-    @property
-    def function(self) -> KernelFunction:
-        """The kernel as a function of an executable."""
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)
         weight = packed_view((*matrices(self.kernel), self.pieces, self.columns), self.weights.words)
