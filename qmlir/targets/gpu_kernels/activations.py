@@ -12,13 +12,20 @@ from .batch import Products
 from .executable import RuntimeSize, View
 from .machine import Machine
 from .small_floats import doubled_e2m1, of_word
-from .window import beyond, corner, inside, tap
+from .window import Image, ImagePlace
 
 _SIGNS = 0x80808080
 
 
+class PlainRows:
+    """Rows that are known by their numbers."""
+
+    def row(self, m: e.Index) -> e.Index:
+        return m
+
+
 @dataclass(frozen=True)
-class Rows:
+class Rows(PlainRows):
     """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
 
     `flipped`: codes whose top bits are inverted in memory. `e2m1`: codes of that format, read as twice what they stand
@@ -135,46 +142,43 @@ class WindowRows:
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((images, elements // (self.per_word * self.words)), element)
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    @property
+    def _unit(self) -> int:
+        """Elements of one load."""
+        return max(1, self.per_word * self.words)
+
+    @property
+    def _image(self) -> Image:
+        """Whose channels are counted in loads."""
+        images, height, width, channels = self.window.image
+        window = replace(self.window, image=(images, height, width, channels // self._unit))
+        return Image(window, e.multiply(e.block(2), window.channels) if window.groups > 1 else 0, counted=False)
+
+    def row(self, m: e.Index) -> ImagePlace:
+        return self._image.row(m)
+
+    def load(self, memory: ir.Value, row: ImagePlace, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
-        window = self.window
-        (_, height, width, _), channels = window.image, window.channels
-        image, *start = corner(window, row)
-        count = self.k // self.depth
-        safe = e.minimum(piece, count - 1)
-        i, j, at = tap(window, safe, channels // self.depth)
-        down, right = beyond(window, (start[0], start[1]), i, j)
-        there: e.Condition = True  # not in the margin
-        if window.overhangs:
-            there = inside(window, down, right)
-            down, right = e.minimum(down, height - 1), e.minimum(right, width - 1)
-        pixel, channel = e.add(e.multiply(down, width), right), e.multiply(at, self.depth)
-        first = e.multiply(e.block(2), channels) if window.groups > 1 else 0
-        words = self._words(memory, image, pixel, e.add(first, channel))
+        count, image, loads = self.k // self.depth, self._image, self.depth // self._unit
+        first = e.multiply(e.minimum(piece, count - 1), loads)
+        (number, at), there = image.address(row, first), image.there(row, first)
+        found = [e.load(memory, [number, e.add(at, i * image.steps[1])]) for i in range(loads)]
+        if self.words == 0:
+            found = [_bits(value) for value in found]
+            words = [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
+        else:
+            words = [word for value in found for word in e.elements(value)]
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
         if there is not True:
-            code = e.word((window.padding & 0xFF) * 0x01010101)
+            code = e.word((self.window.padding & 0xFF) * 0x01010101)
             words = [arith.select(e.condition(there), w, code) for w in words]
         whole = e.less(piece, count)
         return words if whole is True else [arith.select(e.condition(whole), w, e.word(0)) for w in words]
 
-    def _words(self, memory: ir.Value, image: e.Index, pixel: e.Index, channel: e.Index) -> list[ir.Value]:
-        """The channels of a pixel from `channel` on."""
-        _, height, width, channels = self.window.image
-        if self.words == 0:
-            found = []
-            for i in range(self.depth):
-                at = e.add(e.multiply(e.add(channel, i), height * width), pixel)
-                found.append(_bits(e.load(memory, [image, at])))
-            return [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
-        unit = self.per_word * self.words
-        at = e.add(e.multiply(pixel, channels // unit), e.divide(channel, unit))
-        return [w for i in range(self.depth // unit) for w in e.elements(e.load(memory, [image, e.add(at, i)]))]
-
 
 @dataclass(frozen=True)
-class NumberRows:
+class NumberRows(PlainRows):
     """Rows of floats, read as f32; numbers past the end of a row are zero."""
 
     rows: int | RuntimeSize | None
@@ -224,7 +228,10 @@ class WindowNumbers:
     def view(self) -> View:
         return self.rows.view
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    def row(self, m: e.Index) -> ImagePlace:
+        return self.rows.row(m)
+
+    def load(self, memory: ir.Value, row: ImagePlace, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
         words = e.gathered(self.rows.load(memory, row, piece))
         if self.rows.element == e.integer(16):
@@ -279,7 +286,7 @@ def _byte(word: ir.Value, number: int) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class SmallFloatRows:
+class SmallFloatRows(PlainRows):
     """Rows of one-byte floats of the format `kind`, read as f32."""
 
     rows: Rows

@@ -161,7 +161,7 @@ class _Threads(TileLoop):
 
     def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces)
-        self.plan, self.lhs, self.rhs, self.load = plan, workgroup.lhs, workgroup.rhs, workgroup.activations.load
+        self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, workgroup.activations
         split, self.thread = plan.split, e.thread()
         self.workers = split.workers
         self.worker = e.remainder(self.thread, split.workers)
@@ -175,14 +175,14 @@ class _Threads(TileLoop):
             e.multiply(e.divide(group, split.column_groups), split.rows),
         )
         self.rows = [e.add(first, i) for i in range(split.rows)]
-        self.safe_rows, self.tokens = self.rows, self.rows
+        self.safe_rows = self.rows
         self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         rows, height = self.place.rows, self.plan.shape[0]
         if not isinstance(rows, int) or rows % height:
             self.safe_rows = [self.place.inside(row) for row in self.rows]
-        self.tokens = [self.place.token(row) for row in self.safe_rows]
+        self.tokens = [self.source.row(self.place.token(row)) for row in self.safe_rows]
         return []
 
     @property
@@ -220,7 +220,7 @@ class _Threads(TileLoop):
 
     def _codes(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums after another piece of K."""
-        dot, width, load = self.machine.dot, self._width, self.load
+        dot, width, load = self.machine.dot, self._width, self.source.load
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []
@@ -240,7 +240,7 @@ class _Threads(TileLoop):
 
     def _numbers(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums of floats by decoded codes, in f32, after another piece of K."""
-        form, totals, load = self.plan.weights, list(totals), self.load
+        form, totals, load = self.plan.weights, list(totals), self.source.load
         lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         group: e.Index = 0
         if self.kernel.group is not None:
