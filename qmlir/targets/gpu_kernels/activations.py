@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ...core.mlir import arith, ir, vector
+from ...core.mlir import arith, ir
 from ...kernels.description import Kernel, Window
 from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e
@@ -17,15 +18,8 @@ from .window import Image, ImagePlace
 _SIGNS = 0x80808080
 
 
-class PlainRows:
-    """Rows that are known by their numbers."""
-
-    def row(self, m: e.Index) -> e.Index:
-        return m
-
-
 @dataclass(frozen=True)
-class Rows(PlainRows):
+class Rows:
     """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
 
     `flipped`: codes whose top bits are inverted in memory. `e2m1`: codes of that format, read as twice what they stand
@@ -36,7 +30,7 @@ class Rows(PlainRows):
     rows: int | RuntimeSize | None
     k: int
     depth: int
-    element: ir.Type  # of 8 or 16 bits
+    element: ir.Type  # of 8, 16 or 32 bits
     flipped: bool = False
     span: int = 0
     e2m1: bool = False
@@ -59,6 +53,9 @@ class Rows(PlainRows):
             return View((self.rows, self.k), self.element)
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((self.rows, self.k // (self.per_word * self.words)), element)
+
+    def row(self, m: e.Index) -> e.Index:
+        return m
 
     def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
@@ -178,72 +175,6 @@ class WindowRows:
 
 
 @dataclass(frozen=True)
-class NumberRows(PlainRows):
-    """Rows of floats, read as f32; numbers past the end of a row are zero."""
-
-    rows: int | RuntimeSize | None
-    k: int
-    depth: int
-    element: ir.Type  # i16 for the bits of bf16
-
-    @property
-    def width(self) -> int:
-        """Numbers of one load."""
-        return 4 if self.k % 4 == 0 else 1
-
-    @property
-    def view(self) -> View:
-        element = e.vector_of(4, self.element) if self.width == 4 else self.element
-        return View((self.rows, self.k // self.width), element)
-
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
-        """The numbers of a piece, f32."""
-        f32 = ir.F32Type.get()
-        per, count = self.depth // self.width, self.k // self.width
-        ragged = self.k % self.depth != 0
-        found = []
-        for i in range(per):
-            at = e.add(e.multiply(piece, per), i)
-            value = e.load(memory, [row, e.minimum(at, count - 1) if ragged else at])
-            wide = f32 if self.width == 1 else e.vector_of(4, f32)
-            if self.element == e.integer(16):
-                value = bf16.loaded(value, ir.BF16Type.get())
-            if value.type != wide:
-                value = arith.extf(wide, value)
-            numbers = e.elements(value)
-            if ragged:
-                inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
-                numbers = [arith.select(inside, x, e.zero(f32)) for x in numbers]
-            found += numbers
-        return found
-
-
-@dataclass(frozen=True)
-class WindowNumbers:
-    """Rows of a convolution of floats, read as f32."""
-
-    rows: WindowRows
-
-    @property
-    def view(self) -> View:
-        return self.rows.view
-
-    def row(self, m: e.Index) -> ImagePlace:
-        return self.rows.row(m)
-
-    def load(self, memory: ir.Value, row: ImagePlace, piece: e.Index) -> list[ir.Value]:
-        """The numbers of a piece, f32."""
-        words = e.gathered(self.rows.load(memory, row, piece))
-        if self.rows.element == e.integer(16):
-            bits = vector.bitcast(e.vector_of(self.rows.depth, e.integer(16)), words)
-            return e.elements(bf16.loaded(bits, ir.BF16Type.get()))
-        numbers = vector.bitcast(e.vector_of(self.rows.depth, self.rows.element), words)
-        if not isinstance(self.rows.element, ir.F32Type):
-            numbers = arith.extf(e.vector_of(self.rows.depth, ir.F32Type.get()), numbers)
-        return e.elements(numbers)
-
-
-@dataclass(frozen=True)
 class Columns:
     """Columns of matrices `[matrices, K, N]` of bytes, four neighbours read together and turned in registers. What is
     past the end of a column is its last code: the other side is zero there."""
@@ -286,23 +217,33 @@ def _byte(word: ir.Value, number: int) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class SmallFloatRows(PlainRows):
-    """Rows of one-byte floats of the format `kind`, read as f32."""
+class Numbers:
+    """Rows of floats of a type, read as f32."""
 
-    rows: Rows
-    kind: str
+    rows: Rows | WindowRows
+    kind: ir.Type
 
     @property
     def view(self) -> View:
         return self.rows.view
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    def row(self, m: e.Index) -> e.Index | ImagePlace:
+        return self.rows.row(m)
+
+    def load(self, memory: ir.Value, row: Any, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
-        words = self.rows.load(memory, row, piece)
-        return [x for word in words for x in e.elements(of_word(word, self.kind))]
+        return [x for word in self.rows.load(memory, row, piece) for x in self._numbers(word)]
 
-
-Numbers = NumberRows | WindowNumbers | SmallFloatRows
+    def _numbers(self, word: ir.Value) -> list[ir.Value]:
+        f32 = ir.F32Type.get()
+        if str(self.kind) in FORMATS:
+            return e.elements(of_word(word, str(self.kind)))
+        if isinstance(self.kind, ir.F32Type):
+            return [arith.bitcast(f32, word)]
+        if isinstance(self.kind, ir.BF16Type):  # the upper half of an f32
+            halves = arith.shli(word, e.word(16)), arith.andi(word, e.word(0xFFFF0000))
+            return [arith.bitcast(f32, bits) for bits in halves]
+        return e.elements(arith.extf(e.vector_of(2, f32), e.as_pair(word, e.vector_of(2, self.kind))))
 
 
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
@@ -319,9 +260,4 @@ def numbers_of(kernel: Kernel, depth: int, machine: Machine) -> Numbers:
     """The activation of a kernel of floats, read as f32."""
     rows = rows_of(kernel, depth)
     rows = replace(rows, element=bf16.stored_type(rows.element, machine))
-    if isinstance(rows, WindowRows):
-        return WindowNumbers(rows)
-    kind = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
-    if kind in FORMATS:
-        return SmallFloatRows(rows, kind)
-    return NumberRows(rows.rows, kernel.k, depth, rows.element)
+    return Numbers(rows, ir.RankedTensorType(kernel.lhs.value.type).element_type)
