@@ -129,8 +129,8 @@ class TiledProduct(TiledKernel):
     @property
     def mma(self) -> gpu.Multiply:
         if self.kernel.rhs.decode is not None:
-            return gpu.Mma(16, str(self.kernel.lhs.value.type.element_type), "f32")
-        return gpu.Mma(32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16, "s8", "i32")
+            return gpu.alike(str(self.kernel.lhs.value.type.element_type), 16)
+        return gpu.alike("s8", 32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16)
 
     @property
     def unit(self) -> int:

@@ -17,7 +17,7 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.weights import CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
-from .fp8 import KINDS, CodeMma
+from .fp8 import KINDS
 from .mma_loop import Block
 from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
@@ -36,9 +36,9 @@ class WgmmaFp8Gemm(WgmmaGemm):
     """Products of one-byte floats on one tile."""
 
     @property
-    def mma(self) -> CodeMma:
-        kinds = [KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs)]
-        return CodeMma(kinds[0], kinds[1])
+    def mma(self) -> gpu.Multiply:
+        left, right = (KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs))
+        return gpu.Mma(left, right, gpu.FRAGMENTS[32, 8])
 
     @property
     def rate(self) -> str:
