@@ -6,17 +6,22 @@ from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import MatrixInstruction
 from ..gpu_kernels.multi_version import MultiVersionStrategy
+from ..gpu_kernels.scaled import KINDS
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
-from .kernels.float_strategy import CudaWeightOnlyStrategy, FastFp8Strategy, Fp8Strategy, WgmmaFastFp8Strategy
-from .kernels.fp8 import KINDS
+from .kernels.float_strategy import (
+    CudaWeightOnlyStrategy,
+    FastFp8Strategy,
+    Fp8Strategy,
+    ScaledMmaStrategy,
+    WgmmaFastFp8Strategy,
+)
 from .kernels.instructions import MMA
 from .kernels.scaled_instructions import SCALED
-from .kernels.scaled_strategy import ScaledMmaStrategy
 from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WgmmaStrategy, convolutions
 
 

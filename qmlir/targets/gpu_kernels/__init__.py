@@ -10,6 +10,7 @@ stages.py      sides that go through shared memory: which thread copies what, an
 tiled.py       a kernel in tiles: its function of an executable, its weight, what it keeps busy
 plan.py        a kernel in the place of a contraction, and which of several kernels it is
 strategy.py    what strategies of products have in common
+scaled.py      products with scales of blocks along K: how their operands are made ready
 stream_k.py    products whose K several workgroups share
 multi_version.py  several kernels of a product whose number of rows is known at run time only
 dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs

@@ -115,7 +115,7 @@ class DotKernel(TiledKernel):
         kernel, depth = self.kernel, self.weights.depth
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
         activations = numbers_of(kernel, depth, self.machine) if self.floats else rows_of(kernel, depth)
-        weight = packed_view((*matrices(kernel), self.pieces, self.columns), self.weights.words)
+        weight = packed_view((*matrices(kernel), *self.pieces), self.weights.words)
         if not self.packed:
             weight = self._rows_of_weight.view
         return self.made(epilogue, activations, weight, _Threads)
@@ -126,14 +126,9 @@ class DotKernel(TiledKernel):
         return isinstance(self.kernel.acc_type, ir.F32Type)
 
     @property
-    def pieces(self) -> int:
-        """Along K."""
-        return -(-self.kernel.k // self.weights.depth)
-
-    @property
-    def columns(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // COLUMNS) * COLUMNS
+    def pieces(self) -> tuple[int, int]:
+        """See `CodeFormat`."""
+        return self.weights.pieces(self.kernel.n, self.kernel.k)
 
     @property
     def _rows_of_weight(self) -> Rows | Columns:
@@ -160,7 +155,7 @@ class _Threads(TileLoop):
     """What one thread does: its runs are rows of four columns."""
 
     def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
-        super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces)
+        super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces[0])
         self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, workgroup.activations
         split, self.thread = plan.split, e.thread()
         self.workers = split.workers
@@ -169,7 +164,7 @@ class _Threads(TileLoop):
         block = e.add(e.multiply(workgroup.tile[1], split.column_groups), e.remainder(group, split.column_groups))
         self.column = e.multiply(block, COLUMNS)
         whole = self.kernel.n % (split.column_groups * COLUMNS) == 0
-        self.safe_column = self.column if whole else e.minimum(self.column, plan.columns - COLUMNS)
+        self.safe_column = self.column if whole else e.minimum(self.column, plan.pieces[1] - COLUMNS)
         first = e.add(
             e.multiply(workgroup.tile[0], split.row_groups * split.rows),
             e.multiply(e.divide(group, split.column_groups), split.rows),

@@ -47,6 +47,7 @@ class SharedRows:
     def __init__(self, rows: int, row_bytes: int, unit: int, halves: int = 1) -> None:
         self.unit, self._halved = unit, halves > 1
         shape = shared_shape(rows, row_bytes, unit)
+        self.stride = shape[1]  # elements of a row
         i32 = e.integer(32)
         self.memory: ir.Value = e.shared(
             (halves, *shape) if self._halved else shape, i32 if unit == 1 else e.vector_of(unit, i32)

@@ -67,6 +67,10 @@ class CodeFormat:
         """What products of a stored code's byte are shifted by."""
         return 0 if self.e2m1 or not self.signed or self.order == "halves" else 8 - self.bits
 
+    def pieces(self, n: int, k: int) -> tuple[int, int]:
+        """Pieces along K of a column, and columns, of a weight in "pieces"."""
+        return -(-k // self.depth), -(-n // COLUMNS) * COLUMNS
+
     def bytes_of(self, word: ir.Value, fields: Sequence[int] | None = None) -> list[ir.Value]:
         """The words of bytes `code << shift` of some fields of a stored word, by default of all in order."""
         fields = range(self.fields) if fields is None else fields
@@ -90,9 +94,9 @@ class CodeFormat:
         """Of codes `[N, K]`; rows of padded K."""
         field = {"pieces": 3, "rows": 2, "halves": 2}[self.order] if self.fields > 1 else None
         if self.order == "pieces":
-            padded = -(-n // COLUMNS) * COLUMNS, -(-k // self.depth) * self.depth
-            factors = ((padded[0],), (padded[1] // self.depth, self.words, self.fields, 4))
-            return WeightLayout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
+            pieces, columns = self.pieces(n, k)
+            factors = ((columns,), (pieces, self.words, self.fields, 4))
+            return WeightLayout((columns, pieces * self.depth), factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
         chunk = (CHUNK,) if self.order == "rows" else (2, 4, 2)
         order = (0, 1, 2, 3) if self.order == "rows" else (0, 1, 2, 4, 5, 3)
         factors = ((n,), (k // (CHUNK * self.fields), self.fields, *chunk))

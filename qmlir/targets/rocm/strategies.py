@@ -15,15 +15,16 @@ from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
-from .kernels.instructions import INSTRUCTIONS
+from .kernels.instructions import INSTRUCTIONS, SCALED
 from .kernels.machine import amd
+from .kernels.scaled import ScaledMatrixStrategy
 from .kernels.strategy import MatrixStrategy
-from .scaled import ScaledStrategy
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     """See `Backend.matrix_instructions`."""
-    return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]}
+    scaled = {i.table_name: (i.iree_name, i.fragments) for i in SCALED.get(target.name, ())}
+    return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]} | scaled
 
 
 def limits(target: Target) -> TileAndFuseLimits:
@@ -62,11 +63,11 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     code = amd(target)
     few = DotStrategy(target=target, machine=code, name="cooperative", few=True, most_float_rows=2)
     matrix = MatrixStrategy(target=target, machine=code, accumulators=128 if code.cdna else 64)
-    scaled = ScaledStrategy(target)
+    scaled = ScaledMatrixStrategy(target=target, machine=code, accumulators=matrix.accumulators)
     return (
+        scaled,
         MultiVersionStrategy((replace(matrix, always=True),)),
         few,
-        scaled,
         matrix,
         Im2colStrategy((mma,), only_dynamic=True),
         mma,

@@ -11,8 +11,7 @@ mma_gemm.py      the same as functions of an executable
 wgmma_gemm.py    the same on Hopper's wgmma
 decode.py        weights of codes as floats
 fp8.py           one-byte floats on both sides
-scaled_instructions.py, scaled_gemm.py, scaled_strategy.py  small floats with scales of blocks: the table of their
-                 instructions, the kernel, when it takes a product
+scaled_instructions.py, scaled_gemm.py  small floats with scales of blocks: the table of their instructions, the kernel
 wgmma_fp8.py     the same on Hopper's wgmma
 gemv.py          products of a few rows: lanes share K
 executable.py    a kernel as an executable of IREE

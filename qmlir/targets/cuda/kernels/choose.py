@@ -63,7 +63,7 @@ def _usable(gemm: TiledProduct) -> bool:
 
 def candidates(
     kernel: Kernel, storage: CodeFormat, constant: bool, target: Target, tiles: Sequence[Tile] = TILES,
-    make: Callable[[Kernel, Nvidia, Tile, CodeFormat, bool], TiledProduct] = MmaGemm,
+    make: Callable[[Kernel, Nvidia, CodeFormat, bool, Tile], TiledProduct] = MmaGemm,
     fit: Callable[[Kernel, Tile, CodeFormat], Tile | None] = fitting_registers,
 ) -> Iterator[TiledProduct]:  # fmt: skip
     """The kernel on each of the tiles that fit. The smallest come first: of tiles that all wait for memory they are
@@ -72,7 +72,7 @@ def candidates(
         tile = fit(kernel, whole, storage)
         if tile is None:
             continue
-        made = make(kernel, NVIDIA, tile, storage, constant)
+        made = make(kernel, NVIDIA, storage, constant, tile)
         if not _usable(made) or made.shared_bytes > target.capabilities.shared_memory:
             continue
         if not tile.stream_k:
@@ -91,9 +91,9 @@ def gemv_for(kernel: Kernel, storage: CodeFormat, constant: bool, target: Target
         if gemv.blocks >= 2 * units and gemv.shared_bytes <= shared_memory:
             break
     if kernel.group is not None:
-        lanes, rest = divmod(kernel.group, gemv.chunk_codes)
+        lanes, rest = divmod(kernel.group, gemv.storage.depth)
         if rest or lanes not in (1, 2, 4, 8, 16, 32):
-            return f"groups of {kernel.group} along K are not a power of two times {gemv.chunk_codes} codes"
+            return f"groups of {kernel.group} along K are not a power of two times {gemv.storage.depth} codes"
     if gemv.shared_bytes > shared_memory:
-        return f"{gemv.parts} parts of {gemv.rows} rows do not fit shared memory"
+        return f"{gemv.parts} parts of {gemv.most_rows} rows do not fit shared memory"
     return gemv

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
+from ...gpu_kernels.scaled import KINDS, lacks_scaled, scaled_product
 from ...gpu_kernels.strategy import NOT_CONSTANT
 from ...gpu_kernels.weights import CodeFormat, stored_in_rows
 from ...strategy import Accept, Contraction, Decline
 from .choose import fitting_registers
-from .fp8 import KINDS, LONGEST, Fp8Gemm
+from .fp8 import LONGEST, Fp8Gemm
+from .scaled_gemm import ScaledGemm, words_of
+from .scaled_instructions import SCALED
 from .strategy import CudaProductStrategy, no_wgmma
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, Tile
 from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
@@ -48,6 +51,8 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
 
 # For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
 _FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
+# Where the sums of a tile are apart from those before it, twice the registers, or words of scales are beside them.
+_FEW_SUMS = tuple(t for t in _FP8_TILES if t.accumulators <= 64 and t.threads < 512 and not t.stream_k)
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,7 @@ class FastFp8Strategy(Fp8Strategy):
     """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
 
     name: str = "mma-sync-fp8-fast"
-    # The sums of a tile are apart from those before it: twice the registers.
-    tiles: tuple[Tile, ...] = tuple(
-        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
-    )
+    tiles: tuple[Tile, ...] = _FEW_SUMS
     asked: bool = False
 
     def requested(self) -> Self:
@@ -132,3 +134,28 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
         if "wgmma" not in self.target.capabilities.features:
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
         return None
+
+
+@dataclass(frozen=True)
+class ScaledMmaStrategy(CudaProductStrategy):
+    """Products of small floats with a scale for each block along K, on instructions that take both."""
+
+    name: str = "mma-sync-scaled"
+    tiles: tuple[Tile, ...] = _FEW_SUMS
+
+    doubles_e2m1 = True
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        return lacks_scaled(self.target, c)
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        product = scaled_product(kernel, c, SCALED)
+        if isinstance(product, Decline):
+            return product
+        instruction = product.instruction
+
+        def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
+            return tile if words_of(instruction, tile) else None
+
+        make = partial(ScaledGemm, instruction=instruction)
+        return product.accepted(self.tiled(product.kernel, c, product.weight, make, fit, step=0))

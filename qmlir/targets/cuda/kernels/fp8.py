@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
 from ...gpu_kernels import emit as e
+from ...gpu_kernels.scaled import KINDS
 from ...gpu_kernels.small_floats import halves_of_word
 from ...strategy import Facts
 from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
 
-# MLIR's names of the formats, and PTX's.
-KINDS = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 FORMATS = {kind: name for name, kind in KINDS.items()}
 LONGEST = 128  # codes along K of one sum of `fast`
 

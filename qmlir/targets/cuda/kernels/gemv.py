@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, ir, memref, vector
-from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ...base import Target
@@ -24,16 +22,12 @@ from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
-from ...gpu_kernels.tiled import TiledKernel
-from ...gpu_kernels.weights import CHUNK, CodeFormat
+from ...gpu_kernels.weights import CHUNK
 from ...strategy import Facts
 from . import instructions as gpu
 from .executable import WARP, function_of, workgroup_id
 from .machine import Nvidia
-from .product import moved
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+from .product import RowsOfWeight, moved
 
 _WARPS = 4
 _ONES = 0x01010101
@@ -42,7 +36,7 @@ MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
-class Gemv(TiledKernel):
+class Gemv(RowsOfWeight):
     """An integer kernel for a few rows, whose weight is stored in rows of whole chunks.
 
     Attributes:
@@ -51,15 +45,13 @@ class Gemv(TiledKernel):
         dynamic_rows: how many a product with a dynamic number of them has at most.
     """
 
-    storage: CodeFormat
-    constant: bool  # the weight is packed
     columns: int
     k_warps: int
     dynamic_rows: int = MOST_ROWS
 
     @property
     def name(self) -> str:
-        return f"{self.columns}x{self.k_warps}x{self.rows}"
+        return f"{self.columns}x{self.k_warps}x{self.most_rows}"
 
     @property
     def threads(self) -> int:
@@ -67,14 +59,7 @@ class Gemv(TiledKernel):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.rows, self.block_columns
-
-    @property
-    def packing(self) -> Hashable:
-        return self.storage if self.constant else "an argument"
-
-    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
-        return self.storage.packed_rows(self.kernel, codes, padded_k)
+        return self.most_rows, self.block_columns
 
     @property
     def facts(self) -> Facts:
@@ -84,7 +69,7 @@ class Gemv(TiledKernel):
         }  # fmt: skip
 
     def work(self, target: Target, f: Figures) -> Work:
-        fields, columns, rows = self.storage.fields, self.columns, self.rows
+        fields, columns, rows = self.storage.fields, self.columns, self.most_rows
         each = -(-self.blocks // f.units)
         room = target.capabilities.shared_memory // self.shared_bytes
         together = max(1, min(each, room, 1024 // self.threads))
@@ -95,30 +80,21 @@ class Gemv(TiledKernel):
             "latency": f.latency / together,
         }
         steps = -(-self.chunks // (WARP * self.k_warps))
-        memory = moved(self.kernel, f.rows(self.kernel.m, self.rows), self.padded_k, fields)
+        memory = moved(self.kernel, f.rows(self.kernel.m, self.most_rows), self.padded_k, fields)
         return Work(each, steps, busy, once=f.latency, memory=memory)
 
     @property
-    def most_rows(self) -> int | None:
-        return self.rows
-
-    @property
-    def rows(self) -> int:
+    def most_rows(self) -> int:
         """That are computed, of which the last ones may not be there."""
         return self.dynamic_rows if self.kernel.m is None else self.kernel.m
 
     @property
-    def chunk_codes(self) -> int:
-        """Codes of a weight that one lane reads at once."""
-        return CHUNK * self.storage.fields
-
-    @property
     def chunks(self) -> int:
-        return -(-self.kernel.k // self.chunk_codes)
+        return -(-self.kernel.k // self.storage.depth)
 
     @property
     def padded_k(self) -> int:
-        return self.chunks * self.chunk_codes
+        return self.chunks * self.storage.depth
 
     @property
     def block_columns(self) -> int:
@@ -132,19 +108,19 @@ class Gemv(TiledKernel):
     @property
     def shared_bytes(self) -> int:
         """Of the parts, and of the rows' sums behind them."""
-        return 4 * self.parts * self.rows * (self.block_columns + int(uses_row_sums(self.kernel)))
+        return 4 * self.parts * self.most_rows * (self.block_columns + int(uses_row_sums(self.kernel)))
 
     @property
     def blocks(self) -> int:
         return -(-self.kernel.n // self.block_columns)
 
     def of(self, kernel: Kernel) -> Gemv:
-        return replace(self, kernel=kernel, dynamic_rows=self.rows)
+        return replace(self, kernel=kernel, dynamic_rows=self.most_rows)
 
     def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         def blocks(rows: e.Index) -> e.Index:
             # No row, no workgroup: the kernel reads the last row where one is not there.
-            return e.multiply(self.blocks, e.divide_up(rows, self.rows))
+            return e.multiply(self.blocks, e.divide_up(rows, self.most_rows))
 
         return function_of(self, self.kernel.m, [*inputs, result], blocks, lambda r, b: _Block(self, r, b).run())
 
@@ -168,7 +144,7 @@ class _Block(TileLoop):
         self.local = e.multiply(n_warp, gemv.columns)
         self.n0 = e.multiply(workgroup_id(), gemv.block_columns)
         columns = gemv.block_columns + int(self.wants_sums)
-        self.parts = gpu.shared([gemv.parts, gemv.rows, columns], e.integer(32))
+        self.parts = gpu.shared([gemv.parts, gemv.most_rows, columns], e.integer(32))
 
     @property
     def keeps(self) -> e.Condition:
@@ -179,7 +155,7 @@ class _Block(TileLoop):
 
     def zeros(self) -> list[ir.Value]:
         """Sums of each column and row, and after them the sums of rows."""
-        return [e.word(0)] * (self.gemv.rows * (self.gemv.columns + int(self.wants_sums)))
+        return [e.word(0)] * (self.gemv.most_rows * (self.gemv.columns + int(self.wants_sums)))
 
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
@@ -188,15 +164,15 @@ class _Block(TileLoop):
         number = e.add(e.multiply(step, WARP), self.lane)
         stored = number if gemv.chunks % WARP == 0 else e.minimum(number, gemv.chunks - 1)
         weights = [self._weight(c, stored) for c in range(gemv.columns)]
-        for m in range(gemv.rows):
+        for m in range(gemv.most_rows):
             for f in range(gemv.storage.fields):
-                k = e.add(e.multiply(number, gemv.chunk_codes), f * CHUNK)
+                k = e.add(e.multiply(number, gemv.storage.depth), f * CHUNK)
                 for w, word in enumerate(self._codes(m, k)):
                     for c in range(gemv.columns):
-                        at = c * gemv.rows + m
+                        at = c * gemv.most_rows + m
                         made[at] = gpu.dp4a(weights[c][w][f], word, made[at])
                     if self.wants_sums:
-                        at = gemv.columns * gemv.rows + m
+                        at = gemv.columns * gemv.most_rows + m
                         made[at] = gpu.dp4a(e.word(_ONES), word, made[at])
         return made, held
 
@@ -208,7 +184,7 @@ class _Block(TileLoop):
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
         """The same of groups, each of which neighbouring lanes share."""
         gemv = self.gemv
-        lanes = (self.kernel.group or 1) // gemv.chunk_codes
+        lanes = (self.kernel.group or 1) // gemv.storage.depth
         with e.loop(self.worker, last, self.workers) as each:
             values, _ = self.step(each.index, self.zeros(), [])
             number = e.add(e.multiply(each.index, WARP), self.lane)
@@ -260,19 +236,21 @@ class _Block(TileLoop):
 
         def write(first: int, columns: int, local: e.Index) -> None:
             for c in range(columns):
-                for m in range(gemv.rows):
+                for m in range(gemv.most_rows):
                     where = [e.index(part), e.index(m), e.index(e.add(local, c))]
-                    memref.store(totals[first + c * gemv.rows + m], self.parts, where)
+                    memref.store(totals[first + c * gemv.most_rows + m], self.parts, where)
 
         e.guarded(wanted, lambda: write(0, gemv.columns, self.local))
         if self.wants_sums:
-            e.guarded(e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.rows, 1, gemv.block_columns))
+            e.guarded(
+                e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.most_rows, 1, gemv.block_columns)
+            )
 
     # ---- results
 
     @property
     def run_count(self) -> int:
-        return -(-self.gemv.rows * self.gemv.block_columns // (WARP * _WARPS))
+        return -(-self.gemv.most_rows * self.gemv.block_columns // (WARP * _WARPS))
 
     def where(self, number: int) -> Where:
         """Of a result of this thread. Neighbouring threads have neighbouring columns."""
@@ -285,7 +263,7 @@ class _Block(TileLoop):
     def finish(self, state: Sequence[ir.Value]) -> None:
         """One result of a thread after the other: what its parts in shared memory are together."""
         gpu.barrier()
-        results, threads = self.gemv.rows * self.gemv.block_columns, WARP * _WARPS
+        results, threads = self.gemv.most_rows * self.gemv.block_columns, WARP * _WARPS
         for i in range(self.run_count):
             number = e.add(self.thread, i * threads)
             with e.when(True if (i + 1) * threads <= results else e.less(number, results)):

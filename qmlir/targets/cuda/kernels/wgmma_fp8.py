@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir
 from ....kernels.description import Kernel
 from ...gpu_kernels import emit as e
+from ...gpu_kernels.scaled import KINDS
 from ...gpu_kernels.weights import CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
-from .fp8 import KINDS
 from .mma_loop import Block
 from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm

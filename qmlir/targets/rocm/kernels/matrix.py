@@ -80,6 +80,16 @@ class KStep:
         return self.block * self.blocks * self.loads
 
     @property
+    def fragment_words(self) -> int:
+        """Of one load from LDS: a lane's elements of a block, four words at most."""
+        return min(4, self.run * self.bytes // 4)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of activations in a step."""
+        return self.depth * self.bytes
+
+    @property
     def mma(self) -> TiledMma:
         """Where its elements are among lanes."""
         return TiledMma(self.instruction.fragments, "a", self.depth, self.run)
@@ -142,7 +152,7 @@ class MatrixKernel(TiledKernel):
         sums = 2 if self.kernel.combine is not None else 1
         return self.tiles.rows * self.tiles.columns * self.step.instruction.registers * sums
 
-    def resident(self, target: Target) -> int:
+    def _resident(self, target: Target) -> int:
         """Waves that a SIMD runs at the same time."""
         workgroups = target.capabilities.shared_memory // self.shared_bytes
         fit = _REGISTERS // (self.registers + _OTHER_REGISTERS)
@@ -150,7 +160,7 @@ class MatrixKernel(TiledKernel):
 
     def shared_among(self, target: Target) -> MatrixKernel:
         """The kernel with as many workgroups as run at the same time, two waves on a SIMD where they fit."""
-        waves = _SIMDS * Figures(target.capabilities).units * min(2, self.resident(target))
+        waves = _SIMDS * Figures(target.capabilities).units * min(2, self._resident(target))
         return replace(self, workgroups=waves // self.tiles.waves)
 
     def work(self, target: Target, f: Figures) -> Work:
@@ -163,13 +173,13 @@ class MatrixKernel(TiledKernel):
         rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
         blocks = products * -(-m // (_TILE * rows)) * -(-kernel.n // (_TILE * columns * waves))
         each = -(-blocks * waves // (_SIMDS * f.units))
-        together: float = min(each, self.resident(target))
+        together: float = min(each, self._resident(target))
         rounds, steps, once = each / together, self.steps, 0.0
         if (sharing := self.sharing) is not None:
             together = sharing.workgroups * waves / (_SIMDS * f.units)
             rounds, steps = 1, -(-blocks * self.steps // sharing.workgroups)
             once = sharing.seconds(together * _SIMDS / waves, f)
-        tile = _SIMDS * f.multiply(2 * _TILE * _TILE * step.depth, step.instruction.element)
+        tile = _SIMDS * f.multiply(2 * _TILE * _TILE * step.depth, step.instruction.rate)
         addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
         beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
         busy = {name: together * tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
@@ -203,25 +213,10 @@ class MatrixKernel(TiledKernel):
         return -(-self.kernel.k // self.step.depth)
 
     @property
-    def column_tiles(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // _TILE)
-
-    @property
     def shared_bytes(self) -> int:
-        rows, stride = shared_shape(self.shape[0], self.row_bytes, self.fragment_words)
+        rows, stride = shared_shape(self.shape[0], self.step.row_bytes, self.step.fragment_words)
         flag = LOAD if self.workgroups else 0  # a word of `stream_k`, and what aligns the rows behind it
-        return 2 * rows * stride * 4 * self.fragment_words + flag
-
-    @property
-    def fragment_words(self) -> int:
-        """Of one load from LDS: a lane's elements of a block, four words at most."""
-        return min(4, self.step.run * self.step.bytes // 4)
-
-    @property
-    def row_bytes(self) -> int:
-        """Of a row of activations in a step."""
-        return self.step.depth * self.step.bytes
+        return 2 * rows * stride * 4 * self.step.fragment_words + flag
 
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         assert codes is not None
@@ -232,16 +227,21 @@ class MatrixKernel(TiledKernel):
     def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
         activations = rows_of(self.kernel, LOAD // self.step.bytes, self.steps * self.step.depth)
-        return self.made(epilogue, activations, packed_view(self._weight_shape, self.step.codes.words), _Wave)
+        return self.made(epilogue, activations, packed_view(self._weight_shape, self.step.codes.words), self.wave)
+
+    @property
+    def wave(self) -> type[Wave]:
+        """What a lane does."""
+        return Wave
 
     @property
     def _weight_shape(self) -> tuple[int, ...]:
         """Of loads of lanes."""
         lanes = _TILE * self.step.instruction.parts
-        return (*matrices(self.kernel), self.steps, self.column_tiles, self.step.loads, lanes)
+        return (*matrices(self.kernel), self.steps, -(-self.kernel.n // _TILE), self.step.loads, lanes)
 
 
-class _Wave(StagedLoop):
+class Wave(StagedLoop):
     """What one lane of a wave does."""
 
     halves = 2
@@ -253,20 +253,21 @@ class _Wave(StagedLoop):
         subgroup, thread = plan.machine.subgroup, e.thread()
         self.thread = thread
         wave, lane = e.divide(thread, subgroup), e.remainder(thread, subgroup)
+        self.lane = lane
         self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
         self.weight_column = mma.weight.place("column", lane=lane)
         self.right_row = mma.activation.place("row", lane=lane)
-        per_load = 4 * plan.fragment_words // plan.step.bytes
+        per_load = 4 * plan.step.fragment_words // plan.step.bytes
         self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
         self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
         self.first_row = e.multiply(workgroup.tile[0], plan.shape[0])
         first = e.add(e.multiply(workgroup.tile[1], self.tiles.waves), wave)
         self.first_tile = e.multiply(first, self.tiles.columns)
         self.summing = plan.summing
-        self.shared = SharedRows(plan.shape[0], plan.row_bytes, plan.fragment_words, self.halves)
+        self.shared = SharedRows(plan.shape[0], plan.step.row_bytes, plan.step.fragment_words, self.halves)
         window = self.kernel.lhs.window
         down = window is not None and window.planes
-        copies = Copies(thread, plan.threads, plan.shape[0], plan.row_bytes // LOAD, down)
+        copies = Copies(thread, plan.threads, plan.shape[0], plan.step.row_bytes // LOAD, down)
         self.rows = RowStage(copies, workgroup, self.shared, self.first_row)
 
     @property
@@ -304,15 +305,22 @@ class _Wave(StagedLoop):
             for p, right in enumerate(self._right(half, r)):
                 for c in range(columns):
                     i = r * columns + c
-                    totals[i] = self.instruction.multiply(left[c][p], right, totals[i])
+                    totals[i] = self.product(left[c][p], right, totals[i], (r, c, p))
                 if self.summing:
                     i = self.run_count + r
                     totals[i] = self.instruction.multiply(ones, right, totals[i])
         return totals
 
+    def product(
+        self, left: list[ir.Value], right: list[ir.Value], total: ir.Value, place: tuple[int, int, int]
+    ) -> ir.Value:
+        """A total with one more instruction's product; `place`: its tiles of rows and of columns, and which one of the
+        step it is."""
+        return self.instruction.multiply(left, right, total)
+
     def _weights(self, step: e.Index) -> list[ir.Value]:
         """The stored codes of a step, of each column tile."""
-        last = self.plan.column_tiles - 1
+        last = (self.kernel.n - 1) // _TILE
         tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
         return [
             e.load(self.workgroup.rhs, self.place.of_matrix(step, tile, load, self.packed_lane))

@@ -74,20 +74,20 @@ class MatrixStrategy(ProductStrategy[Tiles]):
                 f"groups of {kernel.group} along K are not a multiple of an instruction's K",
                 "a group size of 32 or more",
             )
-        plans = fastest(self._made(kernel, step), codes, self.target)
+        plans = fastest(self.made(kernel, step), codes, self.target)
         if not plans:
             return Decline("such tiles do not fit the registers", "smaller ones")
         if not self.always and len(self.tiles) > 1 and plans[0].made.sharing is None and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
         return accepted(plans, kernel_estimate(self.target, kernel, step.codes.bits))
 
-    def _made(self, kernel: Kernel, step: KStep) -> Iterator[MatrixKernel]:
+    def made(self, kernel: Kernel, step: KStep, make: type[MatrixKernel] = MatrixKernel) -> Iterator[MatrixKernel]:
         """The kernel with each of the tiles that fit."""
         m = kernel.m if kernel.m is not None else TYPICAL_ROWS
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
         most = self.accumulators // (1 if step.converted is None or self.machine.cdna else 2)
         for tiles in self.tiles:
-            made = MatrixKernel(kernel, self.machine, step, tiles)
+            made = make(kernel, self.machine, step, tiles)
             wasteful = (tiles.rows > 1 and 8 * tiles.rows >= m) or 8 * tiles.columns * tiles.waves >= kernel.n + 16
             smallest = (tiles.rows, tiles.columns, tiles.waves) == (1, 1, 1)
             if made.registers > most or (wasteful and not smallest) or (tiles.stream_k and kernel.batch is not None):

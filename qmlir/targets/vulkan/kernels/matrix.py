@@ -87,11 +87,6 @@ class CooperativeKernel(TiledKernel):
         return self.weights.packed(codes, padded_k)
 
     @property
-    def fragments(self) -> tuple[int, int]:
-        """Cooperative matrices of a subgroup, along rows and along columns."""
-        return WAVE // self.matrix.m, WAVE // self.matrix.n
-
-    @property
     def width(self) -> int:
         """Bytes of what is multiplied: codes, or f16."""
         return 1 if self.kernel.rhs.decode is None else 2
@@ -115,11 +110,6 @@ class CooperativeKernel(TiledKernel):
         return min(LOAD, self.matrix.k * self.width) // 4
 
     @property
-    def stride(self) -> int:
-        """Elements of a row in shared memory."""
-        return shared_shape(TILE, self.depth * self.width, self.unit)[1]
-
-    @property
     def summing(self) -> bool:
         """Whether rows of activations are added up beside the product."""
         return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
@@ -127,24 +117,20 @@ class CooperativeKernel(TiledKernel):
     @property
     def shared_bytes(self) -> int:
         """Of both sides, the sums, and the sums of rows (see `_Threads`)."""
-        sides = 2 * TILE * self.stride * 4 * self.unit
+        stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
+        sides = 2 * TILE * stride * 4 * self.unit
         sums = TILE * _SUMS * 4 * COLUMNS
         return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0)
 
     @property
-    def pieces(self) -> int:
-        """Of the packed weight along K."""
-        return -(-self.kernel.k // self.weights.depth)
-
-    @property
-    def columns(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // COLUMNS) * COLUMNS
+    def pieces(self) -> tuple[int, int]:
+        """See `CodeFormat`."""
+        return self.weights.pieces(self.kernel.n, self.kernel.k)
 
     def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)
-        weight = packed_view((*matrices(self.kernel), self.pieces, self.columns), self.weights.words)
+        weight = packed_view((*matrices(self.kernel), *self.pieces), self.weights.words)
         return self.made(epilogue, activations, weight, _Threads)
 
 
@@ -165,7 +151,8 @@ class _Threads(StagedLoop):
         acc, i32 = self.kernel.acc_type, e.integer(32)
         self.sums = e.shared((TILE, _SUMS), e.vector_of(COLUMNS, acc))
         self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
-        self.down, self.across = plan.fragments
+        # Cooperative matrices of a subgroup, along rows and along columns.
+        self.down, self.across = WAVE // plan.matrix.m, WAVE // plan.matrix.n
         window, per = self.kernel.lhs.window, (plan.depth // plan.load, plan.depth // plan.weights.depth)
         down = window is not None and window.planes
         self.lhs_copies = Copies(thread, plan.threads, TILE, per[0], down)
@@ -209,9 +196,8 @@ class _Threads(StagedLoop):
 
     def _operand(self, kind: str, first: e.Index, number: int, k: int) -> ir.Value:
         """A cooperative matrix; the right side lies as `[N, K]`."""
-        attributes: dict[str, ir.Attribute] = {
-            "leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), self.plan.stride)
-        }
+        shared = self.shared[kind == "BOp"]
+        attributes: dict[str, ir.Attribute] = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), shared.stride)}
         if kind == "BOp":
             attributes["transpose"] = ir.UnitAttr.get()
         matrix, unit = self.plan.matrix, 4 * self.plan.unit
@@ -219,8 +205,7 @@ class _Threads(StagedLoop):
         height = matrix.m if kind == "AOp" else matrix.n
         where = [e.index(e.add(first, number * height)), e.index(k * matrix.k * self.plan.width // unit)]
         t = ir.Type.parse(f'!gpu.mma_matrix<{rows}x{columns}x{"f16" if self.decodes else "si8"}, "{kind}">')
-        memory = self.shared[kind == "BOp"].memory
-        return _create("gpu.subgroup_mma_load_matrix", t, [memory, *where], **attributes)
+        return _create("gpu.subgroup_mma_load_matrix", t, [shared.memory, *where], **attributes)
 
     # ---- weights to shared memory
 
@@ -232,9 +217,9 @@ class _Threads(StagedLoop):
         for i in range(copies.count):
             column, at, _ = copies.at(i)
             piece = e.add(e.multiply(step, copies.per_row), at)
-            if plan.pieces % copies.per_row:  # behind the last piece the activations are zeros
-                piece = e.minimum(piece, plan.pieces - 1)
-            safe = e.minimum(e.add(self.first_column, column), plan.columns - 1)
+            if plan.pieces[0] % copies.per_row:  # behind the last piece the activations are zeros
+                piece = e.minimum(piece, plan.pieces[0] - 1)
+            safe = e.minimum(e.add(self.first_column, column), plan.pieces[1] - 1)
             pieces.append(e.elements(e.load(self.workgroup.rhs, self.place.of_matrix(piece, safe))))
             if self.decodes:
                 group = 0 if self.kernel.group is None else e.divide(step, self.kernel.group // plan.depth)
