@@ -24,6 +24,12 @@ def zero(t: ir.Type) -> ir.Value:
     return arith.constant(t, attribute(0, t))
 
 
+def operation(name: str, result: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+    """The result of an operation that the bindings have no function for."""
+    ir.Context.current.get_dialect_descriptor(name.partition(".")[0])
+    return ir.Operation.create(name, results=[result], operands=list(operands), attributes=attributes).results[0]
+
+
 # -------------------------------------------------------------------------------------------- threads, memory
 
 

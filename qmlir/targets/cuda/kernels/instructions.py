@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ....core.mlir import arith, gpu, ir, llvm, memref, vector
-from ....kernels import emit as e
 from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
+from ...gpu_kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
 SHARED = "#gpu.address_space<workgroup>"
-
-
-def _value(name: str, kind: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    """The result of an operation."""
-    return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
 
 
 def _do(name: str, **attributes: ir.Attribute) -> None:
@@ -64,7 +59,7 @@ def async_copy(
     more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
-    _value(
+    e.operation(
         "nvgpu.device_async_copy", ir.Type.parse("!nvgpu.device.async.token"), [target, *to, source, *from_, *count],
         dstElements=ir.IntegerAttr.get(ir.IndexType.get(), size), operandSegmentSizes=segments, **more,
     )  # fmt: skip
@@ -87,7 +82,7 @@ def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> lis
     """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
     element = ir.MemRefType(source.type).element_type
     kind = e.vector_of([count, 32 // e.bits(element)], element)
-    loaded = _value(
+    loaded = e.operation(
         "nvgpu.ldmatrix", kind, [source, e.index(row), e.index(column)],
         numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),
     )  # fmt: skip
@@ -170,7 +165,7 @@ class Mma(Multiply):
         if self.operand == "f16":
             pair = e.vector_of(2, ir.F16Type.get())
             lhs, rhs = ([e.as_pair(w, pair) for w in words] for words in (lhs, rhs))
-        made = _value(
+        made = e.operation(
             "nvvm.mma.sync", ir.Type.parse(f"!llvm.struct<({', '.join([self.acc] * 4)})>"), [*lhs, *rhs, *acc],
             shape=ir.Attribute.parse(f"#nvvm.shape<m = 16, n = 8, k = {self.depth}>"),
             layoutA=ir.Attribute.parse("#nvvm.mma_layout<row>"), layoutB=ir.Attribute.parse("#nvvm.mma_layout<col>"),
@@ -200,7 +195,7 @@ def of_sums(text: str, words: Sequence[ir.Value], acc: Sequence[ir.Value]) -> li
 
 def field_of(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
     """A field of an LLVM structure."""
-    return _value("llvm.extractvalue", t, [struct], position=ir.DenseI64ArrayAttr.get([position]))
+    return e.operation("llvm.extractvalue", t, [struct], position=ir.DenseI64ArrayAttr.get([position]))
 
 
 # ------------------------------------------------------------------------------------------------------- warps
@@ -265,12 +260,12 @@ def wgmma_fence(acc: ir.Value, columns: int, kind: str = "s8") -> ir.Value:
 
 def wgmma_zero(columns: int) -> ir.Value:
     """Accumulators of 64 rows by `columns`, all zero."""
-    return _value("llvm.mlir.zero", _accumulators(columns, "s8"), [])
+    return e.operation("llvm.mlir.zero", _accumulators(columns, "s8"), [])
 
 
 def wgmma_new(columns: int, kind: str) -> ir.Value:
     """Accumulators whose values are not known: for products that do not add to them."""
-    return _value("llvm.mlir.undef", _accumulators(columns, kind), [])
+    return e.operation("llvm.mlir.undef", _accumulators(columns, kind), [])
 
 
 def _accumulators(columns: int, kind: str) -> ir.Type:
@@ -294,7 +289,7 @@ def wgmma(
     if kinds[0] == "s8":
         fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
     attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
-    return _value("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
+    return e.operation("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
 
 
 def wgmma_commit() -> None:

@@ -68,7 +68,6 @@ class Instruction:
 
     def multiply(self, left: list[ir.Value], right: list[ir.Value], total: ir.Value) -> ir.Value:
         """From words of both sides; vectors of as many i32 or f32 as there are registers."""
-        ir.Context.current.get_dialect_descriptor("amdgpu")
         element = ir.Type.parse(self.element)
         kind = e.vector_of(self.lanes, element)
         a, b = (vector.bitcast(kind, e.gathered(words)) for words in (left, right))
@@ -78,9 +77,7 @@ class Instruction:
             name, more = "amdgpu.mfma", {"blocks": ir.IntegerAttr.get(i32, 1)}
         else:
             name, more = "amdgpu.wmma", {}
-        return ir.Operation.create(
-            name, results=[total.type], operands=[a, b, total], attributes={**sizes, **more}
-        ).results[0]
+        return e.operation(name, total.type, [a, b, total], **sizes, **more)
 
 
 _MFMA = Layout.of(lane="n0 n1 n2 n3 m2 m3", value="m0 m1")
@@ -164,7 +161,6 @@ class ScaledMfma(Instruction):
         self, left: list[ir.Value], right: list[ir.Value], scales: tuple[ir.Value, ir.Value], total: ir.Value
     ) -> ir.Value:
         """The weight is the left operand: `rhs_kind` are its codes."""
-        ir.Context.current.get_dialect_descriptor("amdgpu")
         i32, four = e.integer(32), e.vector_of(4, ir.Type.parse("f8E8M0FNU"))
         sides = []
         for words, kind in ((left, self.rhs_kind), (right, self.lhs_kind)):
@@ -173,9 +169,7 @@ class ScaledMfma(Instruction):
         factors = [vector.bitcast(four, e.gathered([word])) for word in scales]
         numbers = {"m": 16, "n": 16, "k": 128, "scalesIdxA": 0, "scalesIdxB": 0}
         attributes = {name: ir.IntegerAttr.get(i32, value) for name, value in numbers.items()}
-        return ir.Operation.create(
-            "amdgpu.scaled_mfma", results=[total.type], operands=[*sides, total, *factors], attributes=attributes
-        ).results[0]
+        return e.operation("amdgpu.scaled_mfma", total.type, [*sides, total, *factors], **attributes)
 
 
 _ELEMENTS = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e2m1": "f4E2M1FN"}

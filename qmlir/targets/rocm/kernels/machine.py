@@ -14,10 +14,6 @@ from ...base import Target
 from ...gpu_kernels.machine import Machine
 
 
-def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
-    return llvm.CallIntrinsicOp(result, name, arguments, [], []).operation.results[0]
-
-
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both.
 
@@ -67,7 +63,7 @@ _FENCE = "llvm.intr.arithmetic.fence"
 
 def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """`v_rndne_f32`."""
-    return _intrinsic("llvm.roundeven", operands, operands[0].type)
+    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
 @dataclass(frozen=True)
@@ -106,9 +102,9 @@ class Amd(Machine):
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)
         if self.cdna:
-            return _intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
+            return e.intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
         yes = arith.constant(i1, 1)
-        return _intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)
+        return e.intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)
 
 
 def amd(target: Target) -> Amd:

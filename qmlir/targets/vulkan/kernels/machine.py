@@ -8,12 +8,8 @@ from typing import ClassVar
 
 from ....core.mlir import OpLike, ir
 from ....kernels.bodies import BodyCloner, Rule
+from ...gpu_kernels import emit as e
 from ...gpu_kernels.machine import Machine
-
-
-def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    ir.Context.current.get_dialect_descriptor("spirv")
-    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
@@ -22,7 +18,7 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value 
     kind = operands[0].type
     if not isinstance(kind.element_type, ir.F32Type):
         return None
-    return _create("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
+    return e.operation("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
 
 
 @dataclass(frozen=True)
@@ -35,4 +31,4 @@ class Spirv(Machine):
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
-        return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)
+        return e.operation("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

@@ -168,7 +168,7 @@ class _Threads(StagedLoop):
 
     def zeros(self) -> list[ir.Value]:
         """Of each fragment, row by row, and of the thread's share of the sums of rows."""
-        zero = _create("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
+        zero = e.operation("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
         shares = self.lhs_copies.count if self.summing else 0
         return [*[zero] * (self.down * self.across), *[e.word(0)] * shares]
 
@@ -189,7 +189,7 @@ class _Threads(StagedLoop):
             left = [self._operand("AOp", self.wave_row, i, k) for i in range(self.down)]
             right = [self._operand("BOp", self.wave_column, i, k) for i in range(self.across)]
             totals = [
-                _create("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
+                e.operation("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
                 for i, t in enumerate(totals)
             ]
         return [*totals, *shares]
@@ -205,7 +205,7 @@ class _Threads(StagedLoop):
         height = matrix.m if kind == "AOp" else matrix.n
         where = [e.index(e.add(first, number * height)), e.index(k * matrix.k * self.plan.width // unit)]
         t = ir.Type.parse(f'!gpu.mma_matrix<{rows}x{columns}x{"f16" if self.decodes else "si8"}, "{kind}">')
-        return _create("gpu.subgroup_mma_load_matrix", t, [shared.memory, *where], **attributes)
+        return e.operation("gpu.subgroup_mma_load_matrix", t, [shared.memory, *where], **attributes)
 
     # ---- weights to shared memory
 
@@ -310,8 +310,3 @@ class _Threads(StagedLoop):
         for at in range(self.lhs_copies.per_row):
             total = arith.addi(total, e.load(self.row_parts, [row, at]))
         return total
-
-
-def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    """The result of an operation without a class of its own in the bindings."""
-    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
