@@ -33,10 +33,10 @@ class View:
 
     @classmethod
     def of(cls, tensor: ir.Type) -> View:
-        """A tensor type as it stands."""
+        """A tensor type as it stands; one-byte floats are bytes, whose meaning is up to the kernel."""
         kind = ir.RankedTensorType(tensor)
         sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-        return cls(tuple(sizes), kind.element_type)
+        return cls(tuple(sizes), e.integer(8) if e.bits(kind.element_type) == 8 else kind.element_type)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ fp8.py           one-byte floats on both sides
 scaled_instructions.py, scaled_gemm.py  small floats with scales of blocks: the table of their instructions, the kernel
 wgmma_fp8.py     the same on Hopper's wgmma
 gemv.py          products of a few rows: lanes share K
-executable.py    a kernel as an executable of IREE
 choose.py        the tiles that a product may have
 strategy.py      when a kernel takes a contraction; every refusal is there
 float_strategy.py  the same of floats

@@ -20,16 +20,15 @@ from ...cost import Figures, Work
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import KernelFunction
+from ...gpu_kernels.executable import KernelFunction, Launch, View
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
 from ...gpu_kernels.weights import CHUNK
 from ...strategy import Facts
 from . import instructions as gpu
-from .executable import WARP, function_of, workgroup_id
 from .machine import Nvidia
 from .product import RowsOfWeight, moved
 
-_WARPS = 4
+WARP, _WARPS = 32, 4  # threads, warps of a workgroup
 _ONES = 0x01010101
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 MOST_ROWS = 8
@@ -118,11 +117,13 @@ class Gemv(RowsOfWeight):
         return replace(self, kernel=kernel, dynamic_rows=self.most_rows)
 
     def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        def blocks(rows: e.Index) -> e.Index:
+        def grid(rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
             # No row, no workgroup: the kernel reads the last row where one is not there.
-            return e.multiply(self.blocks, e.divide_up(rows, self.most_rows))
+            return e.multiply(self.blocks, e.divide_up(rows, self.most_rows)), 1, 1
 
-        return function_of(self, self.kernel.m, [*inputs, result], blocks, lambda r, b: _Block(self, r, b).run())
+        launch = Launch(self.threads, self.machine, grid)
+        views = [View.of(tensor) for tensor in (*inputs, result)]
+        return KernelFunction(self.kernel.m, views, launch, lambda rows, buffers: _Block(self, rows, buffers).run())
 
 
 class _Block(TileLoop):
@@ -142,7 +143,7 @@ class _Block(TileLoop):
         n_warp = e.divide(warp, gemv.k_warps)
         self.first_warp = e.less(n_warp, 1)  # of those that read the same codes along K
         self.local = e.multiply(n_warp, gemv.columns)
-        self.n0 = e.multiply(workgroup_id(), gemv.block_columns)
+        self.n0 = e.multiply(gpu.workgroup_id(), gemv.block_columns)
         columns = gemv.block_columns + int(self.wants_sums)
         self.parts = gpu.shared([gemv.parts, gemv.most_rows, columns], e.integer(32))
 

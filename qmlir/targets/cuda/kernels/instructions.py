@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ....core.mlir import arith, gpu, ir, llvm, memref, vector
+from ....core.mlir import arith, gpu, hal, ir, llvm, memref, vector
 from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
 from ...gpu_kernels import emit as e
@@ -23,6 +23,11 @@ def _do(name: str, **attributes: ir.Attribute) -> None:
 def thread_id(threads: int) -> ir.Value:
     """The thread's number in its workgroup of `threads`."""
     return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
+
+
+def workgroup_id() -> ir.Value:
+    """The workgroup's number: workgroups lie in one row."""
+    return hal.InterfaceWorkgroupIDOp(0).result
 
 
 def shared(shape: Sequence[int], element: ir.Type, alignment: int = 16) -> ir.Value:

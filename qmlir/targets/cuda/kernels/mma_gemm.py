@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from ....core.mlir import ir
 from ....kernels import emit as e
 from ....kernels.outline import has_tokens
-from ...gpu_kernels.executable import KernelFunction
+from ...gpu_kernels.executable import KernelFunction, Launch, View
 from ...gpu_kernels.stream_k import shared_body
-from .executable import function_of
 from .mma_loop import Block
 from .product import TiledProduct
 from .raster import blocks
@@ -48,4 +47,6 @@ class MmaGemm(TiledProduct):
             return tiles(size) if sharing is None else sharing.launched(tiles(size))
 
         size = rows if kernel.batch is None else kernel.batch.size
-        return function_of(self, size, [*inputs, result], grid, body, has_tokens(kernel), self.attributes)
+        launch = Launch(self.threads, self.machine, lambda size: (grid(size), 1, 1), self.attributes)
+        views = [View.of(tensor) for tensor in (*inputs, result)]
+        return KernelFunction(size, views, launch, body, has_tokens(kernel))

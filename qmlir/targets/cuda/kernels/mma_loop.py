@@ -26,7 +26,6 @@ from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
-from .executable import workgroup_id
 from .machine import Nvidia
 from .product import TiledProduct
 from .raster import batch_of, place
@@ -49,7 +48,7 @@ class Block(TileLoop):
         """Of tile `number`, by default that of the workgroup."""
         kernel, tile = gemm.kernel, gemm.tile
         lhs, rhs, *operands = buffers
-        batch, number = batch_of(kernel, tile, workgroup_id() if number is None else number)
+        batch, number = batch_of(kernel, tile, gpu.workgroup_id() if number is None else number)
         self.tiled = gemm.tiled
         self.lanes = next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and kernel.n % w == 0)  # of a run
         at, epilogue, picked = Products(kernel), Epilogue(kernel, Nvidia(), self.lanes), len(picks(kernel))
