@@ -79,15 +79,21 @@ class GpuKernelPlan:
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""
+        return self.facts
+
+    def described(self) -> GpuKernelPlan:
+        """The plan with all facts."""
         made, sharing = self.made, self.made.sharing
-        return {
+        facts: Facts = {
             "route": "kernel",
+            **made.facts,
             "threads": made.threads,
             **({"shared_bytes": made.shared_bytes} if made.shared_bytes else {}),
             **({"stream_k": sharing.workgroups} if sharing is not None else {}),
             "fused": len(self.kernel.operations) - 1,
             **self.facts,
         }
+        return replace(self, facts=facts)
 
 
 def fastest(
@@ -123,4 +129,4 @@ def accepted(plans: Sequence[GpuKernelPlan], bound: Estimate) -> Accept:
     bound = replace(bound, cost=plan.cost())
     if others:
         bound = replace(bound, runner_up=RunnerUp(f"tile {others[0].made.name}", others[0].cost()))
-    return Accept(replace(plan, facts={**plan.made.facts, **plan.facts}), bound)
+    return Accept(plan.described(), bound)

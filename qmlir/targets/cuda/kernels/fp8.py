@@ -36,6 +36,10 @@ class HalfMma(gpu.Multiply):
     def operand(self) -> str:
         return "f16"
 
+    @property
+    def rate(self) -> str:
+        return "f16"
+
     def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         """The words of rows r and r + 8 as the registers of both rows at 2 t, then at 2 t + 8."""
         pairs = [self._halves(word, self.lhs_kind) for word in words]
@@ -73,12 +77,8 @@ class Fp8Gemm(MmaGemm):
         return HalfMma(left, right, gpu.FRAGMENTS[16, 16], self.converts)
 
     @property
-    def rate(self) -> str:
-        return "f8E4M3FN" if self.fast else "f16"
-
-    @property
     def decodes(self) -> bool:
-        return not self.fast
+        return isinstance(self.mma, HalfMma)
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -138,6 +138,11 @@ class Multiply(ABC):
         return self.depth * (2 if self.lhs_kind.endswith("f16") else 1)
 
     @property
+    def rate(self) -> str:
+        """The type at whose rate it multiplies."""
+        return {"s8": "i8", "f16": "f16", "bf16": "f16"}.get(self.lhs_kind, "f8E4M3FN")
+
+    @property
     def name(self) -> str:
         """As `qmlir inspect --layout` knows it."""
         return f"mma.sync.m16n8k{self.fragments.shape[2]}.{self.operand}"

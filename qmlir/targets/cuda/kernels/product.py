@@ -68,12 +68,7 @@ class TileFigures(RowsOfWeight):
     @property
     def unit(self) -> int:
         """Bytes of an element of the activation."""
-        return 1 if self.kernel.rhs.decode is None else 2
-
-    @property
-    def rate(self) -> str:
-        """The type at whose rate the instruction multiplies."""
-        return "i8" if self.unit == 1 else "f16"
+        return self.mma.step_bytes // self.mma.depth
 
     @property
     def asynchronous(self) -> bool:
@@ -208,7 +203,7 @@ class TiledProduct(TileFigures):
             together = self.workgroups // f.units
         reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0
         # Of one code along K.
-        multiply = f.multiply(2 * tile.m * tile.n / reached, self.rate)
+        multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
         promote = f.operations(tile.m * tile.n * self.promotions) if self.promotions else 0.0
         busy = {
             # Another warpgroup multiplies meanwhile, if there is one.

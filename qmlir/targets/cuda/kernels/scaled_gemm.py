@@ -34,11 +34,6 @@ class ScaledGemm(MmaGemm):
         return self.instruction
 
     @property
-    def rate(self) -> str:
-        """Bytes are multiplied as fast as integers of 8 bits, also those of two codes."""
-        return "i8"
-
-    @property
     def facts(self) -> Facts:
         tile, bits = self.tile, self.instruction.code_bits
         return {

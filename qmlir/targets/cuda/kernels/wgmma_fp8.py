@@ -41,10 +41,6 @@ class WgmmaFp8Gemm(WgmmaGemm):
         return gpu.Mma(left, right, gpu.FRAGMENTS[32, 8])
 
     @property
-    def rate(self) -> str:
-        return "f8E4M3FN"
-
-    @property
     def facts(self) -> Facts:
         left, right = self.mma.lhs_kind, self.mma.rhs_kind
         apart = min(self.tile.k, self.kernel.group or self.tile.k)
