@@ -21,7 +21,7 @@ from ..strategy import Facts
 from . import emit as e
 from .activations import Columns, Rows, numbers_of, rows_of
 from .batch import Place
-from .epilogue import Epilogue, as_i8
+from .epilogue import Epilogue
 from .executable import KernelFunction
 from .loop import Run, TileLoop, Where, Workgroup
 from .tiled import LOAD, TYPICAL_ROWS, TiledKernel, matrices, packed_view
@@ -266,11 +266,5 @@ class _Threads(TileLoop):
         form = self.plan.weights
         per_word = 4 * form.fields
         word, inside = words[k // per_word], k % per_word
-        low = 8 * (inside % 4) + form.bits * (inside // 4)
-
-        def of(value: int) -> ir.Value:
-            return e.broadcast(e.word(value), COLUMNS)
-
-        left = 32 - form.bits - low
-        code = arith.shrsi(arith.shli(word, of(left)) if left else word, of(32 - form.bits))
-        return as_i8(arith.addi(code, of(form.offset)) if form.offset else code, COLUMNS)
+        left = 32 - form.bits - 8 * (inside % 4) - form.bits * (inside // 4)
+        return form.codes_at(word, e.broadcast(e.word(left), COLUMNS) if left else None)

@@ -360,8 +360,3 @@ def _view(shape: Sequence[int | RuntimeSize | None], width: int, element: ir.Typ
 def _extended(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """A float of one byte has been extended when it was read."""
     return operands[0] if operands[0].type.element_type == op.results[0].type else None
-
-
-def as_i8(value: ir.Value, lanes: int) -> ir.Value:
-    """Codes in i32 lanes as i8."""
-    return arith.trunci(e.vector_of(lanes, e.integer(8)), value)

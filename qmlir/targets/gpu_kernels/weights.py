@@ -81,6 +81,15 @@ class CodeFormat:
         mask = e.word(((1 << self.bits) - 1 << self.shift) * _ONES)
         return [arith.andi(_moved(word, self.shift - i * self.bits), mask) for i in fields]
 
+    def codes_at(self, words: ir.Value, lefts: ir.Value | None) -> ir.Value:
+        """Codes, i8, whose bits in lanes of words a shift to the left brings to the top, None where they are there."""
+        lanes = words.type.shape[0]
+        top = words if lefts is None else arith.shli(words, lefts)
+        code = arith.shrsi(top, e.broadcast(e.word(32 - self.bits), lanes))
+        if self.offset:
+            code = arith.addi(code, e.broadcast(e.word(self.offset), lanes))
+        return arith.trunci(e.vector_of(lanes, e.integer(8)), code)
+
     def codes(self, word: ir.Value, field: int) -> ir.Value:
         """The four codes of a field of a stored word of "halves", i8, in their order."""
         codes = []

@@ -24,7 +24,7 @@ from ...cost import Figures, Work
 from ...gpu import MatrixInstruction
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
-from ...gpu_kernels.epilogue import Epilogue, as_i8
+from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
@@ -243,13 +243,8 @@ class _Threads(StagedLoop):
         for word in stored:
             for field in range(form.fields):
                 lefts = [32 - form.bits - (8 * lane + form.bits * field) for lane in range(4)]
-                codes = arith.shrsi(
-                    arith.shli(e.broadcast(word, 4), e.gathered([e.word(left) for left in lefts])),
-                    e.broadcast(e.word(32 - form.bits), 4),
-                )
-                if form.offset:
-                    codes = arith.addi(codes, e.broadcast(e.word(form.offset), 4))
-                numbers = self.epilogue.decode_column(as_i8(codes, 4), held)
+                codes = form.codes_at(e.broadcast(word, 4), e.gathered([e.word(left) for left in lefts]))
+                numbers = self.epilogue.decode_column(codes, held)
                 found += e.elements(vector.bitcast(e.vector_of(2, e.integer(32)), numbers))
         return found
 
