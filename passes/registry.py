@@ -50,7 +50,6 @@ PASSES: dict[str, str] = {
     "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
     "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",
-    "qmlir-check-scaled-products": f"{IREE_3_13}.check_scaled_products:CheckScaledProductsPass",
 }
 
 

@@ -45,7 +45,6 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),
-    "qmlir-check-scaled-products": ("passes/check_scaled_products.mlir", 0),
 }  # fmt: skip
 PARAMETERS = """\
 util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<2x3xi8>

@@ -124,6 +124,10 @@ class Figures:
         """Threads of a unit whose instructions start in one clock."""
         return int(self._taken(self._of("lanes"), 128, "lanes of a unit", "128"))
 
+    def waves(self, threads: float) -> int:
+        """How often so many threads fill all lanes of the device."""
+        return int(-(-threads // (self.units * self.lanes)))
+
     def operations(self, count: float) -> float:
         """Seconds of a unit for 32-bit operations of lanes."""
         return count / self.lanes / self.clock

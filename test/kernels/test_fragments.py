@@ -15,7 +15,7 @@ from qmlir.kernels.tile.layout import Layout
 from qmlir.kernels.tile.packing import packed
 from qmlir.targets.cuda.kernels.instructions import FRAGMENTS
 from qmlir.targets.cuda.kernels.scaled_instructions import SCALED, ScaledMma
-from qmlir.targets.rocm.kernels.instructions import INSTRUCTIONS
+from qmlir.targets.rocm.kernels.instructions import INSTRUCTIONS, SCALED as AMD_SCALED, ScaledMfma
 
 AMD = [(arch, i) for arch, kinds in INSTRUCTIONS.items() for i in kinds]
 
@@ -47,6 +47,20 @@ def test_amd(arch: str, instruction: object) -> None:
         assert held(layout, axis, "k") == want
     places = {at: {(int(result.lane[at]), int(result.place[at]))} for at in np.ndindex(16, 16)}
     assert held(fragments.d, "m", "n") == places
+
+
+@pytest.mark.parametrize("instruction", AMD_SCALED["gfx950"], ids=[i.table_name for i in AMD_SCALED["gfx950"]])
+def test_amd_with_scales(instruction: ScaledMfma) -> None:
+    """The codes, those of half a byte in pairs; and the scales: a lane's word has that of its block."""
+    fragments, per = instruction.fragments, 8 // instruction.code_bits
+    operand = amd.operand_fragment(16, 128, 64, 16 if per == 1 else 32)
+    for layout, axis in ((fragments.a, "m"), (fragments.b, "n")):
+        places = held(layout, axis, "k")
+        for row, at in np.ndindex(16, 128):
+            assert (int(operand.lane[row, at]), int(operand.place[row, at]) // per) in places[row, at // per]
+    for scales, axis in ((fragments.a_scale, "m"), (fragments.b_scale, "n")):
+        assert scales is not None
+        assert held(scales, axis, "s") == {(row, s): {(row + 16 * s, 0)} for row, s in np.ndindex(16, 4)}
 
 
 @pytest.mark.parametrize(("k", "bits"), FRAGMENTS)

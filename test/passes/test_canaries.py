@@ -156,7 +156,6 @@ CANARIES = {
 # By function, in the folder of the tests.
 ELSEWHERE = {
     "short_constant": "kernels/test_arm_forms.py::test_without_natural_alignments",
-    "equal_scales": "targets/test_scaled_mma.py::test_equal_scales_in_the_product",
     "signed_sums": "kernels/test_cooperative.py::test_without_signed_sums",
 }
 

@@ -20,9 +20,9 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.targets import backend_of, resolve
-from qmlir.targets.cuda.kernels import scaled_gemm, scaled_strategy
+from qmlir.targets.cuda.kernels import float_strategy, scaled_gemm
+from qmlir.targets.cuda.kernels.float_strategy import ScaledMmaStrategy
 from qmlir.targets.cuda.kernels.scaled_instructions import SCALED
-from qmlir.targets.cuda.kernels.scaled_strategy import ScaledMmaStrategy
 
 pytestmark = pytest.mark.sweep(fast=3)
 
@@ -167,7 +167,7 @@ def fresh_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_instruction_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another kind for the same codes: what is used, packed, loaded and executed follows from the table."""
     (mxfp4,) = (i for i in SCALED if (i.operand, i.scale) == ("e2m1", "ue8m0"))
-    monkeypatch.setattr(scaled_strategy, "SCALED", (replace(mxfp4, kind="mxf4"),))
+    monkeypatch.setattr(float_strategy, "SCALED", (replace(mxfp4, kind="mxf4"),))
     check(replace(FORMATS["MXFP4"], kind=FORMATS["MXFP4"].kind.replace("mxf4nvf4", "mxf4")), *SIZES[0], (33,))
     declined = reason(FORMATS["MXFP8"].compiled(16, 40, 64))
     assert declined == "no instruction takes e4m3 x e4m3 with a scale of f8E8M0FNU for 32 codes"
@@ -212,7 +212,7 @@ def another_word(patch: pytest.MonkeyPatch) -> None:
 
 def signs_stay(patch: pytest.MonkeyPatch) -> None:
     """The sign of a scale is dropped, and does not go to its codes."""
-    patch.setattr("qmlir.targets.cuda.kernels.scaled_strategy._SIGNED", "none")
+    patch.setattr("qmlir.targets.gpu_kernels.scaled._SIGNED", "none")
 
 
 @pytest.mark.usefixtures("fresh_cache")

@@ -12,7 +12,6 @@ from support.forms import FORMS
 import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.errors import PassError
 
 INSTRUCTION = "v_mfma_scale_f32_16x16x128_f8f6f4"
 MX = {f.name: f for f in FORMS if f.name.endswith("MX (32, e8m0)") and " f16 x" not in f.name}
@@ -44,7 +43,7 @@ def test_the_instruction_is_used_for_other_rows(name: str, m: int, tmp_path: Pat
 def test_without_scaled_instructions_there_is_another_way() -> None:
     artifact = MX["scaled_matmul: e4m3 x e4m3, MX (32, e8m0)"].compile("rocm:gfx1201")
     (reason,) = (a["reason"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "scaled-mma")
-    assert reason == "rocm:gfx1201 has no scaled matrix instruction"
+    assert reason == "rocm:gfx1201 has no matrix instruction with scales of blocks"
 
 
 SIZES = [(16, 32, 256)]
@@ -56,55 +55,44 @@ SLOW_SIZES = [(17, 40, 128), (33, 16, 384), (128, 64, 512), (16, 130, 128), (250
 )
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e2m1"])
 def test_the_instructions_compute_the_product(dtype: str, m: int, n: int, k: int, tmp_path: Path) -> None:
-    """Executed: the instruction's lanes hold codes of one byte in two runs of 16 along K, which IREE does not know."""
     _executed(dtype, m, n, k, tmp_path)
 
 
 def test_equal_scales_of_the_weights(tmp_path: Path) -> None:
-    """IREE would put their constant into the product, and not use the instruction in whose order the codes are."""
     _executed("e4m3", 16, 32, 256, tmp_path, equal=True)
 
 
-def _without_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product whose scales are constants, equal, and not kept out of its body."""
-    monkeypatch.setattr("qmlir.targets.rocm.scaled.fusion_barrier", lambda value, reason: value)
-    qmlir.ops.scaled_matmul.compile(
-        TensorSpec((16, 256), "e4m3"), np.ones((32, 256), DTYPES["e4m3"].numpy), lhs_scale=TensorSpec((16, 8), "e8m0"),
-        rhs_scale=np.ones((32, 8), DTYPES["e8m0"].numpy), rhs_transposed=True, target="rocm:gfx950",
-    )  # fmt: skip
+@pytest.mark.parametrize("rows", [1, pytest.param(40, marks=pytest.mark.slow)])
+def test_rows_at_run_time_and_what_follows(rows: int, tmp_path: Path) -> None:
+    """Two kinds of codes, a dynamic number of rows, and an epilogue in the same kernel."""
+    bias = np.arange(48, dtype=np.float32)
+    _executed("e4m3", rows, 48, 160, tmp_path, other="e5m2", dynamic=True, bias=bias, activation="relu")
 
 
-def test_a_product_without_the_instruction_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PassError, match="IREE made no v_mfma_scale_f32_16x16x128_f8f6f4 of a scaled product"):
-        _without_barriers(monkeypatch)
-
-
-@pytest.mark.xfail(strict=True, raises=PassError)
-def test_equal_scales_in_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The canary of qmlir-check-scaled-products: it would compile."""
-    _without_barriers(monkeypatch)
-
-
-def _executed(dtype: str, m: int, n: int, k: int, tmp_path: Path, equal: bool = False) -> None:
+def _executed(
+    dtype: str, m: int, n: int, k: int, tmp_path: Path, equal: bool = False, other: str = "", dynamic: bool = False,
+    **finished: Any,
+) -> None:  # fmt: skip
+    """`other`: the type of the weight, if not that of the activation."""
     pytest.importorskip("tinygrad")
     rng = np.random.default_rng(m + n + k)
-    d = DTYPES[dtype]
 
-    def codes(rows: int) -> Any:
+    def codes(rows: int, dtype: str) -> Any:
         if dtype == "e2m1":
             return rng.integers(0, 16, (rows, k)).astype(np.int8)
-        return (rng.standard_normal((rows, k)) * 4).astype(d.numpy)
+        return (rng.standard_normal((rows, k)) * 4).astype(DTYPES[dtype].numpy)
 
     def scales(rows: int) -> Any:
         return (2.0 ** rng.integers(-6, 3, (rows, k // 32))).astype(DTYPES["e8m0"].numpy)
 
-    lhs, rhs, lhs_scale, rhs_scale = codes(m), codes(n), scales(m), scales(n)
+    lhs, rhs, lhs_scale, rhs_scale = codes(m, dtype), codes(n, other or dtype), scales(m), scales(n)
     if equal:
         rhs_scale = np.full_like(rhs_scale, 0.5)
-    more = {"lhs_dtype": "e2m1", "rhs_dtype": "e2m1"} if dtype == "e2m1" else {}
+    more = finished | ({"lhs_dtype": "e2m1", "rhs_dtype": "e2m1"} if dtype == "e2m1" else {})
+    rows = None if dynamic else m
     kind = "i8" if dtype == "e2m1" else dtype
     artifact = qmlir.ops.scaled_matmul.compile(
-        TensorSpec((m, k), kind), rhs, lhs_scale=TensorSpec(lhs_scale.shape, "e8m0"), rhs_scale=rhs_scale,
+        TensorSpec((rows, k), kind), rhs, lhs_scale=TensorSpec((rows, k // 32), "e8m0"), rhs_scale=rhs_scale,
         rhs_transposed=True, target="rocm:gfx950", flags=(f"--iree-hal-dump-executable-files-to={tmp_path}",), **more,
     )  # fmt: skip
     assert _choice(artifact) == "scaled-mma"

@@ -30,9 +30,10 @@ def test_all_products_follow_the_one_loop() -> None:
     from qmlir.targets.cuda.kernels.wgmma_gemm import WgmmaBlock
     from qmlir.targets.gpu_kernels.dot import _Threads as dot
     from qmlir.targets.gpu_kernels.loop import TileLoop
-    from qmlir.targets.rocm.kernels.matrix import _Wave
+    from qmlir.targets.rocm.kernels.matrix import Wave
+    from qmlir.targets.rocm.kernels.scaled import _ScaledWave as scaled
     from qmlir.targets.vulkan.kernels.matrix import _Threads as cooperative
 
-    for product in (fp8, gemv, wgmma_fp8, WgmmaBlock, dot, _Wave, cooperative):
+    for product in (fp8, gemv, wgmma_fp8, WgmmaBlock, dot, Wave, scaled, cooperative):
         assert issubclass(product, TileLoop)
         assert product._stored is TileLoop._stored

@@ -6,17 +6,23 @@ from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import MatrixInstruction
 from ..gpu_kernels.multi_version import MultiVersionStrategy
+from ..gpu_kernels.scaled import KINDS
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
-from .kernels.float_strategy import CudaWeightOnlyStrategy, FastFp8Strategy, Fp8Strategy, WgmmaFastFp8Strategy
-from .kernels.instructions import FRAGMENTS
+from .kernels.float_strategy import (
+    CudaWeightOnlyStrategy,
+    FastFp8Strategy,
+    Fp8Strategy,
+    ScaledMmaStrategy,
+    WgmmaFastFp8Strategy,
+)
+from .kernels.instructions import MMA
 from .kernels.scaled_instructions import SCALED
-from .kernels.scaled_strategy import ScaledMmaStrategy
-from .kernels.strategy import CudaConvolutionStrategy, GemvStrategy, MmaSyncStrategy, WgmmaStrategy
+from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WgmmaStrategy, convolutions
 
 
 def _mma_sync(mma: MatrixInstruction) -> bool:
@@ -32,17 +38,13 @@ def limits(target: Target) -> TileAndFuseLimits:
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     """See `Backend.matrix_instructions`."""
-    kinds = [
-        (32, 8, "s8", "I32", "I8"),
-        (16, 8, "s8", "I32", "I8"),
-        (16, 16, "f16", "F32", "F16"),
-        (16, 16, "bf16", "F32", "BF16"),
-    ]
+    names = {"s8": "I8", "f16": "F16", "bf16": "BF16"}
     if any("_F8" in kind for kind in target.capabilities.mma):
-        kinds += [(32, 8, "e4m3", "F32", "F8E4M3FN"), (32, 8, "e5m2", "F32", "F8E5M2")]
+        names |= {kind: name.upper() for name, kind in KINDS.items()}
     plain = {
-        f"mma.sync.m16n8k{k}.{operand}": (f"NV_MMA_SYNC_{total}_16x8x{k}_{name}", FRAGMENTS[k, bits])
-        for k, bits, operand, total, name in kinds
+        i.name: (f"NV_MMA_SYNC_{i.acc.upper()}_16x8x{i.depth}_{names[i.lhs_kind]}", i.fragments)
+        for i in MMA
+        if i.lhs_kind in names
     }
     scaled = [i for i in SCALED if i.kind in target.capabilities.scaled_mma]  # of which IREE has no name
     return plain | {i.name: (i.name, i.fragments) for i in scaled}
@@ -68,13 +70,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     int8 = (WgmmaStrategy(target),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target))
     weight_only = CudaWeightOnlyStrategy(target)
-    convolutions = tuple(CudaConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
+    images = tuple(convolutions(strategy) for strategy in (*int8, weight_only))
     fp8: tuple[Strategy, ...] = (Fp8Strategy(target), FastFp8Strategy(target))
     if wgmma:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target))
     scaled = (ScaledMmaStrategy(target),) if target.capabilities.scaled_mma else ()
-    kernels = (GemvStrategy(target), *int8, *convolutions, *scaled, *fp8, weight_only)
-    sized = (GemvStrategy(target), *int8, *convolutions, Fp8Strategy(target), weight_only)
+    kernels = (GemvStrategy(target), *int8, *images, *scaled, *fp8, weight_only)
+    sized = (GemvStrategy(target), *int8, *images, Fp8Strategy(target), weight_only)
     multi_version = MultiVersionStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ...core.mlir import arith, ir, vector
+from ...core.mlir import arith, ir
 from ...kernels.description import Kernel, Window
 from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e
@@ -12,7 +13,7 @@ from .batch import Products
 from .executable import RuntimeSize, View
 from .machine import Machine
 from .small_floats import doubled_e2m1, of_word
-from .window import beyond, corner, inside, tap
+from .window import Image, ImagePlace
 
 _SIGNS = 0x80808080
 
@@ -29,7 +30,7 @@ class Rows:
     rows: int | RuntimeSize | None
     k: int
     depth: int
-    element: ir.Type  # of 8 or 16 bits
+    element: ir.Type  # of 8, 16 or 32 bits
     flipped: bool = False
     span: int = 0
     e2m1: bool = False
@@ -52,6 +53,9 @@ class Rows:
             return View((self.rows, self.k), self.element)
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((self.rows, self.k // (self.per_word * self.words)), element)
+
+    def row(self, m: e.Index) -> e.Index:
+        return m
 
     def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
@@ -135,105 +139,39 @@ class WindowRows:
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((images, elements // (self.per_word * self.words)), element)
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    @property
+    def _unit(self) -> int:
+        """Elements of one load."""
+        return max(1, self.per_word * self.words)
+
+    @property
+    def _image(self) -> Image:
+        """Whose channels are counted in loads."""
+        images, height, width, channels = self.window.image
+        window = replace(self.window, image=(images, height, width, channels // self._unit))
+        return Image(window, e.multiply(e.block(2), window.channels) if window.groups > 1 else 0, counted=False)
+
+    def row(self, m: e.Index) -> ImagePlace:
+        return self._image.row(m)
+
+    def load(self, memory: ir.Value, row: ImagePlace, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
-        window = self.window
-        (_, height, width, _), channels = window.image, window.channels
-        image, *start = corner(window, row)
-        count = self.k // self.depth
-        safe = e.minimum(piece, count - 1)
-        i, j, at = tap(window, safe, channels // self.depth)
-        down, right = beyond(window, (start[0], start[1]), i, j)
-        there: e.Condition = True  # not in the margin
-        if window.overhangs:
-            there = inside(window, down, right)
-            down, right = e.minimum(down, height - 1), e.minimum(right, width - 1)
-        pixel, channel = e.add(e.multiply(down, width), right), e.multiply(at, self.depth)
-        first = e.multiply(e.block(2), channels) if window.groups > 1 else 0
-        words = self._words(memory, image, pixel, e.add(first, channel))
+        count, image, loads = self.k // self.depth, self._image, self.depth // self._unit
+        first = e.multiply(e.minimum(piece, count - 1), loads)
+        (number, at), there = image.address(row, first), image.there(row, first)
+        found = [e.load(memory, [number, e.add(at, i * image.steps[1])]) for i in range(loads)]
+        if self.words == 0:
+            found = [_bits(value) for value in found]
+            words = [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
+        else:
+            words = [word for value in found for word in e.elements(value)]
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
         if there is not True:
-            code = e.word((window.padding & 0xFF) * 0x01010101)
+            code = e.word((self.window.padding & 0xFF) * 0x01010101)
             words = [arith.select(e.condition(there), w, code) for w in words]
         whole = e.less(piece, count)
         return words if whole is True else [arith.select(e.condition(whole), w, e.word(0)) for w in words]
-
-    def _words(self, memory: ir.Value, image: e.Index, pixel: e.Index, channel: e.Index) -> list[ir.Value]:
-        """The channels of a pixel from `channel` on."""
-        _, height, width, channels = self.window.image
-        if self.words == 0:
-            found = []
-            for i in range(self.depth):
-                at = e.add(e.multiply(e.add(channel, i), height * width), pixel)
-                found.append(_bits(e.load(memory, [image, at])))
-            return [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
-        unit = self.per_word * self.words
-        at = e.add(e.multiply(pixel, channels // unit), e.divide(channel, unit))
-        return [w for i in range(self.depth // unit) for w in e.elements(e.load(memory, [image, e.add(at, i)]))]
-
-
-@dataclass(frozen=True)
-class NumberRows:
-    """Rows of floats, read as f32; numbers past the end of a row are zero."""
-
-    rows: int | RuntimeSize | None
-    k: int
-    depth: int
-    element: ir.Type  # i16 for the bits of bf16
-
-    @property
-    def width(self) -> int:
-        """Numbers of one load."""
-        return 4 if self.k % 4 == 0 else 1
-
-    @property
-    def view(self) -> View:
-        element = e.vector_of(4, self.element) if self.width == 4 else self.element
-        return View((self.rows, self.k // self.width), element)
-
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
-        """The numbers of a piece, f32."""
-        f32 = ir.F32Type.get()
-        per, count = self.depth // self.width, self.k // self.width
-        ragged = self.k % self.depth != 0
-        found = []
-        for i in range(per):
-            at = e.add(e.multiply(piece, per), i)
-            value = e.load(memory, [row, e.minimum(at, count - 1) if ragged else at])
-            wide = f32 if self.width == 1 else e.vector_of(4, f32)
-            if self.element == e.integer(16):
-                value = bf16.loaded(value, ir.BF16Type.get())
-            if value.type != wide:
-                value = arith.extf(wide, value)
-            numbers = e.elements(value)
-            if ragged:
-                inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
-                numbers = [arith.select(inside, x, e.zero(f32)) for x in numbers]
-            found += numbers
-        return found
-
-
-@dataclass(frozen=True)
-class WindowNumbers:
-    """Rows of a convolution of floats, read as f32."""
-
-    rows: WindowRows
-
-    @property
-    def view(self) -> View:
-        return self.rows.view
-
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
-        """The numbers of a piece, f32."""
-        words = e.gathered(self.rows.load(memory, row, piece))
-        if self.rows.element == e.integer(16):
-            bits = vector.bitcast(e.vector_of(self.rows.depth, e.integer(16)), words)
-            return e.elements(bf16.loaded(bits, ir.BF16Type.get()))
-        numbers = vector.bitcast(e.vector_of(self.rows.depth, self.rows.element), words)
-        if not isinstance(self.rows.element, ir.F32Type):
-            numbers = arith.extf(e.vector_of(self.rows.depth, ir.F32Type.get()), numbers)
-        return e.elements(numbers)
 
 
 @dataclass(frozen=True)
@@ -279,23 +217,33 @@ def _byte(word: ir.Value, number: int) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class SmallFloatRows:
-    """Rows of one-byte floats of the format `kind`, read as f32."""
+class Numbers:
+    """Rows of floats of a type, read as f32."""
 
-    rows: Rows
-    kind: str
+    rows: Rows | WindowRows
+    kind: ir.Type
 
     @property
     def view(self) -> View:
         return self.rows.view
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    def row(self, m: e.Index) -> e.Index | ImagePlace:
+        return self.rows.row(m)
+
+    def load(self, memory: ir.Value, row: Any, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
-        words = self.rows.load(memory, row, piece)
-        return [x for word in words for x in e.elements(of_word(word, self.kind))]
+        return [x for word in self.rows.load(memory, row, piece) for x in self._numbers(word)]
 
-
-Numbers = NumberRows | WindowNumbers | SmallFloatRows
+    def _numbers(self, word: ir.Value) -> list[ir.Value]:
+        f32 = ir.F32Type.get()
+        if str(self.kind) in FORMATS:
+            return e.elements(of_word(word, str(self.kind)))
+        if isinstance(self.kind, ir.F32Type):
+            return [arith.bitcast(f32, word)]
+        if isinstance(self.kind, ir.BF16Type):  # the upper half of an f32
+            halves = arith.shli(word, e.word(16)), arith.andi(word, e.word(0xFFFF0000))
+            return [arith.bitcast(f32, bits) for bits in halves]
+        return e.elements(arith.extf(e.vector_of(2, f32), e.as_pair(word, e.vector_of(2, self.kind))))
 
 
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
@@ -312,9 +260,4 @@ def numbers_of(kernel: Kernel, depth: int, machine: Machine) -> Numbers:
     """The activation of a kernel of floats, read as f32."""
     rows = rows_of(kernel, depth)
     rows = replace(rows, element=bf16.stored_type(rows.element, machine))
-    if isinstance(rows, WindowRows):
-        return WindowNumbers(rows)
-    kind = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
-    if kind in FORMATS:
-        return SmallFloatRows(rows, kind)
-    return NumberRows(rows.rows, kernel.k, depth, rows.element)
+    return Numbers(rows, ir.RankedTensorType(kernel.lhs.value.type).element_type)

@@ -8,20 +8,23 @@ workers in ExecuTorch's Vulkan operator `linear_qcsnw`); one worker is the tiled
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.mlir import arith, ir, math
-from ...kernels.description import Kernel
+from ...dialect.dtypes import Array
 from ...kernels.row_sums import uses_row_sums
 from ...kernels.small_floats import decoded
+from ..base import Target
+from ..cost import Figures, Work
+from ..strategy import Facts
 from . import emit as e
 from .activations import Columns, Rows, numbers_of, rows_of
 from .batch import Place
-from .epilogue import Epilogue, as_i8
+from .epilogue import Epilogue
 from .executable import KernelFunction
 from .loop import Run, TileLoop, Where, Workgroup
-from .machine import Machine
-from .tiled import TiledKernel, matrices, packed_view
+from .tiled import LOAD, TYPICAL_ROWS, TiledKernel, matrices, packed_view
 from .weights import COLUMNS, CodeFormat
 
 _ONES = 0x01010101
@@ -48,29 +51,71 @@ class WorkSplit:
 
 @dataclass(frozen=True)
 class DotKernel(TiledKernel):
-    """A kernel, how its weight is stored (None: as the program has it, `[N, K]`), and how threads share the work."""
+    """A kernel, how its weight is stored, whether it is packed so or as the program has it, and how threads share the
+    work."""
 
-    kernel: Kernel
     weights: CodeFormat
     packed: bool
-    shape: WorkSplit
-    machine: Machine
+    split: WorkSplit
+    algorithm: str
 
     @property
     def threads(self) -> int:
-        return self.shape.threads
+        return self.split.threads
 
     @property
-    def tile(self) -> tuple[int, int]:
-        return self.shape.tile
+    def shape(self) -> tuple[int, int]:
+        return self.split.tile
 
     @property
-    def function(self) -> KernelFunction:
-        """The kernel as a function of an executable."""
+    def name(self) -> str:
+        split = self.split
+        return "x".join(map(str, (split.workers, split.column_groups, split.row_groups, split.rows)))
+
+    @property
+    def packing(self) -> CodeFormat:
+        return self.weights
+
+    @property
+    def most_rows(self) -> int | None:
+        """Threads that share K read the weight again for every few rows: tiles are made for more."""
+        return 2 * self.split.rows if self.split.workers > 1 else None
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "algorithm": self.algorithm,
+            "weight_bits": self.weights.bits,
+            "tile": list(self.shape),
+            "workers": self.split.workers,
+        }
+
+    def work(self, target: Target, f: Figures) -> Work:
+        """What threads that run at the same time do for a piece of K each, or what reading it takes, or how long they
+        wait for it: they read one piece at a time."""
+        split, form, m = self.split, self.weights, f.rows(self.kernel.m, TYPICAL_ROWS)
+        rows, columns = split.tile
+        pieces = -(-self.kernel.k // (form.depth * split.workers))
+        dots = split.rows * COLUMNS * form.words * form.fields * (1 if self.kernel.rhs.decode is None else 4)
+        shuffles = 2 * split.rows * COLUMNS * (split.workers.bit_length() - 1)
+        blocks = -(-m // rows) * -(-self.kernel.n // columns)
+        read = blocks * self.kernel.k * (columns / form.fields + rows)
+        times = f.waves(blocks * split.threads)
+        piece = {
+            "multiply": times * f.slots(dots + LOAD * (COLUMNS + split.rows)),
+            "cache": f.cache(read / f.units / pieces),
+            "latency": f.latency,
+        }
+        return Work(1, pieces, piece, once=times * f.slots(shuffles))
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        return self.kernel.rhs.value if codes is None else self.weights.packed(codes, padded_k)
+
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         kernel, depth = self.kernel, self.weights.depth
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
         activations = numbers_of(kernel, depth, self.machine) if self.floats else rows_of(kernel, depth)
-        weight = packed_view((*matrices(kernel), self.pieces, self.columns), self.weights.words)
+        weight = packed_view((*matrices(kernel), *self.pieces), self.weights.words)
         if not self.packed:
             weight = self._rows_of_weight.view
         return self.made(epilogue, activations, weight, _Threads)
@@ -81,14 +126,9 @@ class DotKernel(TiledKernel):
         return isinstance(self.kernel.acc_type, ir.F32Type)
 
     @property
-    def pieces(self) -> int:
-        """Along K."""
-        return -(-self.kernel.k // self.weights.depth)
-
-    @property
-    def columns(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // COLUMNS) * COLUMNS
+    def pieces(self) -> tuple[int, int]:
+        """See `CodeFormat`."""
+        return self.weights.pieces(self.kernel.n, self.kernel.k)
 
     @property
     def _rows_of_weight(self) -> Rows | Columns:
@@ -115,29 +155,29 @@ class _Threads(TileLoop):
     """What one thread does: its runs are rows of four columns."""
 
     def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
-        super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces)
-        self.plan, self.lhs, self.rhs, self.load = plan, workgroup.lhs, workgroup.rhs, workgroup.activations.load
-        shape, self.thread = plan.shape, e.thread()
-        self.workers = shape.workers
-        self.worker = e.remainder(self.thread, shape.workers)
-        group = e.divide(self.thread, shape.workers)
-        block = e.add(e.multiply(workgroup.tile[1], shape.column_groups), e.remainder(group, shape.column_groups))
+        super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces[0])
+        self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, workgroup.activations
+        split, self.thread = plan.split, e.thread()
+        self.workers = split.workers
+        self.worker = e.remainder(self.thread, split.workers)
+        group = e.divide(self.thread, split.workers)
+        block = e.add(e.multiply(workgroup.tile[1], split.column_groups), e.remainder(group, split.column_groups))
         self.column = e.multiply(block, COLUMNS)
-        whole = self.kernel.n % (shape.column_groups * COLUMNS) == 0
-        self.safe_column = self.column if whole else e.minimum(self.column, plan.columns - COLUMNS)
+        whole = self.kernel.n % (split.column_groups * COLUMNS) == 0
+        self.safe_column = self.column if whole else e.minimum(self.column, plan.pieces[1] - COLUMNS)
         first = e.add(
-            e.multiply(workgroup.tile[0], shape.row_groups * shape.rows),
-            e.multiply(e.divide(group, shape.column_groups), shape.rows),
+            e.multiply(workgroup.tile[0], split.row_groups * split.rows),
+            e.multiply(e.divide(group, split.column_groups), split.rows),
         )
-        self.rows = [e.add(first, i) for i in range(shape.rows)]
-        self.safe_rows, self.tokens = self.rows, self.rows
+        self.rows = [e.add(first, i) for i in range(split.rows)]
+        self.safe_rows = self.rows
         self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        rows, height = self.place.rows, self.plan.tile[0]
+        rows, height = self.place.rows, self.plan.shape[0]
         if not isinstance(rows, int) or rows % height:
             self.safe_rows = [self.place.inside(row) for row in self.rows]
-        self.tokens = [self.place.token(row) for row in self.safe_rows]
+        self.tokens = [self.source.row(self.place.token(row)) for row in self.safe_rows]
         return []
 
     @property
@@ -175,7 +215,7 @@ class _Threads(TileLoop):
 
     def _codes(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums after another piece of K."""
-        dot, width, load = self.machine.dot, self._width, self.load
+        dot, width, load = self.machine.dot, self._width, self.source.load
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []
@@ -195,7 +235,7 @@ class _Threads(TileLoop):
 
     def _numbers(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums of floats by decoded codes, in f32, after another piece of K."""
-        form, totals, load = self.plan.weights, list(totals), self.load
+        form, totals, load = self.plan.weights, list(totals), self.source.load
         lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         group: e.Index = 0
         if self.kernel.group is not None:
@@ -226,11 +266,5 @@ class _Threads(TileLoop):
         form = self.plan.weights
         per_word = 4 * form.fields
         word, inside = words[k // per_word], k % per_word
-        low = 8 * (inside % 4) + form.bits * (inside // 4)
-
-        def of(value: int) -> ir.Value:
-            return e.broadcast(e.word(value), COLUMNS)
-
-        left = 32 - form.bits - low
-        code = arith.shrsi(arith.shli(word, of(left)) if left else word, of(32 - form.bits))
-        return as_i8(arith.addi(code, of(form.offset)) if form.offset else code, COLUMNS)
+        left = 32 - form.bits - 8 * (inside % 4) - form.bits * (inside // 4)
+        return form.codes_at(word, e.broadcast(e.word(left), COLUMNS) if left else None)

@@ -8,45 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.mlir import arith, gpu, ir, memref, vector
-from ...kernels.emit import (
-    Condition as Condition,
-    Index as Index,
-    Loop as Loop,
-    add as add,
-    as_pair as as_pair,
-    as_type as as_type,
-    as_word as as_word,
-    attribute as attribute,
-    bit_and as bit_and,
-    bits as bits,
-    both as both,
-    broadcast as broadcast,
-    choose as choose,
-    condition as condition,
-    constant as constant,
-    divide as divide,
-    divide_up as divide_up,
-    equal as equal,
-    exclusive_or as exclusive_or,
-    gathered as gathered,
-    guarded as guarded,
-    index as index,
-    integer as integer,
-    intrinsic as intrinsic,
-    lane as lane,
-    less as less,
-    load_run as load_run,
-    loop as loop,
-    minimum as minimum,
-    multiply as multiply,
-    remainder as remainder,
-    splat as splat,
-    store_run as store_run,
-    subtract as subtract,
-    value_of as value_of,
-    vector_of as vector_of,
-    when as when,
-)
+from ...kernels.emit import *  # noqa: F403
+from ...kernels.emit import Index, attribute, index, integer
 
 
 def word(value: int) -> ir.Value:
@@ -59,6 +22,12 @@ def zero(t: ir.Type) -> ir.Value:
     if isinstance(t, ir.VectorType):
         return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(0, t.element_type)))
     return arith.constant(t, attribute(0, t))
+
+
+def operation(name: str, result: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+    """The result of an operation that the bindings have no function for."""
+    ir.Context.current.get_dialect_descriptor(name.partition(".")[0])
+    return ir.Operation.create(name, results=[result], operands=list(operands), attributes=attributes).results[0]
 
 
 # -------------------------------------------------------------------------------------------- threads, memory

@@ -66,7 +66,7 @@ class Epilogue:
         """`decodes_columns`: weights are decoded one column at a time, so what that reads has no vectors."""
         self.kernel, self.lanes = kernel, lanes
         decode = kernel.rhs.decode
-        self._single = set(decode.operands) if decodes_columns and decode is not None else set()
+        self._single = {*kernel.scales, *(decode.operands if decodes_columns and decode is not None else ())}
         self._rules = {**machine.rules, "arith.extf": _extended}
         self._machine = machine
         self.cloner = bf16.cloner(lanes, machine, self._rules)
@@ -92,6 +92,8 @@ class Epilogue:
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
+            if operand in self.kernel.scales:  # words of four groups
+                known = {**sizes, GROUP: operand.value.type.shape[operand.source_axes.index(GROUP)]}
             element = operand.element_type
             element = e.integer(8) if is_small_float(element) else bf16.stored_type(element, self._machine)
             views.append(_view([known[a] for a in letters(operand)], width, element))
@@ -143,7 +145,7 @@ class Epilogue:
 
     # ---- operands
 
-    def operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> ir.Value:
+    def _operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> ir.Value:
         """The operand's values at the columns from `column` on."""
         at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
         if TOKEN in operand.axes:
@@ -152,18 +154,22 @@ class Epilogue:
             at[SLOT] = self.once((SLOT, row), lambda: self._place.slot(row))
         return self.once((operand, *(at[a] for a in letters(operand))), lambda: self._load(operand, at))
 
+    def number(self, operand: Operand, at: Mapping[str, e.Index]) -> ir.Value:
+        """One number of an operand, by the place on each of its axes."""
+        return e.load(self._memory[operand], [at[axis] for axis in letters(operand)])
+
     def hold(self, operands: Sequence[Operand], group: e.Index, columns: Sequence[e.Index]) -> None:
         """Read now what is the same in all rows, at runs from `columns` on."""
         for operand in dict.fromkeys(operands):
             if not _follows_rows(operand):
                 for column in columns:
-                    self.operand(operand, group, 0, column)
+                    self._operand(operand, group, 0, column)
 
     def hold_row(self, operands: Sequence[Operand], group: e.Index, row: e.Index) -> None:
         """Read now what is the same in all columns of a row."""
         for operand in dict.fromkeys(operands):
             if _follows_rows(operand) and COLUMN not in operand.axes:
-                self.operand(operand, group, row, 0)
+                self._operand(operand, group, row, 0)
 
     @property
     def _around(self) -> dict[str, e.Index]:
@@ -218,7 +224,7 @@ class Epilogue:
                 assert sum_ is not None
                 arguments.append(e.broadcast(sum_, self.lanes))
             else:
-                arguments.append(self.operand(source, *at))
+                arguments.append(self._operand(source, *at))
         return self.cloner.clone(stage.body, [*arguments, *more])
 
     def decode(self, codes: ir.Value, group: e.Index, column: e.Index) -> ir.Value:
@@ -354,8 +360,3 @@ def _view(shape: Sequence[int | RuntimeSize | None], width: int, element: ir.Typ
 def _extended(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """A float of one byte has been extended when it was read."""
     return operands[0] if operands[0].type.element_type == op.results[0].type else None
-
-
-def as_i8(value: ir.Value, lanes: int) -> ir.Value:
-    """Codes in i32 lanes as i8."""
-    return arith.trunci(e.vector_of(lanes, e.integer(8)), value)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...core.faults import Fault
 from ...core.mlir import OpLike, arith, func, hal, ir, passmanager
 from . import emit as e
+from .machine import Machine
 from .shared_memory import SHARED_BYTES, pool
 
 _READ_ONLY = 1  # of hal.descriptor_flags
@@ -32,23 +33,20 @@ class View:
 
     @classmethod
     def of(cls, tensor: ir.Type) -> View:
-        """A tensor type as it stands."""
+        """A tensor type as it stands; one-byte floats are bytes, whose meaning is up to the kernel."""
         kind = ir.RankedTensorType(tensor)
         sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-        return cls(tuple(sizes), kind.element_type)
+        return cls(tuple(sizes), e.integer(8) if e.bits(kind.element_type) == 8 else kind.element_type)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `library`: whether the
-    target has functions for erf and its like. `pooled`: whether the functions of an executable share one pool of
-    shared memory (see `shared_memory.py`). `attributes`: of the device function, i32."""
+    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `attributes`: of the
+    device function, i32."""
 
     threads: int
-    subgroup: int
+    machine: Machine
     grid: Callable[[e.Index], tuple[e.Index, e.Index, e.Index]]
-    library: bool = False
-    pooled: bool = False
     attributes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -109,10 +107,10 @@ def executable(name: str, function: KernelFunction, *more: tuple[int, KernelFunc
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
             bodies = [_function(own, f) for own, f in zip(names, functions, strict=True)]
-        if function.launch.pooled:
+        if function.launch.machine.pooled:
             for export, used in zip(exports, pool(inner, bodies), strict=True):
                 export.operation.attributes[SHARED_BYTES] = ir.IntegerAttr.get(ir.IndexType.get(), used)
-        if not function.launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
+        if not function.launch.machine.library:  # polynomials: SPIR-V has no erf, and nobody asks AMD's libraries
             passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
@@ -141,7 +139,7 @@ def _function(name: str, made: KernelFunction) -> OpLike:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
-        f"workgroup_size = [{made.launch.threads}, 1, 1] subgroup_size = {made.launch.subgroup}>"
+        f"workgroup_size = [{made.launch.threads}, 1, 1] subgroup_size = {made.launch.machine.subgroup}>"
     )
     for key, value in made.launch.attributes.items():
         function.attributes[key] = ir.IntegerAttr.get(e.integer(32), value)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
@@ -34,7 +34,10 @@ class Source(Protocol):
     @property
     def view(self) -> View: ...
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    def row(self, m: e.Index) -> Any:
+        """What `load` knows row `m` by."""
+
+    def load(self, memory: ir.Value, row: Any, piece: e.Index) -> list[ir.Value]:
         """A piece of a row."""
 
 

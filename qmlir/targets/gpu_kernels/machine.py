@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ...core.mlir import ir
 from ...kernels.bodies import Rule
 
 
-class Machine(Protocol):
-    """The instructions of a target, at the current insertion point."""
+@dataclass(frozen=True)
+class Machine(ABC):
+    """The instructions of a target, at the current insertion point.
 
-    @property
-    def subgroup(self) -> int:
-        """Threads that run together; neighbours in a workgroup."""
+    Attributes:
+        subgroup: threads that run together; neighbours in a workgroup.
+        rules: ops of bodies that the target has a better form for.
+        bf16_as_bits: whether the target has no type of bf16, so that kernels read and write its bits.
+        vectors_in_memory: whether kernels see memory as vectors, as SPIR-V asks for; else vectors are loaded from
+            memory of scalars.
+        library: whether the target has functions for erf and its like.
+        pooled: whether the functions of an executable share one pool of shared memory (see `shared_memory.py`).
+        routing: of the kernel that brings rows of experts into blocks, its threads and the bytes of shared memory that
+            it may use; no kernel has to ask for so many.
+    """
 
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        """Ops of bodies that the target has a better form for."""
+    subgroup: int
+    rules: ClassVar[Mapping[str, Rule]]
+    bf16_as_bits: ClassVar[bool] = False
+    vectors_in_memory: ClassVar[bool] = True
+    library: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
+    routing: ClassVar[tuple[int, int]] = 256, 1 << 14
 
-    @property
-    def bf16_as_bits(self) -> bool:
-        """Whether the target has no type of bf16, so that kernels read and write its bits."""
-
-    @property
-    def vectors_in_memory(self) -> bool:
-        """Whether kernels see memory as vectors, as SPIR-V asks for; else vectors are loaded from memory of scalars."""
-
+    @abstractmethod
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the dot product of two words of four signed codes, i32."""

@@ -9,21 +9,19 @@ as the best of all; each becomes a function of one executable, and the host laun
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any
 
 from ...core.mlir import OpLike, ir
 from ...kernels.description import Kernel
-from ...kernels.outline import Emit, Scratch
 from ...kernels.weights import codes_read_once
 from ..cost import Cost
-from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob, Plan, Strategy, Tunable
-from .executable import KernelFunction, executable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob
+from .executable import executable
+from .plan import GpuKernelPlan
+from .strategy import ProductStrategy
 
 SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
 _MOST_IMAGES = 8  # of the samples
@@ -36,61 +34,12 @@ _WORTH = 0.25
 _PREFERRED = 1.3
 
 
-@runtime_checkable
-class SizedPlan(Plan, Protocol):
-    """A kernel that can be made for another number of rows."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def variant(self) -> Hashable:
-        """What makes it another than other plans of a kernel."""
-
-    @property
-    def storage(self) -> Hashable:
-        """How its weight lies in memory: plans of one storage can read the same weight."""
-
-    @property
-    def scratch(self) -> Scratch | None:
-        """What the kernel needs beside its operands."""
-
-    @property
-    def most_rows(self) -> int | None:
-        """How many rows it computes at most, None: any number."""
-
-    def of(self, kernel: Kernel) -> Self:
-        """The same for another number of rows, which may be dynamic, but not above `most_rows`."""
-
-    def cost(self) -> Cost:
-        """About how long it takes."""
-
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        """The kernel as a function of an executable, of tensors of these types."""
-
-    def outline(self, emit: Emit, beside: Sequence[SizedPlan]) -> None:
-        """Put what `emit` makes in the place of the group. The plans `beside` read its weight too."""
-
-
-class SizedStrategy(Strategy, Protocol):
-    """A strategy that can be asked about a kernel of another number of rows."""
-
-    def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """What the contraction and all that is fused with it compute."""
-
-    def each(self) -> Sequence[Self]:
-        """The strategy with one of its choices each, where it has some."""
-
-    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """Whether it takes such a kernel; the plan is a `SizedPlan`."""
-
-
 @dataclass(frozen=True)
 class Variant:
     """A plan, and the name of the strategy that made it."""
 
     strategy: str
-    plan: SizedPlan
+    plan: GpuKernelPlan
 
 
 @dataclass(frozen=True)
@@ -128,7 +77,7 @@ class MultiVersionPlan:
 class MultiVersionStrategy:
     """Products of a dynamic number of rows, by what `strategies` make of each number."""
 
-    strategies: tuple[SizedStrategy, ...]
+    strategies: tuple[ProductStrategy[Any], ...]
     name: str = "multi-version-m"
 
     def space(self) -> tuple[Knob, ...]:
@@ -139,8 +88,7 @@ class MultiVersionStrategy:
         return ()
 
     def choosing(self, choice: Choice) -> MultiVersionStrategy:
-        made = tuple(s.choosing(choice) if isinstance(s, Tunable) else s for s in self.strategies)
-        return replace(self, strategies=made)  # type: ignore[arg-type]
+        return replace(self, strategies=tuple(strategy.choosing(choice) for strategy in self.strategies))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
@@ -171,7 +119,7 @@ class _Choice:
     """What strategies make of the samples."""
 
     contraction: Contraction
-    asked: Sequence[tuple[SizedStrategy, Kernel]]
+    asked: Sequence[tuple[ProductStrategy[Any], Kernel]]
     samples: Sequence[int]
 
     def made(self) -> Accept | Decline:
@@ -179,19 +127,19 @@ class _Choice:
         found = [[v for v in row if isinstance(v, Variant)] for row in answers]
         kernels = {strategy.name: kernel for strategy, kernel in self.asked}
         every = list(self._every())
-        many = [v for v in (*found[-1], *every) if v.plan.most_rows is None]
+        many = [v for v in (*found[-1], *every) if v.plan.made.most_rows is None]
         if not many:
             return next(v for v in reversed(answers[-1]) if isinstance(v, Decline))
         # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
         # brought into another layout first).
-        storage, read = many[0].plan.storage, kernels[many[0].strategy]
+        packing, read = many[0].plan.made.packing, kernels[many[0].strategy]
 
         def fit(variants: Iterable[Variant]) -> list[Variant]:
-            return [v for v in variants if v.plan.storage == storage and kernels[v.strategy] == read]
+            return [v for v in variants if v.plan.made.packing == packing and kernels[v.strategy] == read]
 
         fitting = [*(fit(row) for row in found[:-1]), fit(found[-1]) or many[:1]]
         able = itertools.chain(*fitting, fit(every))
-        candidates = list({(v.strategy, v.plan.variant): v for v in able}.values())
+        candidates = list({(v.strategy, v.plan.made.name): v for v in able}.values())
         costs = [[self._cost(v, i, fitting[i]) for i in range(len(self.samples))] for v in candidates]
         chosen = partition(costs)
         bounds = [*(self.samples[end - 1] for end, _ in chosen[:-1]), None]
@@ -213,14 +161,14 @@ class _Choice:
         for strategy, kernel in self.asked:
             answer = strategy.plan_of(replace(kernel, m=rows), replace(self.contraction, m=rows))
             # What a strategy makes for a static number of rows only is none of ours.
-            if isinstance(answer, Accept) and isinstance(answer.plan, SizedPlan):
+            if isinstance(answer, Accept) and isinstance(answer.plan, GpuKernelPlan):
                 yield Variant(strategy.name, answer.plan)
             elif isinstance(answer, Decline):
                 yield answer
 
     def _cost(self, variant: Variant, sample: int, asked: Sequence[Variant]) -> float:
         """About the time of a plan for a number of rows that it may not have been made for."""
-        rows, most = self.samples[sample], variant.plan.most_rows
+        rows, most = self.samples[sample], variant.plan.made.most_rows
         other = bool(asked) and variant.strategy != asked[0].strategy
         # What many rows get is never left to estimates that strategies make in their own ways.
         if (most is not None and rows > most) or (other and sample == len(self.samples) - 1):

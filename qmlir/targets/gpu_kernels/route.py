@@ -21,15 +21,9 @@ from ...kernels.routing import Routing, routing_of, sweep
 from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, confirmed
 from . import emit as e
 from .executable import KernelFunction, Launch, View, executable
+from .machine import Machine
 
 _COUNTERS = 4  # of each group, i32
-# Bytes of shared memory that every device has, and that no kernel has to ask for.
-_LEAST_SHARED = 16384
-
-
-def routable(routing: Routing, shared_bytes: int) -> bool:
-    """Whether the counters of all groups fit shared memory."""
-    return 4 * _COUNTERS * routing.groups <= shared_bytes
 
 
 @dataclass(frozen=True)
@@ -41,14 +35,14 @@ class RoutedPlan:
     strategy: Strategy
     contraction: Contraction
     describe_kernel: Callable[[Contraction], Kernel | Decline]  # as the contraction counts its rows
-    launch: Launch  # of the kernel that makes the tables, one workgroup
+    machine: Machine
 
     def apply(self, op: OpLike) -> None:
         name, c = self.strategy.name, self.contraction
         kernel = confirmed(self.describe_kernel(c), name, c)
         routing = confirmed(routing_of(kernel) or Decline("its rows are not sorted by expert"), name, c)
         function = function_of(op)
-        route(routing, self.launch)
+        route(routing, self.machine)
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
         confirmed(answer, name, c).plan.apply(op)
@@ -71,18 +65,18 @@ def magnitudes(op: OpLike, c: Contraction) -> Iterator[None]:
 
 def with_routing(
     answer: Accept | Decline, strategy: Strategy, c: Contraction,
-    describe_kernel: Callable[[Contraction], Kernel | Decline], launch: Launch, shared_bytes: int = _LEAST_SHARED,
+    describe_kernel: Callable[[Contraction], Kernel | Decline], machine: Machine,
 ) -> Accept | Decline:  # fmt: skip
-    """The answer, whose plan makes the tables of a product by experts too, where they are not made yet; by a kernel
-    that uses `shared_bytes` of shared memory."""
+    """The answer, whose plan makes the tables of a product by experts too, where they are not made yet and the counters
+    of all groups fit shared memory."""
     kernel = None if isinstance(answer, Decline) or c.op is None else describe_kernel(c)
     routing = None if kernel is None or isinstance(kernel, Decline) else routing_of(kernel)
-    if isinstance(answer, Decline) or routing is None or not routable(routing, shared_bytes):
+    if isinstance(answer, Decline) or routing is None or 4 * _COUNTERS * routing.groups > machine.routing[1]:
         return answer
-    return replace(answer, plan=RoutedPlan(answer.plan, strategy, c, describe_kernel, launch))
+    return replace(answer, plan=RoutedPlan(answer.plan, strategy, c, describe_kernel, machine))
 
 
-def route(routing: Routing, launch: Launch) -> None:
+def route(routing: Routing, machine: Machine) -> None:
     """Put one dispatch, of one workgroup, in the place of the ops that make the tables."""
     before = routing.index.owner.operation
     function = function_of(before)
@@ -94,7 +88,7 @@ def route(routing: Routing, launch: Launch) -> None:
         size = None if dynamic else rows.get_dim_size(0)
         tables = ir.RankedTensorType(routing.row_of.type)
         made = None if tables.is_dynamic_dim(0) else tables.get_dim_size(0)
-        kernel = _Route(routing.groups, routing.width, routing.sorted, size, made, launch)
+        kernel = _Route(routing.groups, routing.width, routing.sorted, size, made, machine)
         entry = kernel.emit(name, [routing.source.type], results)
     entry = once(function.parent, name, entry)
     with before.location, ir.InsertionPoint(before):
@@ -129,11 +123,12 @@ class _Route:
     sorted: bool
     rows: int | None
     count: int | None
-    launch: Launch
+    machine: Machine
 
     def emit(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> str:
         views = [View.of(t) for t in (*inputs, *results)]
-        return executable(name, KernelFunction(self.rows, views, self.launch, self._body, results=len(results)))
+        launch = Launch(self.machine.routing[0], self.machine, lambda rows: (1, 1, 1))
+        return executable(name, KernelFunction(self.rows, views, launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
         """How many blocks there are (passes/lower/blocks.py)."""
@@ -143,7 +138,7 @@ class _Route:
 
     def _body(self, rows: e.Index, buffers: list[ir.Value]) -> None:
         source, index, row_of, block_of, slot_of, target = buffers
-        thread, threads, i32 = e.thread(), self.launch.threads, e.integer(32)
+        thread, threads, i32 = e.thread(), self.machine.routing[0], e.integer(32)
         zero = e.constant(0, i32)
         # Rows of each group, and the group's first block and first row.
         counts, first_block, first_row, taken = (e.shared([self.groups], i32) for _ in range(_COUNTERS))

@@ -101,7 +101,7 @@ class GpuRowsKernel:
 
     def emit(self, name: str) -> str:
         """At the insertion point; returns the entry point."""
-        launch = Launch(self.sharing * self.together, self.machine.subgroup, self._grid)
+        launch = Launch(self.sharing * self.together, self.machine, self._grid)
         views = [self._view(value, how) for value, how in self.tensors]
         return executable(name, KernelFunction(self.count, views, launch, self._body, results=len(self.rows.outputs)))
 

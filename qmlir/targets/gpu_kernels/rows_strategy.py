@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from ...core.mlir import OpLike, arith, flow, ir, tensor
-from ...ir.attributes import entry_points
-from ...kernels.outline import function_of, once, unused_name
-from ...kernels.rows import NARROW, WIDE, RowGroup
+from ...core.mlir import OpLike, arith, ir
+from ...kernels.outline_rows import outline_rows
+from ...kernels.rows import WIDE, RowGroup
 from ..strategy import Accept, Decline, Estimate, Facts
 from .machine import Machine
 from .rows import GpuRowsKernel, placed
@@ -28,56 +27,24 @@ class GpuRowsPlan:
 
     def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-        rows, index = self.rows, ir.IndexType.get()
-        kernel = GpuRowsKernel(rows, self.machine)
-        function = function_of(op)
-        with op.location, ir.InsertionPoint(function):
-            name = unused_name(function, "rows")
-            entry = kernel.emit(name)
-        entry = once(function.parent, name, entry)
-        with op.location, ir.InsertionPoint(op):
-            known: dict[int, ir.Value] = {}  # the sizes of the dynamic axes, which all count rows
-            for value, how in rows.inputs:
-                for axis in _dynamic_axes(value) if how in (WIDE, NARROW) else ():
-                    if axis not in known:
-                        known[axis] = tensor.dim(value, arith.constant(index, axis))
+        rows, kernel = self.rows, GpuRowsKernel(self.rows, self.machine)
 
-            def dynamic(value: ir.Value) -> list[ir.Value]:
-                return [known[axis] for axis in _dynamic_axes(value)]
-
-            def own(value: ir.Value) -> list[ir.Value]:
-                return [tensor.dim(value, arith.constant(index, axis)) for axis in _dynamic_axes(value)]
-
+        def given(known: Mapping[int, ir.Value]) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
             count, sizes = [], []
             if kernel.count is None:
                 factors = (
-                    known[axis] if size is None else arith.constant(index, size)
+                    known[axis] if size is None else arith.constant(ir.IndexType.get(), size)
                     for axis, size in enumerate(rows.space.rows)
                 )
                 total = reduce(arith.muli, factors)
                 count, sizes = [total], [arith.index_cast(ir.IntegerType.get_signless(32), total)]
-            read = [placed(v, rows.space.width).tensor if how == WIDE else v for v, how in rows.inputs]
-            given = [v for v, _ in rows.inputs]
-            read_sizes = [s for v, g in zip(read, given, strict=True) for s in (dynamic(v) if v == g else own(v))]
-            outputs = [v for v, _ in rows.outputs]
-            call = flow.DispatchOp(
-                [v.type for v in outputs], count, entry_points(entry),
-                [*sizes, *read],
-                read_sizes, [size for v in outputs for size in dynamic(v)],
-            )  # fmt: skip
-        for value, result in zip(outputs, call.results, strict=True):
-            value.replace_all_uses_with(result)
-        for inside in reversed(rows.operations):
-            inside.erase()
+            return count, sizes, [placed(v, rows.space.width).tensor if how == WIDE else v for v, how in rows.inputs]
+
+        outline_rows(op, rows, kernel.emit, given)
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel"}
-
-
-def _dynamic_axes(value: ir.Value) -> list[int]:
-    kind = ir.RankedTensorType(value.type)
-    return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ def of_word(word: ir.Value, kind: str) -> ir.Value:
 
 
 def halves_of_word(word: ir.Value, kind: str, element: str) -> list[ir.Value]:
-    """The four codes of a word as two words of two f16 or bf16 each. f16 is for e4m3: codes of e5m2 would be subnormal
-    numbers, which some matrix instructions take for zero."""
+    """The four codes of a word as two words of two f16 or bf16 each. Codes of e5m2 may be subnormal numbers of f16,
+    which some matrix instructions take for zero."""
     if element == "f16":
         return [_pair(word, kind), _pair(arith.shrui(word, e.word(16)), kind)]
     bits = e.elements(vector.bitcast(e.vector_of(4, e.integer(32)), of_word(word, kind)))
@@ -55,10 +55,12 @@ def doubled_e2m1(word: ir.Value) -> ir.Value:
 
 
 def _pair(word: ir.Value, kind: str) -> ir.Value:
-    """The lower two codes of a word, of e4m3, as two f16: exponent and mantissa in their places are the number divided
-    by a power of two, the difference of the exponents' biases."""
+    """The lower two codes of a word as two f16: those of e5m2 are the upper byte of theirs. Exponent and mantissa of
+    e4m3 in their places are the number divided by a power of two, the difference of the exponents' biases."""
     low = arith.shli(arith.andi(word, e.word(0xFF)), e.word(8))
     codes = arith.ori(low, arith.shli(arith.andi(word, e.word(0xFF00)), e.word(16)))
+    if kind == "f8E5M2":
+        return codes
     sign = arith.andi(codes, e.word(0x80008000))
     magnitude = arith.shrui(arith.andi(codes, e.word(0x7F007F00)), e.word(1))
     if FORMATS[kind].special == "fnuz":  # no number: the sign alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...core.mlir import ir
 from . import emit as e
@@ -46,6 +47,7 @@ class SharedRows:
     def __init__(self, rows: int, row_bytes: int, unit: int, halves: int = 1) -> None:
         self.unit, self._halved = unit, halves > 1
         shape = shared_shape(rows, row_bytes, unit)
+        self.stride = shape[1]  # elements of a row
         i32 = e.integer(32)
         self.memory: ir.Value = e.shared(
             (halves, *shape) if self._halved else shape, i32 if unit == 1 else e.vector_of(unit, i32)
@@ -77,14 +79,15 @@ class RowStage:
 
     def __init__(self, copies: Copies, workgroup: Workgroup, shared: SharedRows, first_row: e.Index) -> None:
         self.copies, self.workgroup, self.shared, self.first_row = copies, workgroup, shared, first_row
-        self.tokens: list[e.Index] = []
+        self.tokens: list[Any] = []
 
     def start(self) -> None:
         """Find out which rows of the activation this thread copies."""
         place = self.workgroup.place
         for i in range(self.copies.count):
             row, _, _ = self.copies.at(i)
-            self.tokens.append(place.token(place.inside(e.add(self.first_row, row))))
+            token = place.token(place.inside(e.add(self.first_row, row)))
+            self.tokens.append(self.workgroup.activations.row(token))
 
     def fetch(self, step: e.Index) -> Fetched:
         """The words that this thread copies of a step."""

@@ -20,11 +20,13 @@ from typing import Protocol
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
 from ...kernels.outline import Scratch, picks
+from ..cost import Figures
 from . import emit as e
 from .executable import KernelBody, KernelFunction, View
 from .loop import TileLoop, elements, like
 
 _WORDS = 4  # that a thread stores at once
+_FILL = 2.0e-6  # seconds: of the counters of shared tiles, in front of the product
 
 
 class Counter(Protocol):
@@ -74,6 +76,11 @@ class Sharing:
     def launched(self, tiles: e.Index) -> e.Index:
         """How many workgroups there are: none without a step."""
         return e.minimum(self.workgroups, e.multiply(tiles, self.steps))
+
+    def seconds(self, of_unit: float, f: Figures) -> float:
+        """That sharing adds to a call, with `of_unit` workgroups on each unit: counters, and two parts of each share,
+        there and back."""
+        return f.cache(4 * of_unit * self.part_bytes) + _FILL + 4 * f.latency
 
     def scratch(self, kernel: Kernel) -> Scratch:
         """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each

@@ -1,35 +1,56 @@
-"""How a weight is stored: `[K / depth][N][words]`, each piece the codes of one column that a thread loads at once.
+"""How a weight of codes is stored, and its bytes.
 
-Neighbouring columns are neighbours in memory, so that neighbouring threads read one run of bytes. A byte holds 8 / bits
-codes: of a word with codes of four bits, the low halves are four codes in order and the high halves the next four.
-Codes are signed, and come out of their byte at its top: a shift and a mask give four bytes `code << (8 - bits)`, whose
-products are shifted back once a sum.
+A byte holds 8 / bits codes, so that a 32-bit word, taken apart, is a word of four codes for each of its fields. Codes
+with a sign come out of their byte at its top: a shift and a mask give four bytes `code << (8 - bits)`, whose products
+are shifted back once a sum; no sign has to be extended. Codes without a sign come out at the bottom of their byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from ...core.mlir import arith, ir
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
-from ...kernels.layouts import WeightLayout
+from ...kernels.layouts import WeightLayout, by_columns
 from ...kernels.weights import constant_bytes, fits_top_of_byte
 from . import emit as e
 from .small_floats import doubled_e2m1
 
 _ONES = 0x01010101
 COLUMNS = 4  # of one thread: the lanes of its vectors
+CHUNK = 16  # bytes that a row of a weight in rows is stored in
 
 
 @dataclass(frozen=True)
 class CodeFormat:
-    """What a stored code stands for is its bits, signed, plus `offset`."""
+    """What a stored code stands for is its bits plus `offset`.
 
-    bits: int
-    offset: int
-    words: int  # of one piece: 1, 2 or 4
-    e2m1: bool = False  # of that format, taken out of their bytes as twice what they stand for
+    Attributes:
+        words: of a piece that a thread loads at once: 1, 2 or 4.
+        e2m1: codes of that format, taken out of their bytes as twice what they stand for.
+        signed: whether the bits are a signed number.
+        order: of the codes `[N, K]` in memory.
+            "pieces": `[K / depth][N][words]`. Neighbouring columns are neighbours, so that neighbouring threads read
+            one run of bytes. Of a word with codes of four bits, the low halves are four codes in order, the high ones
+            the next four.
+            "rows": rows of chunks of 16 bytes, byte j of which has codes j, 16 + j, ..: a word has a word of each of
+            its fields' chunks of whole bytes, which a lane of `mma.sync` needs.
+            "halves": rows for `mma.sync.m16n8k16` on 16-bit numbers, of which lane t needs those at 2 t, 2 t + 1,
+            2 t + 8 and 2 t + 9 of each step of 16: the four bytes of its word, a field a step. Neighbours are two bytes
+            apart, as they are in a word of two floats.
+    """
+
+    bits: int = 8
+    offset: int = 0
+    words: int = 4
+    e2m1: bool = False
+    signed: bool = True
+    order: Literal["pieces", "rows", "halves"] = "pieces"
 
     @property
     def fields(self) -> int:
@@ -44,24 +65,67 @@ class CodeFormat:
     @property
     def shift(self) -> int:
         """What products of a stored code's byte are shifted by."""
-        return 0 if self.e2m1 else 8 - self.bits
+        return 0 if self.e2m1 or not self.signed or self.order == "halves" else 8 - self.bits
 
-    def bytes_of(self, word: ir.Value) -> list[ir.Value]:
-        """The words of bytes `code << shift` in a stored word, in order."""
+    def pieces(self, n: int, k: int) -> tuple[int, int]:
+        """Pieces along K of a column, and columns, of a weight in "pieces"."""
+        return -(-k // self.depth), -(-n // COLUMNS) * COLUMNS
+
+    def bytes_of(self, word: ir.Value, fields: Sequence[int] | None = None) -> list[ir.Value]:
+        """The words of bytes `code << shift` of some fields of a stored word, by default of all in order."""
+        fields = range(self.fields) if fields is None else fields
         if self.e2m1:
-            return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in range(self.fields)]
+            return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in fields]
         if self.bits == 8:
             return [word]
-        mask = e.word((255 >> self.shift << self.shift) * _ONES)
-        lefts = [self.shift - i * self.bits for i in range(self.fields)]
-        return [arith.andi(arith.shli(word, e.word(left)) if left else word, mask) for left in lefts]
+        mask = e.word(((1 << self.bits) - 1 << self.shift) * _ONES)
+        return [arith.andi(_moved(word, self.shift - i * self.bits), mask) for i in fields]
+
+    def codes_at(self, words: ir.Value, lefts: ir.Value | None) -> ir.Value:
+        """Codes, i8, whose bits in lanes of words a shift to the left brings to the top, None where they are there."""
+        lanes = words.type.shape[0]
+        top = words if lefts is None else arith.shli(words, lefts)
+        code = arith.shrsi(top, e.broadcast(e.word(32 - self.bits), lanes))
+        if self.offset:
+            code = arith.addi(code, e.broadcast(e.word(self.offset), lanes))
+        return arith.trunci(e.vector_of(lanes, e.integer(8)), code)
+
+    def codes(self, word: ir.Value, field: int) -> ir.Value:
+        """The four codes of a field of a stored word of "halves", i8, in their order."""
+        codes = []
+        for byte in (0, 2, 1, 3):
+            high = 32 - self.bits - (8 * byte + self.bits * field)
+            shift = arith.shrsi if self.signed else arith.shrui
+            codes.append(shift(_moved(word, high), e.word(32 - self.bits)))
+        return arith.trunci(e.vector_of(4, e.integer(8)), e.gathered(codes))
 
     def layout(self, n: int, k: int) -> WeightLayout:
-        """Of codes `[N, K]`."""
-        padded = -(-n // COLUMNS) * COLUMNS, -(-k // self.depth) * self.depth
-        factors = ((padded[0],), (padded[1] // self.depth, self.words, self.fields, 4))
-        field = 3 if self.fields > 1 else None
-        return WeightLayout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
+        """Of codes `[N, K]`; rows of padded K."""
+        field = {"pieces": 3, "rows": 2, "halves": 2}[self.order] if self.fields > 1 else None
+        if self.order == "pieces":
+            pieces, columns = self.pieces(n, k)
+            factors = ((columns,), (pieces, self.words, self.fields, 4))
+            return WeightLayout((columns, pieces * self.depth), factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
+        chunk = (CHUNK,) if self.order == "rows" else (2, 4, 2)
+        order = (0, 1, 2, 3) if self.order == "rows" else (0, 1, 2, 4, 5, 3)
+        factors = ((n,), (k // (CHUNK * self.fields), self.fields, *chunk))
+        return WeightLayout((n, k), factors, order, self.bits, field)
+
+    def packed(self, codes: Array, k: int) -> ir.Value:
+        """Constant codes `[.., N, K]`, padded to `k` where they are stored in rows, at the insertion point."""
+        array = self.layout(codes.shape[-2], k).each(codes)
+        return constant_bytes(array if self.order == "pieces" else array.reshape(*codes.shape[:-1], k // self.fields))
+
+    def packed_rows(self, kernel: Kernel, codes: Array | None, k: int) -> ir.Value:
+        """The same of a weight that may be known at run time only, which is read as it stands, `[.., N, K]`."""
+        return by_columns(kernel.rhs) if codes is None else self.packed(codes, k)
+
+
+def _moved(word: ir.Value, left: int) -> ir.Value:
+    """Bits moved to the left, or by a negative number to the right."""
+    if left == 0:
+        return word
+    return arith.shli(word, e.word(left)) if left > 0 else arith.shrui(word, e.word(-left))
 
 
 def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> CodeFormat | None:
@@ -90,7 +154,7 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
         return 0 if bits == 4 else None
     if bits == 8:
         return 0
-    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    low, high = _bounds(codes)
     if not fits_top_of_byte(kernel):
         return None
     if (kernel.rhs.magnitude > 16 and kernel.rhs.decode is None) or high - low >= 1 << bits:
@@ -99,6 +163,26 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     return 0 if least <= low and high < -least else low - least
 
 
-def packed(codes: Array, form: CodeFormat) -> ir.Value:
-    """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
-    return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))
+def stored_in_rows(codes: Array | None, kernel: Kernel) -> CodeFormat:
+    """The shortest storage in rows, without an offset, which would ask for sums of rows; in halves where each code
+    becomes a float."""
+    order: Literal["rows", "halves"] = "rows" if kernel.rhs.decode is None else "halves"
+    whole = CodeFormat(order=order)
+    if codes is None or codes.size == 0 or (kernel.rhs.magnitude > 16 and order == "rows"):
+        return whole
+    low, high = _bounds(codes)
+    for bits in (2, 4):
+        if low >= 0 and high < 1 << bits:
+            return CodeFormat(bits, signed=False, order=order)
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return CodeFormat(bits, order=order) if fits_top_of_byte(kernel) else whole
+    return whole
+
+
+def _bounds(codes: Array) -> tuple[int, int]:
+    return (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+
+
+def byte_codes(codes: Array | None) -> Array | None:
+    """Constant codes as signed bytes: those of one-byte floats are their bits."""
+    return codes if codes is None or codes.dtype == np.int8 else codes.view(np.int8)

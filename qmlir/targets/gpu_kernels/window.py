@@ -13,36 +13,6 @@ from . import emit as e
 _MOST_BITS = 32
 
 
-def corner(window: Window, m: e.Index) -> tuple[e.Index, e.Index, e.Index]:
-    """Of row m of a convolution the number of its image, and where in it its window starts: row and column. In the
-    margin above and left of the image they are, as unsigned numbers, past its end."""
-    height, width = window.result
-    image, place = e.divide(m, height * width), e.remainder(m, height * width)
-    y = e.multiply(e.divide(place, width), window.strides[0])
-    x = e.multiply(e.remainder(place, width), window.strides[1])
-    if window.overhangs:
-        y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
-    return image, y, x
-
-
-def tap(window: Window, k: e.Index, per: int) -> tuple[e.Index, e.Index, e.Index]:
-    """Row and column of the filter, and which of its `per` codes, or pieces, of each pixel, of code or piece k of a
-    row."""
-    number, columns = e.divide(k, per), window.kernel[1]
-    return e.divide(number, columns), e.remainder(number, columns), e.remainder(k, per)
-
-
-def beyond(window: Window, start: tuple[e.Index, e.Index], i: e.Index, j: e.Index) -> tuple[e.Index, e.Index]:
-    """Row and column of an image at tap (i, j) of a window that starts there."""
-    down, across = window.dilations
-    return e.add(start[0], e.multiply(i, down)), e.add(start[1], e.multiply(j, across))
-
-
-def inside(window: Window, y: e.Index, x: e.Index) -> e.Condition:
-    """Whether a pixel is in the image: above it and left of it numbers are, without a sign, past its end too."""
-    return e.both(e.less(y, window.image[1]), e.less(x, window.image[2]))
-
-
 @dataclass(frozen=True)
 class ImagePlace:
     """A row: the number of its image, where in it the first code of its window is, at which row and column, and which
@@ -56,18 +26,37 @@ class ImagePlace:
 
 @dataclass(frozen=True)
 class Image:
-    """An image `[N, H * W * C]` as rows of `KH * KW * C / G` codes: implicit GEMM."""
+    """An image `[N, H * W * C]`, or `[N, C * H * W]`, as rows of `KH * KW * C / G` codes: implicit GEMM.
+
+    Attributes:
+        first_channel: of a group.
+        counted: whether rows know by bits which parts of their window are inside, for who does not read the others;
+            else each place is compared with the image's size, and is at its edge where it would be outside.
+    """
 
     window: Window
-    first_channel: e.Index = 0  # of a group
+    first_channel: e.Index = 0
+    counted: bool = True
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """From a pixel to the next one, and from a channel of it to the next one."""
+        _, height, width, channels = self.window.image
+        return (1, height * width) if self.window.planes else (channels, 1)
 
     def row(self, m: e.Index) -> ImagePlace:
         """Row m. In the margin above and left of the image places are negative, and not read."""
-        window = self.window
-        n, y, x = corner(window, m)
-        first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
-        counted = window.overhangs and sum(window.kernel) <= _MOST_BITS
-        return ImagePlace(n, e.add(first, self.first_channel), (y, x), self._inside(y, x) if counted else None)
+        window, (pixel, channel) = self.window, self.steps
+        height, width = window.result
+        n, place = e.divide(m, height * width), e.remainder(m, height * width)
+        y = e.multiply(e.divide(place, width), window.strides[0])
+        x = e.multiply(e.remainder(place, width), window.strides[1])
+        if window.overhangs:
+            y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
+        first = e.multiply(e.add(e.multiply(y, window.image[2]), x), pixel)
+        counted = self.counted and window.overhangs and sum(window.kernel) <= _MOST_BITS
+        first = e.add(first, e.multiply(self.first_channel, channel))
+        return ImagePlace(n, first, (y, x), self._inside(y, x) if counted else None)
 
     def _inside(self, y: e.Index, x: e.Index) -> ir.Value:
         """A bit for each row and column of the window at (y, x)."""
@@ -80,12 +69,30 @@ class Image:
                 bits, number = arith.ori(bits, bit), number + 1
         return bits
 
+    def _tap(self, k: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+        """Row and column of the filter, and the channel, of code k of a row."""
+        number, columns = e.divide(k, self.window.channels), self.window.kernel[1]
+        return e.divide(number, columns), e.remainder(number, columns), e.remainder(k, self.window.channels)
+
     def address(self, row: ImagePlace, k: e.Index) -> list[e.Index]:
         """The place of code k of a row."""
-        down, across = self.window.dilations
-        i, j, channel = tap(self.window, k, self.window.channels)
-        y, x = e.multiply(i, down * self.window.image[2]), e.multiply(j, across)
-        return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.window.image[3]), channel))]
+        (down, across), (pixel, step) = self.window.dilations, self.steps
+        _, height, width, _ = self.window.image
+        i, j, channel = self._tap(k)
+        if not self.counted:
+            y, x = self._beyond(row, i, j)
+            if self.window.overhangs:
+                y, x = e.minimum(y, height - 1), e.minimum(x, width - 1)
+            place = e.multiply(e.add(e.multiply(y, width), x), pixel)
+            return [row.image, e.add(place, e.multiply(e.add(self.first_channel, channel), step))]
+        y, x = e.multiply(i, down * width), e.multiply(j, across)
+        inside = e.add(e.multiply(e.add(y, x), pixel), e.multiply(channel, step))
+        return [row.image, e.add(row.first, inside)]
+
+    def _beyond(self, row: ImagePlace, i: e.Index, j: e.Index) -> tuple[e.Index, e.Index]:
+        """Row and column of the image at tap (i, j)."""
+        (down, across), (y, x) = self.window.dilations, row.start
+        return e.add(y, e.multiply(i, down)), e.add(x, e.multiply(j, across))
 
     def there(self, row: ImagePlace, k: e.Index) -> e.Condition:
         """Whether code k of a row is in the image."""
@@ -93,9 +100,11 @@ class Image:
         if not window.overhangs:
             return True
         height, width = window.kernel
-        i, j, _ = tap(window, k, window.channels)
+        i, j, _ = self._tap(k)
         if row.inside is None:
-            return inside(window, *beyond(window, row.start, i, j))
+            # Above the image and left of it numbers are, without a sign, past its end too.
+            y, x = self._beyond(row, i, j)
+            return e.both(e.less(y, window.image[1]), e.less(x, window.image[2]))
         # Past the end of the row, where nobody asks, the shift would be longer than the word.
         shifts = [e.minimum(i, height - 1), e.add(j, height) if width > 1 else height]
         rows, columns = (arith.shrui(row.inside, arith.index_castui(i32, e.index(s))) for s in shifts)

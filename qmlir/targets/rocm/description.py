@@ -23,7 +23,6 @@ from ..base import (
 from ..capabilities import Capabilities, Peak
 from ..gpu import Gpu, parse_mma
 
-CHECK_SCALED = ("qmlir-check-scaled-products",)
 _FNUZ = ("F8E5M2FNUZ", "F8E5M2FNUZ_F8E4M3FNUZ", "F8E4M3FNUZ", "F8E4M3FNUZ_F8E5M2FNUZ")
 _OCP = ("F8E5M2", "F8E5M2_F8E4M3FN", "F8E4M3FN", "F8E4M3FN_F8E5M2")
 
@@ -150,9 +149,7 @@ def _rocm(
             "qmlir-bound-unit-sums",
             ORDER_CONVOLUTIONS,
             START_AT_ZERO,
-            *(CHECK_SCALED if scaled_mma else ()),
         ),
-        code_passes=CHECK_SCALED if scaled_mma else (),
         barriers=(Reason.INDEXED_READS,),
         passes=(
             f"qmlir-row-kernels{{target=rocm:{name}}}",

@@ -7,23 +7,24 @@ from dataclasses import replace
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.dot_strategy import DotStrategy
 from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
-from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import MmaStrategy, TileAndFuseLimits
 from ..widened import WidenedStrategy
-from .kernels.instructions import INSTRUCTIONS
+from .kernels.instructions import INSTRUCTIONS, SCALED
 from .kernels.machine import amd
+from .kernels.scaled import ScaledMatrixStrategy
 from .kernels.strategy import MatrixStrategy
-from .scaled import ScaledStrategy
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     """See `Backend.matrix_instructions`."""
-    return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]}
+    scaled = {i.table_name: (i.iree_name, i.fragments) for i in SCALED.get(target.name, ())}
+    return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]} | scaled
 
 
 def limits(target: Target) -> TileAndFuseLimits:
@@ -60,13 +61,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
-    few = DotStrategy(target, code, few=True, most_float_rows=2)
+    few = DotStrategy(target=target, machine=code, name="cooperative", few=True, most_float_rows=2)
     matrix = MatrixStrategy(target=target, machine=code, accumulators=128 if code.cdna else 64)
-    scaled = ScaledStrategy(target)
+    scaled = ScaledMatrixStrategy(target=target, machine=code, accumulators=matrix.accumulators)
     return (
+        scaled,
         MultiVersionStrategy((replace(matrix, always=True),)),
         few,
-        scaled,
         matrix,
         Im2colStrategy((mma,), only_dynamic=True),
         mma,

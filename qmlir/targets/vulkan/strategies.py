@@ -19,9 +19,9 @@ from ...ir.checks import assert_short_sum
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.dot_strategy import DotStrategy
 from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
-from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
@@ -224,8 +224,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.capabilities.subgroup_sizes[0])
-    few = DotStrategy(target, code, few=True, any_argument=True)
-    tiled = DotStrategy(target, code, few=False, any_argument=True)
+    few = DotStrategy(target=target, machine=code, name="cooperative", few=True, any_argument=True)
+    tiled = DotStrategy(target=target, machine=code, name="tiled", few=False, any_argument=True)
     matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)

@@ -14,6 +14,7 @@ from ....core.mlir import arith, ir, vector
 from ....ir.walk import terminator_of
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
+from ....kernels.outline_rows import dynamic_axes
 from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from ...cost import TYPICAL_CORE
 from ..threads.cost import a_nanosecond
@@ -106,12 +107,6 @@ class CpuRowsKernel:
     def _scratch(self, value: ir.Value) -> e.Buffer:
         element, width = value.type.element_type, self.rows.space.width
         return e.Buffer(e.pointer(e.scratch([width], element)), element, (width,))
-
-
-def dynamic_axes(value: ir.Value) -> list[int]:
-    """The dynamic axes of a tensor: they count rows, in order."""
-    kind = ir.RankedTensorType(value.type)
-    return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
 class RowEmitter:

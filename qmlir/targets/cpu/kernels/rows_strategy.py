@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....core.mlir import arith, flow, ir, tensor
-from ....ir.attributes import entry_points
-from ....kernels.outline import function_of, once, unused_name
-from ....kernels.rows import NARROW, WIDE, RowGroup
+from ....core.mlir import ir
+from ....kernels.outline_rows import outline_rows
+from ....kernels.rows import RowGroup
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate, Facts
 from ..description import lacks
 from ..threads.program import team_of, threads_of
-from .rows import CpuRowsKernel, Lanes, dynamic_axes, stack_fits
+from .rows import CpuRowsKernel, Lanes, stack_fits
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -28,33 +28,12 @@ class CpuRowsPlan:
 
     def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-        rows = self.rows
-        function = function_of(op)
-        with op.location, ir.InsertionPoint(function):
-            name = unused_name(function, "rows")
-            entry = CpuRowsKernel(rows, self.lanes).emit(name)
-        entry = once(function.parent, name, entry)
-        with op.location, ir.InsertionPoint(op):
-            known: dict[int, ir.Value] = {}
-            for value, how in rows.inputs:
-                for axis in dynamic_axes(value) if how in (WIDE, NARROW) else ():
-                    if axis not in known:
-                        known[axis] = tensor.dim(value, arith.constant(ir.IndexType.get(), axis))
+
+        def given(known: Mapping[int, ir.Value]) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
             sizes = [known[axis] for axis in sorted(known)]
+            return sizes, [team_of(op, self.lanes.features), *sizes], [v for v, _ in self.rows.inputs]
 
-            def dynamic(value: ir.Value) -> list[ir.Value]:
-                return [known[axis] for axis in dynamic_axes(value)]
-
-            outputs = [v for v, _ in rows.outputs]
-            call = flow.DispatchOp(
-                [v.type for v in outputs], sizes, entry_points(entry),
-                [team_of(op, self.lanes.features), *sizes, *(v for v, _ in rows.inputs)],
-                [size for v, _ in rows.inputs for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
-            )  # fmt: skip
-        for value, result in zip(outputs, call.results, strict=True):
-            value.replace_all_uses_with(result)
-        for inside in reversed(rows.operations):
-            inside.erase()
+        outline_rows(op, self.rows, CpuRowsKernel(self.rows, self.lanes).emit, given)
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""

@@ -18,8 +18,10 @@ from .tile import Tile
 class DecodeBlock(Protocol):
     """A workgroup's tile: where a lane's part of a fragment of the weight is, and what it is read from."""
 
+    @property
+    def gemm(self) -> TiledProduct: ...
+
     kernel: Kernel
-    gemm: TiledProduct
     tile: Tile
     epilogue: Epilogue
     tiled: TiledMma

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ....kernels.description import Kernel
-from ....kernels.group import describe
 from ....kernels.weights import constant_codes
+from ...gpu_kernels.scaled import KINDS, lacks_scaled, scaled_product
+from ...gpu_kernels.strategy import NOT_CONSTANT
+from ...gpu_kernels.weights import CodeFormat, stored_in_rows
 from ...strategy import Accept, Contraction, Decline
-from .choose import choose
-from .fp8 import KINDS, LONGEST, Fp8Gemm
-from .mma_gemm import MmaGemm
-from .strategy import CudaProductStrategy, mma_facts, no_wgmma
+from .choose import fitting_registers
+from .fp8 import LONGEST, Fp8Gemm
+from .scaled_gemm import ScaledGemm, words_of
+from .scaled_instructions import SCALED
+from .strategy import CudaProductStrategy, no_wgmma
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, Tile
-from .weights import Storage, storage_for_halves
 from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
 
 if TYPE_CHECKING:
@@ -28,40 +31,28 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
     name: str = "mma-sync-weight-only"
     tiles: tuple[Tile, ...] = FLOAT_TILES
 
-    @property
-    def decodes(self) -> bool:
-        return True
-
     def unlike(self, c: Contraction) -> Decline | None:
         if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
             return Decline(
                 f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes"
             )
-        return Decline("what makes its weight is not known", "none needed") if c.op is None else None
-
-    def described(self, c: Contraction) -> Kernel:
-        return describe(c.operation, bool(c.batch), bool(c.batch)).without_gate()
+        return None
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         element = str(kernel.lhs.value.type.element_type)
         if element != c.lhs:
             return Decline(f"the activation is {element} in memory", "f16 or bf16")
         codes = constant_codes(kernel)
         if codes is None:
-            return Decline(
-                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
-            )
-        chosen = choose(kernel, storage_for_halves(codes), True, self.target, self.tiles)
-        if chosen is None:
-            return self.no_tile(kernel, 32)
-        return self.accepted(chosen, codes, mma_facts(chosen.gemm), c)
+            return NOT_CONSTANT
+        return self.tiled(kernel, c, codes, storages=[stored_in_rows(codes, kernel)], step=32)
 
 
 # For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
 _FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
+# Where the sums of a tile are apart from those before it, twice the registers, or words of scales are beside them.
+_FEW_SUMS = tuple(t for t in _FP8_TILES if t.accumulators <= 64 and t.threads < 512 and not t.stream_k)
 
 
 @dataclass(frozen=True)
@@ -78,24 +69,10 @@ class Fp8Strategy(CudaProductStrategy):
     def unlike(self, c: Contraction) -> Decline | None:
         if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies e4m3 and e5m2", "such codes")
-        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
+        return None
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        import numpy as np
-
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
-        codes = constant_codes(kernel)
-        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, self._gemm)
-        if found is None:
-            return self.no_tile(kernel, 16)
-        kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
-        gemm = found.gemm
-        facts = {**mma_facts(gemm), "codes": kinds if gemm.decodes else f"{kinds}, sums of {gemm.tile.k} apart"}
-        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
-
-    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
+        return self.tiled(kernel, c, constant_codes(kernel), partial(Fp8Gemm, converts=self._has_fp8))
 
 
 @dataclass(frozen=True)
@@ -103,10 +80,7 @@ class FastFp8Strategy(Fp8Strategy):
     """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
 
     name: str = "mma-sync-fp8-fast"
-    # The sums of a tile are apart from those before it: twice the registers.
-    tiles: tuple[Tile, ...] = tuple(
-        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
-    )
+    tiles: tuple[Tile, ...] = _FEW_SUMS
     asked: bool = False
 
     def requested(self) -> Self:
@@ -131,9 +105,14 @@ class FastFp8Strategy(Fp8Strategy):
                            "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
         return None
 
-    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
-        return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        return self.tiled(kernel, c, constant_codes(kernel), partial(Fp8Gemm, converts=True, fast=True), _short)
+
+
+def _short(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
+    """A tile whose K is not longer than a sum may be."""
+    fitting = fitting_registers(kernel, tile, storage)
+    return fitting if fitting is None or fitting.k <= LONGEST else replace(fitting, k=LONGEST)
 
 
 @dataclass(frozen=True)
@@ -144,28 +123,39 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
     tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        import numpy as np
-
         if declined := no_wgmma(self.target, kernel):
             return declined
         if not takes(kernel):
             return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
                            "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
-        codes = constant_codes(kernel)
-        found = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaFp8Gemm, fit)
-        if found is None:
-            return self.no_tile(kernel, 0)
-        gemm = found.gemm
-        assert isinstance(gemm, WgmmaFp8Gemm)
-        kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
-        facts = {
-            **mma_facts(gemm),
-            "mma": f"wgmma.m64n{gemm.columns}k32.f32.{kinds}",
-            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(gemm.tile.k, kernel.group or gemm.tile.k)} apart",
-        }
-        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+        return self.tiled(kernel, c, constant_codes(kernel), WgmmaFp8Gemm, fit, step=0)
 
     def _without(self) -> Decline | None:
         if "wgmma" not in self.target.capabilities.features:
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
         return None
+
+
+@dataclass(frozen=True)
+class ScaledMmaStrategy(CudaProductStrategy):
+    """Products of small floats with a scale for each block along K, on instructions that take both."""
+
+    name: str = "mma-sync-scaled"
+    tiles: tuple[Tile, ...] = _FEW_SUMS
+
+    doubles_e2m1 = True
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        return lacks_scaled(self.target, c)
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        product = scaled_product(kernel, c, SCALED)
+        if isinstance(product, Decline):
+            return product
+        instruction = product.instruction
+
+        def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
+            return tile if words_of(instruction, tile) else None
+
+        make = partial(ScaledGemm, instruction=instruction)
+        return product.accepted(self.tiled(product.kernel, c, product.weight, make, fit, step=0))

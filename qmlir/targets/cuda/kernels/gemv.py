@@ -15,59 +15,85 @@ from functools import reduce
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
+from ...base import Target
+from ...cost import Figures, Work
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import KernelFunction, Launch, executable
+from ...gpu_kernels.executable import KernelFunction, Launch, View
 from ...gpu_kernels.loop import Run, TileLoop, Where, across
-from ...gpu_kernels.stream_k import split_inputs, with_scratch
+from ...gpu_kernels.weights import CHUNK
+from ...strategy import Facts
 from . import instructions as gpu
-from .executable import WARP, function_of, in_a_row, workgroup_id
 from .machine import Nvidia
-from .shared_tile import CHUNK
-from .weights import Storage
+from .product import RowsOfWeight, moved
 
-_WARPS = 4
+WARP, _WARPS = 32, 4  # threads, warps of a workgroup
 _ONES = 0x01010101
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
-class Gemv:
+class Gemv(RowsOfWeight):
     """An integer kernel for a few rows, whose weight is stored in rows of whole chunks.
 
     Attributes:
         columns: of a warp.
         k_warps: of a workgroup that share columns.
-        most_rows: of a product with a dynamic number of them.
+        dynamic_rows: how many a product with a dynamic number of them has at most.
     """
 
-    kernel: Kernel
-    storage: Storage
     columns: int
     k_warps: int
-    most_rows: int = MOST_ROWS
-
-    scratch: None = None
+    dynamic_rows: int = MOST_ROWS
 
     @property
-    def rows(self) -> int:
+    def name(self) -> str:
+        return f"{self.columns}x{self.k_warps}x{self.most_rows}"
+
+    @property
+    def threads(self) -> int:
+        return WARP * _WARPS
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.most_rows, self.block_columns
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "codegen": "dp4a, K shared by lanes", "columns": self.block_columns, "k_warps": self.k_warps,
+            "weight_bits": self.storage.bits,
+        }  # fmt: skip
+
+    def work(self, target: Target, f: Figures) -> Work:
+        fields, columns, rows = self.storage.fields, self.columns, self.most_rows
+        each = -(-self.blocks // f.units)
+        room = target.capabilities.shared_memory // self.shared_bytes
+        together = max(1, min(each, room, 1024 // self.threads))
+        busy = {
+            "multiply": f.dots(self.threads * columns * (CHUNK // 4) * fields * rows),
+            "cache": f.cache(self.threads * columns * CHUNK),
+            "activations": f.shared(self.threads * CHUNK * fields * rows),  # in the L1 cache
+            "latency": f.latency / together,
+        }
+        steps = -(-self.chunks // (WARP * self.k_warps))
+        memory = moved(self.kernel, f.rows(self.kernel.m, self.most_rows), self.padded_k, fields)
+        return Work(each, steps, busy, once=f.latency, memory=memory)
+
+    @property
+    def most_rows(self) -> int:
         """That are computed, of which the last ones may not be there."""
-        return self.most_rows if self.kernel.m is None else self.kernel.m
-
-    @property
-    def chunk_codes(self) -> int:
-        """Codes of a weight that one lane reads at once."""
-        return CHUNK * self.storage.fields
+        return self.dynamic_rows if self.kernel.m is None else self.kernel.m
 
     @property
     def chunks(self) -> int:
-        return -(-self.kernel.k // self.chunk_codes)
+        return -(-self.kernel.k // self.storage.depth)
 
     @property
     def padded_k(self) -> int:
-        return self.chunks * self.chunk_codes
+        return self.chunks * self.storage.depth
 
     @property
     def block_columns(self) -> int:
@@ -81,35 +107,23 @@ class Gemv:
     @property
     def shared_bytes(self) -> int:
         """Of the parts, and of the rows' sums behind them."""
-        return 4 * self.parts * self.rows * (self.block_columns + int(uses_row_sums(self.kernel)))
+        return 4 * self.parts * self.most_rows * (self.block_columns + int(uses_row_sums(self.kernel)))
 
     @property
     def blocks(self) -> int:
         return -(-self.kernel.n // self.block_columns)
 
-    @property
-    def variant(self) -> tuple[int, int, int]:
-        """What makes it another than other kernels of a product."""
-        return self.columns, self.k_warps, self.rows
-
     def of(self, kernel: Kernel) -> Gemv:
-        """The same for another number of rows, dynamic ones as many as this one has at most."""
-        return replace(self, kernel=kernel, most_rows=self.rows)
+        return replace(self, kernel=kernel, dynamic_rows=self.most_rows)
 
-    @property
-    def launch(self) -> Launch:
-        # No row, no workgroup: the kernel reads the last row where one is not there.
-        return in_a_row(WARP * _WARPS, lambda rows: e.multiply(self.blocks, e.divide_up(rows, self.rows)))
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+        def grid(rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+            # No row, no workgroup: the kernel reads the last row where one is not there.
+            return e.multiply(self.blocks, e.divide_up(rows, self.most_rows)), 1, 1
 
-    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
-        """An executable at the insertion point; returns its entry point."""
-        return executable(name, self.function(inputs, result))
-
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        """The kernel as a function of an executable, of tensors of these types."""
-        own, _ = split_inputs(self.kernel, inputs)
-        made = function_of(self.kernel.m, [*own, result], self.launch, lambda r, b: _Block(self, r, b).run())
-        return with_scratch(made, self.kernel, inputs, used=False)
+        launch = Launch(self.threads, self.machine, grid)
+        views = [View.of(tensor) for tensor in (*inputs, result)]
+        return KernelFunction(self.kernel.m, views, launch, lambda rows, buffers: _Block(self, rows, buffers).run())
 
 
 class _Block(TileLoop):
@@ -129,9 +143,9 @@ class _Block(TileLoop):
         n_warp = e.divide(warp, gemv.k_warps)
         self.first_warp = e.less(n_warp, 1)  # of those that read the same codes along K
         self.local = e.multiply(n_warp, gemv.columns)
-        self.n0 = e.multiply(workgroup_id(), gemv.block_columns)
+        self.n0 = e.multiply(gpu.workgroup_id(), gemv.block_columns)
         columns = gemv.block_columns + int(self.wants_sums)
-        self.parts = gpu.shared([gemv.parts, gemv.rows, columns], e.integer(32))
+        self.parts = gpu.shared([gemv.parts, gemv.most_rows, columns], e.integer(32))
 
     @property
     def keeps(self) -> e.Condition:
@@ -142,7 +156,7 @@ class _Block(TileLoop):
 
     def zeros(self) -> list[ir.Value]:
         """Sums of each column and row, and after them the sums of rows."""
-        return [e.word(0)] * (self.gemv.rows * (self.gemv.columns + int(self.wants_sums)))
+        return [e.word(0)] * (self.gemv.most_rows * (self.gemv.columns + int(self.wants_sums)))
 
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
@@ -151,15 +165,15 @@ class _Block(TileLoop):
         number = e.add(e.multiply(step, WARP), self.lane)
         stored = number if gemv.chunks % WARP == 0 else e.minimum(number, gemv.chunks - 1)
         weights = [self._weight(c, stored) for c in range(gemv.columns)]
-        for m in range(gemv.rows):
+        for m in range(gemv.most_rows):
             for f in range(gemv.storage.fields):
-                k = e.add(e.multiply(number, gemv.chunk_codes), f * CHUNK)
+                k = e.add(e.multiply(number, gemv.storage.depth), f * CHUNK)
                 for w, word in enumerate(self._codes(m, k)):
                     for c in range(gemv.columns):
-                        at = c * gemv.rows + m
+                        at = c * gemv.most_rows + m
                         made[at] = gpu.dp4a(weights[c][w][f], word, made[at])
                     if self.wants_sums:
-                        at = gemv.columns * gemv.rows + m
+                        at = gemv.columns * gemv.most_rows + m
                         made[at] = gpu.dp4a(e.word(_ONES), word, made[at])
         return made, held
 
@@ -171,7 +185,7 @@ class _Block(TileLoop):
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
         """The same of groups, each of which neighbouring lanes share."""
         gemv = self.gemv
-        lanes = (self.kernel.group or 1) // gemv.chunk_codes
+        lanes = (self.kernel.group or 1) // gemv.storage.depth
         with e.loop(self.worker, last, self.workers) as each:
             values, _ = self.step(each.index, self.zeros(), [])
             number = e.add(e.multiply(each.index, WARP), self.lane)
@@ -184,7 +198,7 @@ class _Block(TileLoop):
         """A chunk of a column's weights: for each stored word the words of its fields."""
         n = e.minimum(e.add(self.n0, e.add(self.local, column)), self.kernel.n - 1)
         where = [e.index(n), e.index(e.multiply(chunk, CHUNK))]
-        return [self.gemv.storage.decode(word) for word in _words(self.rhs, where, CHUNK)]
+        return [self.gemv.storage.bytes_of(word) for word in _words(self.rhs, where, CHUNK)]
 
     def _codes(self, m: int, k: e.Index) -> list[ir.Value]:
         """16 codes of a row from `k` on, as words; zeros behind its end."""
@@ -223,19 +237,21 @@ class _Block(TileLoop):
 
         def write(first: int, columns: int, local: e.Index) -> None:
             for c in range(columns):
-                for m in range(gemv.rows):
+                for m in range(gemv.most_rows):
                     where = [e.index(part), e.index(m), e.index(e.add(local, c))]
-                    memref.store(totals[first + c * gemv.rows + m], self.parts, where)
+                    memref.store(totals[first + c * gemv.most_rows + m], self.parts, where)
 
         e.guarded(wanted, lambda: write(0, gemv.columns, self.local))
         if self.wants_sums:
-            e.guarded(e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.rows, 1, gemv.block_columns))
+            e.guarded(
+                e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.most_rows, 1, gemv.block_columns)
+            )
 
     # ---- results
 
     @property
     def run_count(self) -> int:
-        return -(-self.gemv.rows * self.gemv.block_columns // (WARP * _WARPS))
+        return -(-self.gemv.most_rows * self.gemv.block_columns // (WARP * _WARPS))
 
     def where(self, number: int) -> Where:
         """Of a result of this thread. Neighbouring threads have neighbouring columns."""
@@ -248,7 +264,7 @@ class _Block(TileLoop):
     def finish(self, state: Sequence[ir.Value]) -> None:
         """One result of a thread after the other: what its parts in shared memory are together."""
         gpu.barrier()
-        results, threads = self.gemv.rows * self.gemv.block_columns, WARP * _WARPS
+        results, threads = self.gemv.most_rows * self.gemv.block_columns, WARP * _WARPS
         for i in range(self.run_count):
             number = e.add(self.thread, i * threads)
             with e.when(True if (i + 1) * threads <= results else e.less(number, results)):

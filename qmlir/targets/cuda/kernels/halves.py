@@ -20,8 +20,8 @@ from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Stage
 from ....kernels.scaled import Scaled, scaled
+from ...gpu_kernels.weights import CodeFormat
 from .machine import RULES, rounded
-from .weights import Storage
 
 _MANTISSA = {"f16": 10, "bf16": 7, "f32": 23}
 _BASE_BITS = {"f16": 0x6400, "bf16": 0x4300, "f32": 0x4B000000}  # of 2 ^ mantissa
@@ -92,7 +92,7 @@ class Halves:
         return subtrahend, e.broadcast(scale if scale.type == kind else arith.extf(kind, scale), 2)
 
 
-def halves(kernel: Kernel, storage: Storage) -> Halves | None:
+def halves(kernel: Kernel, storage: CodeFormat) -> Halves | None:
     """How the weight's codes become pairs of the activation's type; None where they are no such numbers."""
     if kernel.rhs.decode is None:
         return None
@@ -100,14 +100,14 @@ def halves(kernel: Kernel, storage: Storage) -> Halves | None:
     return _form(kernel.rhs.decode, element, storage)
 
 
-def _form(decode: Stage, result: str, storage: Storage) -> Halves | None:
+def _form(decode: Stage, result: str, storage: CodeFormat) -> Halves | None:
     form = scaled(decode, rounded_to=result)
     if form is None or result not in ("f16", "bf16"):
         return None
     return _of_type(form, decode, result, result, storage) or _of_type(form, decode, "f32", result, storage)
 
 
-def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: Storage) -> Halves | None:
+def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: CodeFormat) -> Halves | None:
     """The form computed in `element`."""
     if storage.bits > _MANTISSA[element]:
         return None

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
-from ....core.mlir import arith, gpu, ir, llvm, memref, vector
-from ....kernels import emit as e
+from ....core.mlir import arith, gpu, hal, ir, llvm, memref, vector
 from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
+from ...gpu_kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
 SHARED = "#gpu.address_space<workgroup>"
-
-
-def _value(name: str, kind: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    """The result of an operation."""
-    return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
 
 
 def _do(name: str, **attributes: ir.Attribute) -> None:
@@ -28,6 +23,11 @@ def _do(name: str, **attributes: ir.Attribute) -> None:
 def thread_id(threads: int) -> ir.Value:
     """The thread's number in its workgroup of `threads`."""
     return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
+
+
+def workgroup_id() -> ir.Value:
+    """The workgroup's number: workgroups lie in one row."""
+    return hal.InterfaceWorkgroupIDOp(0).result
 
 
 def shared(shape: Sequence[int], element: ir.Type, alignment: int = 16) -> ir.Value:
@@ -64,7 +64,7 @@ def async_copy(
     more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
-    _value(
+    e.operation(
         "nvgpu.device_async_copy", ir.Type.parse("!nvgpu.device.async.token"), [target, *to, source, *from_, *count],
         dstElements=ir.IntegerAttr.get(ir.IndexType.get(), size), operandSegmentSizes=segments, **more,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> lis
     """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
     element = ir.MemRefType(source.type).element_type
     kind = e.vector_of([count, 32 // e.bits(element)], element)
-    loaded = _value(
+    loaded = e.operation(
         "nvgpu.ldmatrix", kind, [source, e.index(row), e.index(column)],
         numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),
     )  # fmt: skip
@@ -107,59 +107,45 @@ FRAGMENTS = {
 }  # fmt: skip
 
 
-class Multiply(Protocol):
-    """`mma.sync.m16n8k{depth}` as a kernel uses it: words of 32 bits from shared memory, made operands, to sums."""
+@dataclass(frozen=True)
+class Multiply(ABC):
+    """`mma.sync.m16n8k{depth}` as a kernel uses it: words of 32 bits from shared memory, made operands, to sums.
+
+    Attributes:
+        lhs_kind, rhs_kind: PTX's names of the types in shared memory.
+        fragments: where lanes hold operands and sums.
+        acc: the type of the sums: i32 or f32.
+    """
+
+    lhs_kind: str
+    rhs_kind: str
+    fragments: Fragments
+    acc: str = field(default="f32", kw_only=True)
 
     @property
     def depth(self) -> int:
         """Codes along K."""
+        return self.fragments.shape[2]
 
     @property
     def operand(self) -> str:
-        """PTX's name of the operands' type."""
-
-    @property
-    def acc(self) -> str:
-        """The type of the sums: i32 or f32."""
-
-    @property
-    def fragments(self) -> Fragments:
-        """Where lanes hold operands and sums."""
+        """PTX's name of the operands' types."""
+        return self.lhs_kind if self.lhs_kind == self.rhs_kind else f"{self.lhs_kind}.{self.rhs_kind}"
 
     @property
     def step_bytes(self) -> int:
         """Bytes along K of a row of a fragment in shared memory."""
-
-    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]: ...
-
-    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]: ...
-
-    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
-        """`acc[m, n] += lhs[m, k] * rhs[n, k]`."""
-
-
-@dataclass(frozen=True)
-class Mma:
-    """`mma.sync.m16n8k{depth}`: a lane holds 4, 2 and 4 registers of the operands and sums (2, 1, 4 at half depth)."""
-
-    depth: int
-    operand: str  # PTX's name of the operands' type
-    acc: str  # "i32" | "f32"
+        return self.depth * (2 if self.lhs_kind.endswith("f16") else 1)
 
     @property
-    def bits(self) -> int:
-        """Of an element of an operand."""
-        return 8 if self.operand in ("s8", "u8") else 16
+    def rate(self) -> str:
+        """The type at whose rate it multiplies."""
+        return {"s8": "i8", "f16": "f16", "bf16": "f16"}.get(self.lhs_kind, "f8E4M3FN")
 
     @property
-    def fragments(self) -> Fragments:
-        """Where lanes hold operands and sums."""
-        return FRAGMENTS[self.depth, self.bits]
-
-    @property
-    def step_bytes(self) -> int:
-        """Bytes along K of a row of a fragment."""
-        return self.depth * self.bits // 8
+    def name(self) -> str:
+        """As `qmlir inspect --layout` knows it."""
+        return f"mma.sync.m16n8k{self.fragments.shape[2]}.{self.operand}"
 
     def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         """Words of the activation in shared memory as operands."""
@@ -168,8 +154,20 @@ class Mma:
     def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
         return list(words)
 
+    @abstractmethod
     def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
-        """`acc[m, n] += lhs[m, k] * rhs[n, k]`; operands as 32-bit words."""
+        """`acc[m, n] += lhs[m, k] * rhs[n, k]`."""
+
+
+@dataclass(frozen=True)
+class Mma(Multiply):
+    """A lane holds 4, 2 and 4 registers of the operands and sums (2, 1, 4 at half depth)."""
+
+    def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
+        if self.lhs_kind.startswith("e"):  # sm_89 and newer
+            kinds = f"f32.{self.lhs_kind}.{self.rhs_kind}.f32"
+            places = ["{$0, $1, $2, $3}", "{$4, $5, $6, $7}", "{$8, $9}", "{$10, $11, $12, $13}"]
+            return of_sums(f"mma.sync.aligned.m16n8k32.row.col.{kinds} {', '.join(places)};", [*lhs, *rhs], acc)
         kind = f"#nvvm.mma_type<{self.operand}>"
         more: dict[str, str] = {"multiplicandAPtxType": kind, "multiplicandBPtxType": kind}
         if self.acc == "i32":
@@ -177,14 +175,24 @@ class Mma:
         if self.operand == "f16":
             pair = e.vector_of(2, ir.F16Type.get())
             lhs, rhs = ([e.as_pair(w, pair) for w in words] for words in (lhs, rhs))
-        made = _value(
+        made = e.operation(
             "nvvm.mma.sync", ir.Type.parse(f"!llvm.struct<({', '.join([self.acc] * 4)})>"), [*lhs, *rhs, *acc],
             shape=ir.Attribute.parse(f"#nvvm.shape<m = 16, n = 8, k = {self.depth}>"),
             layoutA=ir.Attribute.parse("#nvvm.mma_layout<row>"), layoutB=ir.Attribute.parse("#nvvm.mma_layout<col>"),
             operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(lhs), len(rhs), 4]),
             **{name: ir.Attribute.parse(text) for name, text in more.items()},
         )  # fmt: skip
-        return [field(made, i, acc[0].type) for i in range(4)]
+        return [field_of(made, i, acc[0].type) for i in range(4)]
+
+
+def alike(kind: str, depth: int) -> Mma:
+    """The instruction whose operands both are of a type."""
+    return Mma(kind, kind, FRAGMENTS[depth, 16 if kind.endswith("f16") else 8], acc="i32" if kind == "s8" else "f32")
+
+
+MMA = (
+    alike("s8", 32), alike("s8", 16), alike("f16", 16), alike("bf16", 16), alike("e4m3", 32), alike("e5m2", 32),
+)  # fmt: skip
 
 
 def of_sums(text: str, words: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
@@ -192,12 +200,12 @@ def of_sums(text: str, words: Sequence[ir.Value], acc: Sequence[ir.Value]) -> li
     kind = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
     constraints = ",".join(["=f"] * 4 + ["r"] * len(words) + ["f"] * 4)
     made = llvm.InlineAsmOp(kind, [*words, *acc], text, constraints).res
-    return [field(made, i, ir.F32Type.get()) for i in range(4)]
+    return [field_of(made, i, ir.F32Type.get()) for i in range(4)]
 
 
-def field(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
+def field_of(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
     """A field of an LLVM structure."""
-    return _value("llvm.extractvalue", t, [struct], position=ir.DenseI64ArrayAttr.get([position]))
+    return e.operation("llvm.extractvalue", t, [struct], position=ir.DenseI64ArrayAttr.get([position]))
 
 
 # ------------------------------------------------------------------------------------------------------- warps
@@ -250,7 +258,7 @@ def _sums(kind: str) -> ir.Type:
 def _through(instruction: str, acc: ir.Value, columns: int, kind: str) -> ir.Value:
     """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across it."""
     count = columns // 2
-    registers = [field(acc, i, _sums(kind)) for i in range(count)]
+    registers = [field_of(acc, i, _sums(kind)) for i in range(count)]
     constraints = ",".join(["=r" if kind == "s8" else "=f"] * count + [str(i) for i in range(count)])
     return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
 
@@ -262,12 +270,12 @@ def wgmma_fence(acc: ir.Value, columns: int, kind: str = "s8") -> ir.Value:
 
 def wgmma_zero(columns: int) -> ir.Value:
     """Accumulators of 64 rows by `columns`, all zero."""
-    return _value("llvm.mlir.zero", _accumulators(columns, "s8"), [])
+    return e.operation("llvm.mlir.zero", _accumulators(columns, "s8"), [])
 
 
 def wgmma_new(columns: int, kind: str) -> ir.Value:
     """Accumulators whose values are not known: for products that do not add to them."""
-    return _value("llvm.mlir.undef", _accumulators(columns, kind), [])
+    return e.operation("llvm.mlir.undef", _accumulators(columns, kind), [])
 
 
 def _accumulators(columns: int, kind: str) -> ir.Type:
@@ -291,7 +299,7 @@ def wgmma(
     if kinds[0] == "s8":
         fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
     attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
-    return _value("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
+    return e.operation("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
 
 
 def wgmma_commit() -> None:
@@ -306,4 +314,4 @@ def wgmma_wait(pending: int) -> None:
 def wgmma_results(acc: ir.Value, columns: int, kind: str = "s8") -> list[ir.Value]:
     """The accumulators once all products are done."""
     waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns, kind)
-    return [field(waited, i, _sums(kind)) for i in range(columns // 2)]
+    return [field_of(waited, i, _sums(kind)) for i in range(columns // 2)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
+from ...gpu_kernels.machine import Machine
 from . import instructions as gpu
 
 
@@ -32,16 +32,15 @@ RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf}
 
 
 @dataclass(frozen=True)
-class Nvidia:
-    """See `gpu_kernels.machine.Machine`."""
+class Nvidia(Machine):
+    """NVIDIA's GPUs from sm_80 on."""
 
     subgroup: int = 32
-    bf16_as_bits: bool = False
-    vectors_in_memory: bool = False
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        return RULES
+    rules = RULES
+    vectors_in_memory = False
+    library = True
+    pooled = True
+    routing = 512, 1 << 15
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`dp4a`."""
@@ -57,3 +56,6 @@ class Nvidia:
         """No copy is on its way, and nobody reads what was copied."""
         gpu.wait(0)
         gpu.barrier()
+
+
+NVIDIA = Nvidia()

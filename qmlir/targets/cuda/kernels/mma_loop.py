@@ -22,14 +22,14 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.batch import Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.loop import Run, TileLoop, Where
+from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
-from .executable import workgroup_id
 from .machine import Nvidia
 from .product import TiledProduct
 from .raster import batch_of, place
-from .shared_tile import CHUNK, SharedTile
+from .shared_tile import SharedTile
 
 # Of each fragment and chunk the stored word of this lane.
 Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
@@ -48,7 +48,7 @@ class Block(TileLoop):
         """Of tile `number`, by default that of the workgroup."""
         kernel, tile = gemm.kernel, gemm.tile
         lhs, rhs, *operands = buffers
-        batch, number = batch_of(kernel, tile, workgroup_id() if number is None else number)
+        batch, number = batch_of(kernel, tile, gpu.workgroup_id() if number is None else number)
         self.tiled = gemm.tiled
         self.lanes = next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and kernel.n % w == 0)  # of a run
         at, epilogue, picked = Products(kernel), Epilogue(kernel, Nvidia(), self.lanes), len(picks(kernel))
@@ -300,7 +300,7 @@ class Block(TileLoop):
             return self.decoder.fragment(words[j, 0], number, j, step)
         storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
         fields = range(number * per_step, (number + 1) * per_step)
-        return self.mma.rhs([storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields])
+        return self.mma.rhs([storage.bytes_of(words[j, f // storage.fields], [f % storage.fields])[0] for f in fields])
 
     # ---- from fragments to runs of neighbouring columns
 

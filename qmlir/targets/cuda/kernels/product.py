@@ -2,44 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from ....core.mlir import ir
+from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
+from ....kernels.emit import bits
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
+from ...base import Target
+from ...cost import Figures, Work
+from ...gpu_kernels.stream_k import Sharing
+from ...gpu_kernels.tiled import TiledKernel
+from ...gpu_kernels.weights import CodeFormat
+from ...strategy import Facts
 from . import instructions as gpu
 from .halves import halves
+from .machine import Nvidia
 from .shared_tile import RingShape
 from .tile import Tile
-from .weights import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+_TYPICAL_ROWS = 512  # what a dynamic M is taken as
+# Of the rate that `wgmma` has (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
+_MMA_SYNC_ON_HOPPER = 0.63
+_REGISTERS = 1 << 16  # of a multiprocessor
+_OTHER_REGISTERS = 64  # of a lane, beside its sums
 
 
 @dataclass(frozen=True)
-class TiledProduct:
-    """A kernel on one tile: of integers, or of 16-bit floats by a weight of codes."""
+class RowsOfWeight(TiledKernel):
+    """A kernel that reads its weight in rows.
 
-    kernel: Kernel
+    Attributes:
+        constant: whether the weight is packed, its K padded.
+    """
+
+    machine: Nvidia
+    storage: CodeFormat
+    constant: bool
+
+    @property
+    def packing(self) -> Hashable:
+        return self.storage if self.constant else "an argument"
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        return self.storage.packed_rows(self.kernel, codes, padded_k)
+
+
+@dataclass(frozen=True)
+class TileFigures(RowsOfWeight):
+    """What a tile takes of a kernel of integers, or of 16-bit floats by a weight of codes."""
+
     tile: Tile
-    storage: Storage
-    constant: bool  # the weight is packed, its K padded
-    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
-    because: str = field(default="", compare=False)  # why they do or do not
 
     @property
     def mma(self) -> gpu.Multiply:
         if self.kernel.rhs.decode is not None:
-            return gpu.Mma(16, str(self.kernel.lhs.value.type.element_type), "f32")
-        return gpu.Mma(32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16, "s8", "i32")
+            return gpu.alike(str(self.kernel.lhs.value.type.element_type), 16)
+        return gpu.alike("s8", 32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16)
 
     @property
     def unit(self) -> int:
         """Bytes of an element of the activation."""
-        return 1 if self.kernel.rhs.decode is None else 2
-
-    @property
-    def rate(self) -> str:
-        """The type at whose rate the instruction multiplies."""
-        return "i8" if self.unit == 1 else "f16"
+        return self.mma.step_bytes // self.mma.depth
 
     @property
     def asynchronous(self) -> bool:
@@ -108,3 +137,92 @@ class TiledProduct:
         """Fragments side by side: of so many, neighbouring columns are dealt to each."""
         fragments = self.tile.warp[1] // 8
         return TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=next(f for f in (4, 2, 1) if fragments % f == 0))
+
+
+@dataclass(frozen=True)
+class TiledProduct(TileFigures):
+    """A kernel on one tile."""
+
+    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
+
+    @property
+    def name(self) -> str:
+        return self.tile.name
+
+    @property
+    def threads(self) -> int:
+        return self.tile.threads
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.tile.m, self.tile.n
+
+    @property
+    def facts(self) -> Facts:
+        tile = self.tile
+        return {
+            "mma": f"mma.sync.m16n8k{self.step}.{self.mma.operand}",
+            "tile": [tile.m, tile.n, tile.k],
+            "warps": list(tile.warps),
+            "stages": tile.stages,
+            "weight_bits": self.storage.bits,
+        }
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How workgroups share K, if they do: of all warps the first ones along K hold sums."""
+        if not self.workgroups:
+            return None
+        sums = self.tile.warp[0] // 16 if uses_row_sums(self.kernel) and self.kernel.combine is None else 0
+        holders = self.tile.threads // self.tile.warps[2]
+        return Sharing(self.workgroups, self.k_steps, holders, self.tile.accumulators + 4 * sums, self.machine)
+
+    @property
+    def sharable(self) -> bool:
+        """Whether the tile can be made in parts."""
+        kernel, group = self.kernel, self.kernel.group
+        # A last tile of K with fewer groups than others is multiplied by other code than they are.
+        whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
+        return kernel.batch is None and whole
+
+    def shared_among(self, target: Target) -> TiledProduct:
+        """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
+        registers = (self.tile.accumulators + _OTHER_REGISTERS) * self.tile.threads
+        fit = 2 * self.shared_bytes <= target.capabilities.shared_memory and 2 * registers <= _REGISTERS
+        return replace(self, workgroups=Figures(target.capabilities).units * (2 if fit else 1))
+
+    def work(self, target: Target, f: Figures) -> Work:
+        kernel, tile, fields = self.kernel, self.tile, self.storage.fields
+        m = f.rows(kernel.m, _TYPICAL_ROWS)
+        # Of a dynamic number of blocks one for each matrix.
+        products = 1 if kernel.batch is None else kernel.batch.size or kernel.batch.matrices
+        tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * products
+        each = -(-tiles // f.units)
+        together = max(1, min(each, target.capabilities.shared_memory // self.shared_bytes, 1024 // tile.threads))
+        if self.workgroups:
+            together = self.workgroups // f.units
+        reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0
+        # Of one code along K.
+        multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
+        promote = f.operations(tile.m * tile.n * self.promotions) if self.promotions else 0.0
+        busy = {
+            # Another warpgroup multiplies meanwhile, if there is one.
+            "multiply": max(multiply, promote) if tile.threads * together >= 256 else multiply + promote,
+            "shared memory": f.shared(self.shared_reads),
+            "cache": f.cache(min(m, tile.m) * self.unit + tile.n / fields),
+            "decode": f.operations(tile.warps[0] * tile.n * self.decoding) if self.decoding else 0.0,
+            # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
+            "latency": f.latency / ((tile.stages - 1) * tile.k) / together,
+        }
+        memory = moved(kernel, m, self.padded_k, fields)
+        if (sharing := self.sharing) is None:
+            return Work(each, self.padded_k, busy, fixed=f.latency, memory=memory)
+        steps = -(-tiles * self.k_steps // self.workgroups) * together  # of a multiprocessor
+        depth = steps * self.padded_k / self.k_steps
+        return Work(1, depth, busy, once=sharing.seconds(together, f), memory=memory)
+
+
+def moved(kernel: Kernel, m: int, padded_k: int, fields: int) -> float:
+    """Bytes of a weight with `fields` codes in a byte, of `m` rows of activations and of the result."""
+    unit = 1 if kernel.rhs.decode is None else 2
+    return kernel.n * padded_k / fields + m * kernel.k * unit + m * kernel.columns * bits(kernel.result_type) / 8

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ....core.mlir import arith, ir, memref
+from ....core.mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, GROUP, ROW, Operand
-from ....kernels.order import letters
+from ...gpu_kernels.scaled import SCALES_PER_WORD
+from ...strategy import Facts
 from .decode import Decoder
 from .mma_gemm import MmaGemm
 from .mma_loop import Block, Words
 from .scaled_instructions import ScaledMma
 from .tile import Tile
 
-SCALES_PER_WORD = 4
 _NO_SIGNS = 0x7F7F7F7F
 
 
@@ -34,9 +34,12 @@ class ScaledGemm(MmaGemm):
         return self.instruction
 
     @property
-    def rate(self) -> str:
-        """Bytes are multiplied as fast as integers of 8 bits, also those of two codes."""
-        return "i8"
+    def facts(self) -> Facts:
+        tile, bits = self.tile, self.instruction.code_bits
+        return {
+            **super().facts, "mma": self.instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // bits],
+            "weight_bits": bits, "block": self.instruction.block,
+        }  # fmt: skip
 
     @property
     def block(self) -> type[Block]:
@@ -51,10 +54,7 @@ def words_of(instruction: ScaledMma, tile: Tile) -> int:
 
 
 class _ScaledBlock(Block):
-    def __init__(self, gemm: ScaledGemm, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None) -> None:
-        self.instruction = gemm.instruction
-        self.operands = dict(zip(gemm.kernel.operands, buffers[2:-1], strict=True))
-        super().__init__(gemm, rows, buffers, number)
+    gemm: ScaledGemm
 
     def _lanes(self) -> None:
         super()._lanes()
@@ -64,7 +64,7 @@ class _ScaledBlock(Block):
         """One by one: each takes other bytes of the words of scales."""
         found = list(state)
         for step in steps:
-            self.mma = replace(self.instruction, first=self.scales.at(step)[1])
+            self.mma = replace(self.gemm.instruction, first=self.scales.at(step)[1])
             found = super()._steps(stage, found, [step])
         return found
 
@@ -84,7 +84,7 @@ class _Scales(Decoder):
     def __init__(self, block: _ScaledBlock) -> None:
         super().__init__(block)
         self._scaled = block
-        instruction = block.instruction
+        instruction = block.gemm.instruction
         self._blocks = instruction.fragments.blocks
         self._words = words_of(instruction, block.tile)
         self._all = -(-block.kernel.k * 8 // instruction.code_bits // instruction.block // SCALES_PER_WORD)
@@ -105,7 +105,7 @@ class _Scales(Decoder):
     def load(self, k_tile: e.Index) -> list[ir.Value]:
         """Of tile `k_tile`. Behind the last word the last again: what it is multiplied with are zeros, and where it is
         no number, so is its own product."""
-        block, fragments = self._scaled, self._scaled.instruction.fragments
+        block, fragments = self._scaled, self._scaled.gemm.instruction.fragments
         assert fragments.a_scale is not None
         assert fragments.b_scale is not None
         lhs, rhs = block.kernel.scales
@@ -121,5 +121,5 @@ class _Scales(Decoder):
         ]
 
     def _word(self, operand: Operand, places: dict[str, e.Index]) -> ir.Value:
-        word = memref.load(self._scaled.operands[operand], [e.index(places[axis]) for axis in letters(operand)])
+        word = self._scaled.epilogue.number(operand, places)
         return arith.andi(word, e.constant(_NO_SIGNS, e.integer(32))) if self._signed else word

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ....core.mlir import ir
 from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
-from .instructions import FRAGMENTS, RESULT, of_sums
+from .instructions import FRAGMENTS, RESULT, Multiply, of_sums
 
 # Of the scales (PTX ISA, "Warp-level block scaling"), with thread-id 0: of a quad of lanes the first two hold scales of
 # A, the first one those of B.
@@ -30,8 +30,8 @@ _E2M1 = Fragments(Layout.of(lane="k3 k4 m0 m1 m2", value="k0 k1 k2 m3 k5"),
                   Layout.of(lane="k3 k4 n0 n1 n2", value="k0 k1 k2 k5"), RESULT)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ScaledMma:
+@dataclass(frozen=True, kw_only=True)
+class ScaledMma(Multiply):
     """`mma.sync` of codes with a scale for each block along K: a row of the table below.
 
     A register of scales holds four of them along K, of which one instruction takes as many as it has blocks, from byte
@@ -39,19 +39,17 @@ class ScaledMma:
     """
 
     kind: str  # PTX's name of the kind
-    lhs_kind: str  # and of the types of codes
-    rhs_kind: str
-    scale: str  # and of scales
-    fragments: Fragments
+    scale: str  # and of the type of scales
     first: int = 0
-    acc: str = "f32"
-    depth: int = 32  # bytes along K: codes of half a byte are counted in pairs
-    step_bytes: int = 32
 
     @property
-    def operand(self) -> str:
-        """PTX's name of the operands' types."""
-        return self.lhs_kind if self.lhs_kind == self.rhs_kind else f"{self.lhs_kind}.{self.rhs_kind}"
+    def depth(self) -> int:
+        """Bytes along K: codes of half a byte are counted in pairs."""
+        return 32
+
+    @property
+    def rate(self) -> str:
+        return "i8"  # bytes are multiplied as fast as integers of 8 bits, also those of two codes
 
     @property
     def block(self) -> int:
@@ -65,15 +63,8 @@ class ScaledMma:
 
     @property
     def name(self) -> str:
-        """As `qmlir inspect --layout` knows it."""
         vector = f"{self.fragments.blocks}X"
         return f"mma.sync.m16n8k{self.fragments.shape[2]}.{self.kind}.{vector}.{self.operand}.{self.scale}"
-
-    def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
-        return list(words)
-
-    def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
-        return list(words)
 
     def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         """`acc[m, n] += lhs[m, k] * lhs_scale[m, k / block] * rhs[n, k] * rhs_scale[n, k / block]`."""
@@ -92,8 +83,8 @@ class ScaledMma:
 # many bits as of f16 products, or more: 25 behind the point of the largest one, 35 of e2m1 (Xie et al., MMA-Sim,
 # arXiv 2511.10909, which was compared with the device).
 SCALED = (
-    *(ScaledMma("mxf8f6f4", a, b, "ue8m0", _scaled(FRAGMENTS[32, 8], 1))
+    *(ScaledMma(a, b, _scaled(FRAGMENTS[32, 8], 1), kind="mxf8f6f4", scale="ue8m0")
       for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
-    ScaledMma("mxf4nvf4", "e2m1", "e2m1", "ue8m0", _scaled(_E2M1, 2)),
-    ScaledMma("mxf4nvf4", "e2m1", "e2m1", "ue4m3", _scaled(_E2M1, 4)),
+    ScaledMma("e2m1", "e2m1", _scaled(_E2M1, 2), kind="mxf4nvf4", scale="ue8m0"),
+    ScaledMma("e2m1", "e2m1", _scaled(_E2M1, 4), kind="mxf4nvf4", scale="ue4m3"),
 )  # fmt: skip

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
+from ...gpu_kernels.weights import CHUNK
 from . import instructions as gpu
 
-CHUNK = 16  # bytes
 _LINE = 128  # bytes that the 32 banks hold side by side
 _ALIGNMENT = 1024  # of a ring: the swizzles of `wgmma` repeat after eight lines
 

@@ -1,137 +1,67 @@
-"""When a kernel of ours takes a contraction. Every refusal is here; what is accepted can be emitted."""
+"""When a kernel of integers takes a contraction. Every refusal is here; what is accepted can be emitted."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from ....core.mlir import OpLike, ir
 from ....dialect.dtypes import Array
-from ....kernels.convolution import describe_convolution
-from ....kernels.description import Kernel, Unfit
-from ....kernels.emit import integer
-from ....kernels.gather_operands import gather_operands
-from ....kernels.group import describe
-from ....kernels.layouts import by_columns
-from ....kernels.order import arranged
-from ....kernels.outline import Emit, Scratch, function_of, outline, widest
-from ....kernels.routing import scattered, sweep
-from ....kernels.row_sums import absorbed, uses_row_sums
+from ....kernels.description import Kernel
+from ....kernels.row_sums import uses_row_sums
 from ....kernels.weights import constant_codes
 from ...base import Target
-from ...cost import Cost
-from ...gpu_kernels.executable import KernelFunction
-from ...gpu_kernels.route import with_routing
-from ...gpu_kernels.strategy import unreadable
-from ...gpu_kernels.tile_choice import Tiled
+from ...gpu_kernels.plan import accepted, fastest
+from ...gpu_kernels.strategy import ProductStrategy, unreadable
+from ...gpu_kernels.weights import CodeFormat, byte_codes, stored_in_rows
 from ...roofline import roofline
-from ...strategy import Accept, Choice, Contraction, Decline, Facts, Knob, RunnerUp
-from .choose import Chosen, choose, estimate, gemv_for
-from .executable import in_a_row
-from .gemv import MOST_ROWS, Gemv
+from ...strategy import Accept, Contraction, Decline
+from .choose import candidates, fitting_registers, gemv_for
+from .gemv import MOST_ROWS
+from .machine import NVIDIA, Nvidia
 from .mma_gemm import MmaGemm
+from .product import TiledProduct
 from .tile import TILES, WGMMA_TILES, Tile
-from .weights import Storage, packed_constant, storage_for
 from .wgmma_gemm import WgmmaGemm
 
 _ROWS_FOR_WGMMA = 48
-# Of the kernel that brings rows of experts into blocks; bytes of shared memory that no kernel has to ask for.
-_ROUTE_THREADS, _ROUTE_SHARED = 512, 1 << 15
+BYTES = CodeFormat(order="rows")
 
 
 @dataclass(frozen=True)
-class CudaKernelPlan:
-    """A kernel in the place of the contraction and of what is fused with it."""
+class CudaProductStrategy(ProductStrategy[Tile]):
+    """What the strategies of products have in common."""
 
-    generator: MmaGemm | Gemv
-    codes: Array | None  # of a constant weight, [N, K]
-    facts: Facts
-    target: Target
+    machine: Nvidia = NVIDIA
+    kinds: tuple[str, ...] = ("matmul",)
 
-    def apply(self, op: OpLike) -> None:
-        self.outline(self.generator.emit, ())
+    grouped_floats = True
+    doubles_e2m1 = False
 
-    def outline(self, emit: Emit, beside: Sequence[CudaKernelPlan]) -> None:
-        """See `multi_version.SizedPlan`."""
-        made = self.generator
-        padded_k = max(plan.generator.padded_k for plan in (self, *beside))
+    def adapted(self, kernel: Kernel) -> Kernel:
+        return kernel.without_counts()
 
-        def rhs() -> ir.Value:
-            if self.codes is None:
-                return by_columns(made.kernel.rhs)
-            return packed_constant(self.codes, made.storage, padded_k)
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        answer = _unfit(kernel) or super().plan_of(kernel, c)
+        window = kernel.lhs.window
+        if window is not None and isinstance(answer, Decline) and kernel.n // window.groups % 16 and window.groups > 1:
+            filters = kernel.n // window.groups
+            return Decline(f"groups of {filters} filters do not fill whole tiles", "a multiple of 16 filters")
+        return answer
 
-        function = function_of(made.kernel.operations[0])
-        scratch = widest([plan.scratch for plan in (self, *beside)])
-        outline(made.kernel, rhs, emit, size_type=integer(32), arrange=arranged, scratch=scratch)
-        if made.kernel.batch is not None:
-            sweep(function)  # what the kernel reads through
-
-    # ---- see `multi_version.SizedPlan`
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.generator.kernel
-
-    @property
-    def variant(self) -> Hashable:
-        return self.generator.variant
-
-    @property
-    def storage(self) -> Hashable:
-        return "an argument" if self.codes is None else self.generator.storage
-
-    @property
-    def scratch(self) -> Scratch | None:
-        return self.generator.scratch
-
-    @property
-    def most_rows(self) -> int | None:
-        return getattr(self.generator, "rows", None)
-
-    def of(self, kernel: Kernel) -> CudaKernelPlan:
-        return replace(self, generator=self.generator.of(kernel))
-
-    def cost(self) -> Cost:
-        return estimate(self.generator, self.target)
-
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        return self.generator.function(inputs, result)
-
-    def describe(self) -> Facts:
-        made = self.generator
-        return {
-            "route": "kernel",
-            **self.facts,
-            "threads": made.launch.threads,
-            "shared_bytes": made.shared_bytes,
-            "weight_bits": made.storage.bits,
-            "fused": len(made.kernel.operations) - 1,
-        }
-
-
-def mma_facts(gemm: MmaGemm) -> Facts:
-    tile = gemm.tile
-    return {
-        "mma": f"mma.sync.m16n8k{gemm.step}.{gemm.mma.operand}",
-        "tile": [tile.m, tile.n, tile.k],
-        "warps": list(tile.warps),
-        "stages": tile.stages,
-        **({"stream_k": gemm.workgroups} if gemm.workgroups else {}),
-        **({"because": gemm.because} if gemm.because else {}),
-    }
-
-
-def _gemv_facts(gemv: Gemv) -> Facts:
-    return {"codegen": "dp4a, K shared by lanes", "columns": gemv.block_columns, "k_warps": gemv.k_warps}
-
-
-@dataclass(frozen=True)
-class CudaTiled(Tiled[Tile]):
-    """A strategy with tiles of `tile.py`."""
-
-    def no_tile(self, kernel: Kernel, step: int) -> Decline:
-        """Why none of the tiles computes `kernel`; `step`: codes along K of the instruction's shortest step."""
+    def tiled(
+        self, kernel: Kernel, c: Contraction, codes: Array | None, make: Callable[..., TiledProduct] = MmaGemm,
+        fit: Callable[[Kernel, Tile, CodeFormat], Tile | None] = fitting_registers,
+        storages: Iterable[CodeFormat] = (BYTES,), step: int = 16,
+    ) -> Accept | Decline:  # fmt: skip
+        """The fastest tile, of the first storage that has one. `step`: codes along K of the instruction's shortest
+        step, 0 where it asks nothing of groups."""
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        for storage in storages:
+            found = candidates(kernel, storage, codes is not None, self.target, self.tiles, make, fit)
+            if plans := fastest(found, byte_codes(codes), self.target):
+                return accepted(plans, roofline(self.target, c))
         if kernel.batch is not None and all(tile.stream_k for tile in self.tiles):
             return Decline("a batch of products: K is shared by the workgroups of one product", "another tile")
         if kernel.group is not None and step:
@@ -141,70 +71,13 @@ class CudaTiled(Tiled[Tile]):
             )
         return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
 
-    def accepted(self, chosen: Chosen, codes: Array | None, facts: Facts, c: Contraction) -> Accept:
-        plan = CudaKernelPlan(chosen.gemm, codes, facts, self.target)
-        bound = replace(roofline(self.target, c), cost=plan.cost())
-        if chosen.next is None:
-            return Accept(plan, bound)
-        runner_up = RunnerUp(f"tile {chosen.next.tile.name}", estimate(chosen.next, self.target))
-        return Accept(plan, replace(bound, runner_up=runner_up))
+
+_Strategy = TypeVar("_Strategy", bound=CudaProductStrategy)
 
 
-@dataclass(frozen=True)
-class CudaProductStrategy(CudaTiled):
-    """What the strategies of products have in common."""
-
-    @property
-    def decodes(self) -> bool:
-        """Whether weights are made of codes."""
-        return False
-
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
-        kernel = self.kernel_of(c)
-        answer = kernel if isinstance(kernel, Decline) else self.check(kernel, c)
-        launch = in_a_row(_ROUTE_THREADS, lambda rows: 1)
-        return with_routing(answer, self, c, self.described, launch, _ROUTE_SHARED)
-
-    def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `multi_version.SizedStrategy`."""
-        if c.kind != "matmul":
-            return Decline(f"a {c.kind}", "write it as a matmul")
-        if declined := self.unlike(c):
-            return declined
-        try:
-            kernel = scattered(gather_operands(self.described(c), slots=True).without_counts())
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or kernel
-
-    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `multi_version.SizedStrategy`."""
-        return self.on_request(kernel) or self.check(kernel, c)
-
-    def described(self, c: Contraction) -> Kernel:
-        """The kernel of a contraction.
-
-        Raises:
-            Unfit: where it is none.
-        """
-        return absorbed(describe(c.operation, extended=True).without_gate())
-
-    def unlike(self, c: Contraction) -> Decline | None:
-        """A refusal of other types of codes."""
-        return _no_int8(c)
-
-    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """Whether this kind of kernel computes `kernel`."""
-        raise NotImplementedError
-
-
-def _no_int8(c: Contraction) -> Decline | None:
-    if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-        return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides")
-    if c.op is None:
-        return Decline("what is fused with it is not known", "none needed")
-    return None
+def convolutions(strategy: _Strategy) -> _Strategy:
+    """The same strategy for convolutions, as products whose activation is read from the image: implicit GEMM."""
+    return replace(strategy, name=f"{strategy.name}-conv", kinds=("conv2d",))
 
 
 def _unfit(kernel: Kernel) -> Decline | None:
@@ -223,28 +96,32 @@ def _unfit(kernel: Kernel) -> Decline | None:
 
 
 @dataclass(frozen=True)
-class MmaSyncStrategy(CudaProductStrategy):
-    """Products of int8 by codes of 8 bits or less on `mma.sync`, exact in i32."""
+class IntegerStrategy(CudaProductStrategy):
+    """Products of int8 by codes of 8 bits or less."""
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32"):
+            return None
+        return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides")
+
+
+@dataclass(frozen=True)
+class MmaSyncStrategy(IntegerStrategy):
+    """On `mma.sync`, exact in i32."""
 
     name: str = "mma-sync-int8"
     tiles: tuple[Tile, ...] = TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
-        storages = dict.fromkeys((storage_for(kernel, codes), Storage()))
-        found = (choose(kernel, storage, codes is not None, self.target, self.tiles) for storage in storages)
-        chosen = next((chosen for chosen in found if chosen is not None), None)
-        if chosen is None:
-            return self.no_tile(kernel, 16)
-        return self.accepted(chosen, codes, mma_facts(chosen.gemm), c)
+        storages = dict.fromkeys((stored_in_rows(codes, kernel), BYTES))
+        return self.tiled(kernel, c, codes, storages=storages)
 
 
 @dataclass(frozen=True)
-class WgmmaStrategy(MmaSyncStrategy):
-    """The same on `wgmma`, which reads both sides from shared memory as they are."""
+class WgmmaStrategy(IntegerStrategy):
+    """On `wgmma`, which reads both sides from shared memory as they are."""
 
     name: str = "wgmma-int8"
     tiles: tuple[Tile, ...] = WGMMA_TILES
@@ -255,12 +132,9 @@ class WgmmaStrategy(MmaSyncStrategy):
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
         codes = constant_codes(kernel)
-        if storage_for(kernel, codes).bits < 8:
+        if stored_in_rows(codes, kernel).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
-        chosen = choose(kernel, Storage(), codes is not None, self.target, self.tiles, WgmmaGemm)
-        if chosen is None:
-            return self.no_tile(kernel, 0)
-        return self.accepted(chosen, codes, {**mma_facts(chosen.gemm), "mma": _wgmma_name(chosen.gemm)}, c)
+        return self.tiled(kernel, c, codes, WgmmaGemm, step=0)
 
 
 def no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
@@ -273,62 +147,8 @@ def no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
     return None
 
 
-def _wgmma_name(gemm: MmaGemm) -> str:
-    return f"wgmma.m64n{gemm.tile.n}k32.s8"
-
-
 @dataclass(frozen=True)
-class CudaConvolutionStrategy:
-    """Convolutions as products whose activation is read from the image: implicit GEMM."""
-
-    matmul: CudaProductStrategy
-
-    @property
-    def name(self) -> str:
-        return f"{self.matmul.name}-conv"
-
-    def space(self) -> tuple[Knob, ...]:
-        return self.matmul.space()
-
-    def program_flags(self, choice: Choice) -> tuple[str, ...]:
-        return ()
-
-    def choosing(self, choice: Choice) -> CudaConvolutionStrategy:
-        return CudaConvolutionStrategy(self.matmul.choosing(choice))
-
-    def each(self) -> Sequence[CudaConvolutionStrategy]:
-        """See `multi_version.SizedStrategy`."""
-        return [CudaConvolutionStrategy(matmul) for matmul in self.matmul.each()]
-
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        kernel = self.kernel_of(contraction)
-        return kernel if isinstance(kernel, Decline) else self.plan_of(kernel, contraction)
-
-    def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `multi_version.SizedStrategy`."""
-        if c.kind != "conv2d":
-            return Decline(f"a {c.kind}", "a convolution")
-        if declined := self.matmul.unlike(c):
-            return declined
-        try:
-            kernel = describe_convolution(c.operation, True, self.matmul.decodes, grouped=True, planes=(False, True))
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or kernel
-
-    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `multi_version.SizedStrategy`."""
-        answer = self.matmul.plan_of(kernel, c)
-        groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
-        if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
-            return Decline(
-                f"groups of {kernel.n // groups} filters do not fill whole tiles", "a multiple of 16 filters"
-            )
-        return answer
-
-
-@dataclass(frozen=True)
-class GemvStrategy(CudaProductStrategy):
+class GemvStrategy(IntegerStrategy):
     """Products of a few rows, whose time is that of reading the weight."""
 
     name: str = "gemv-int8"
@@ -343,8 +163,7 @@ class GemvStrategy(CudaProductStrategy):
         codes = constant_codes(kernel)
         if codes is None and (kernel.rhs.source_axes != ("n", "k") or kernel.k % 16):
             return Decline("the weight is an argument, not [N, K] with K a multiple of 16", "make it a constant")
-        gemv = gemv_for(kernel, storage_for(kernel, codes), self.target)
+        gemv = gemv_for(kernel, stored_in_rows(codes, kernel), codes is not None, self.target)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
-        plan = CudaKernelPlan(gemv, codes, _gemv_facts(gemv), self.target)
-        return Accept(plan, replace(roofline(self.target, c), cost=plan.cost()))
+        return accepted(fastest([gemv], codes, self.target), roofline(self.target, c))

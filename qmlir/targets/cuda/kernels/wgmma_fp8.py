@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir
 from ....kernels.description import Kernel
 from ...gpu_kernels import emit as e
+from ...gpu_kernels.scaled import KINDS
+from ...gpu_kernels.weights import CodeFormat
+from ...strategy import Facts
 from . import instructions as gpu
-from .fp8 import KINDS, CodeMma
 from .mma_loop import Block
 from .tile import Tile
-from .weights import Storage
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
@@ -35,13 +36,19 @@ class WgmmaFp8Gemm(WgmmaGemm):
     """Products of one-byte floats on one tile."""
 
     @property
-    def mma(self) -> CodeMma:
-        kinds = [KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs)]
-        return CodeMma(kinds[0], kinds[1])
+    def mma(self) -> gpu.Multiply:
+        left, right = (KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs))
+        return gpu.Mma(left, right, gpu.FRAGMENTS[32, 8])
 
     @property
-    def rate(self) -> str:
-        return "f8E4M3FN"
+    def facts(self) -> Facts:
+        left, right = self.mma.lhs_kind, self.mma.rhs_kind
+        apart = min(self.tile.k, self.kernel.group or self.tile.k)
+        return {
+            **super().facts,
+            "mma": f"wgmma.m64n{self.columns}k32.f32.{left}.{right}",
+            "codes": f"{left} x {right}, sums of {apart} apart",
+        }
 
     @property
     def columns(self) -> int:
@@ -131,7 +138,7 @@ class _Block(WgmmaBlock):
         return made
 
 
-def fit(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:
+def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
     """A tile whose totals fit the registers, of groups with their sums and the scales that are read for them."""
     if kernel.combine is None:
         return tile

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ....core.mlir import ir
 from ....kernels import emit as e
+from ...strategy import Facts
 from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
@@ -32,6 +33,10 @@ class WgmmaGemm(MmaGemm):
     @property
     def asynchronous(self) -> bool:
         return True
+
+    @property
+    def facts(self) -> Facts:
+        return {**super().facts, "mma": f"wgmma.m64n{self.tile.n}k32.s8"}
 
     @property
     def block(self) -> type[Block]:

@@ -55,6 +55,11 @@ class Instruction:
         return 2 if self.element in ("f16", "bf16") else 1
 
     @property
+    def rate(self) -> str:
+        """The type at whose rate it multiplies."""
+        return self.element
+
+    @property
     def iree_name(self) -> str:
         """IREE's name of it."""
         wmma = "WMMAR3" if None in self.fragments.a["lane"] else "WMMAR4"
@@ -63,7 +68,6 @@ class Instruction:
 
     def multiply(self, left: list[ir.Value], right: list[ir.Value], total: ir.Value) -> ir.Value:
         """From words of both sides; vectors of as many i32 or f32 as there are registers."""
-        ir.Context.current.get_dialect_descriptor("amdgpu")
         element = ir.Type.parse(self.element)
         kind = e.vector_of(self.lanes, element)
         a, b = (vector.bitcast(kind, e.gathered(words)) for words in (left, right))
@@ -73,9 +77,7 @@ class Instruction:
             name, more = "amdgpu.mfma", {"blocks": ir.IntegerAttr.get(i32, 1)}
         else:
             name, more = "amdgpu.wmma", {}
-        return ir.Operation.create(
-            name, results=[total.type], operands=[a, b, total], attributes={**sizes, **more}
-        ).results[0]
+        return e.operation(name, total.type, [a, b, total], **sizes, **more)
 
 
 _MFMA = Layout.of(lane="n0 n1 n2 n3 m2 m3", value="m0 m1")
@@ -123,3 +125,63 @@ _RDNA4 = (
 INSTRUCTIONS = {
     "gfx90a": _CDNA2, "gfx942": _CDNA3, "gfx950": _CDNA4, "gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScaledMfma(Instruction):
+    """`v_mfma_scale_f32_16x16x128_f8f6f4`: codes with a scale of e8m0 for each 32 of them, of which a lane's word has
+    that of its block in the lowest byte. K is counted in bytes: codes of half a byte are pairs."""
+
+    rhs_kind: str
+    scale: str = "ue8m0"
+    block: int = 32
+
+    @property
+    def lhs_kind(self) -> str:
+        return self.element
+
+    @property
+    def code_bits(self) -> int:
+        return self.k // 16
+
+    @property
+    def rate(self) -> str:
+        return "f8E4M3FN"  # bytes, also those of two codes
+
+    @property
+    def table_name(self) -> str:
+        """As `qmlir inspect --layout` knows it."""
+        return f"{self.name}.{self.lhs_kind}.{self.rhs_kind}"
+
+    @property
+    def iree_name(self) -> str:
+        return self.table_name
+
+    def scaled(
+        self, left: list[ir.Value], right: list[ir.Value], scales: tuple[ir.Value, ir.Value], total: ir.Value
+    ) -> ir.Value:
+        """The weight is the left operand: `rhs_kind` are its codes."""
+        i32, four = e.integer(32), e.vector_of(4, ir.Type.parse("f8E8M0FNU"))
+        sides = []
+        for words, kind in ((left, self.rhs_kind), (right, self.lhs_kind)):
+            element = ir.Type.parse(_ELEMENTS[kind])
+            sides.append(vector.bitcast(e.vector_of(32, element), e.gathered(words)))
+        factors = [vector.bitcast(four, e.gathered([word])) for word in scales]
+        numbers = {"m": 16, "n": 16, "k": 128, "scalesIdxA": 0, "scalesIdxB": 0}
+        attributes = {name: ir.IntegerAttr.get(i32, value) for name, value in numbers.items()}
+        return e.operation("amdgpu.scaled_mfma", total.type, [*sides, total, *factors], **attributes)
+
+
+_ELEMENTS = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e2m1": "f4E2M1FN"}
+# Lanes hold bytes in two runs of 16 along K, codes of half a byte in one run (Composable Kernel's mx pipeline; Triton's
+# chooseScaledMfmaScaleLayout); the scales are those of blocks of 32 in the order of K either way.
+_SCALES = dict(zip(("a_scale", "b_scale"), alike("x0 x1 x2 x3 s0 s1", ""), strict=True))
+_K128 = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3 k6"), _MFMA, **_SCALES)
+_PAIRS = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3"), _MFMA, **_SCALES)
+_SCALED_NAME = "v_mfma_scale_f32_16x16x128_f8f6f4"
+SCALED = {
+    "gfx950": (
+        *(ScaledMfma(_SCALED_NAME, a, _K128, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+        ScaledMfma(_SCALED_NAME, "e2m1", _PAIRS, "e2m1"),
+    )
+}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....core.mlir import OpLike, arith, gpu, ir, llvm, memref, vector
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
-
-
-def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
-    return llvm.CallIntrinsicOp(result, name, arguments, [], []).operation.results[0]
+from ...gpu_kernels.machine import Machine
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
@@ -65,11 +63,11 @@ _FENCE = "llvm.intr.arithmetic.fence"
 
 def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """`v_rndne_f32`."""
-    return _intrinsic("llvm.roundeven", operands, operands[0].type)
+    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
 @dataclass(frozen=True)
-class Amd:
+class Amd(Machine):
     """One architecture: CDNA runs 64 threads together, RDNA is asked for 32.
 
     Attributes:
@@ -79,25 +77,7 @@ class Amd:
     arch: str
     cdna: bool
 
-    @property
-    def subgroup(self) -> int:
-        """See `gpu_kernels.machine.Machine`."""
-        return 64 if self.cdna else 32
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        """See `gpu_kernels.machine.Machine`."""
-        return {"arith.mulf": _mulf, "math.roundeven": _roundeven}
-
-    @property
-    def bf16_as_bits(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return False
-
-    @property
-    def vectors_in_memory(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "math.roundeven": _roundeven}
 
     def release(self) -> None:
         """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
@@ -122,11 +102,12 @@ class Amd:
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)
         if self.cdna:
-            return _intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
+            return e.intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
         yes = arith.constant(i1, 1)
-        return _intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)
+        return e.intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)
 
 
 def amd(target: Target) -> Amd:
     """The instructions of a target."""
-    return Amd(target.name, "mfma" in target.capabilities.features)
+    cdna = "mfma" in target.capabilities.features
+    return Amd(64 if cdna else 32, target.name, cdna)

@@ -15,18 +15,21 @@ points ask for them, are one more column tile of ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot
 
 import numpy as np
 
 from ....core.mlir import arith, ir, vector
 from ....dialect.dtypes import Array
-from ....kernels.description import Kernel
 from ....kernels.layouts import WeightLayout
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
 from ....kernels.tile.packing import packed
 from ....kernels.weights import constant_bytes
+from ...base import Target
+from ...cost import Figures, Work
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue
@@ -35,13 +38,18 @@ from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
 from ...gpu_kernels.stream_k import Sharing
-from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
+from ...gpu_kernels.tiled import TYPICAL_ROWS, TiledKernel, matrices, packed_view
 from ...gpu_kernels.weights import CodeFormat
+from ...strategy import Facts
 from .instructions import Instruction
 from .machine import Amd
 
 _TILE = 16
 _ONES = 0x01010101
+_SIMDS = 4  # of a compute unit
+_WAVES = 8  # of a SIMD, at most
+_REGISTERS, _OTHER_REGISTERS = 512, 64  # of a lane of a SIMD, and of a wave beside its sums
+_TYPICAL_PRODUCTS = 16  # what a dynamic number of products is taken as
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,16 @@ class KStep:
     def depth(self) -> int:
         """Codes along K."""
         return self.block * self.blocks * self.loads
+
+    @property
+    def fragment_words(self) -> int:
+        """Of one load from LDS: a lane's elements of a block, four words at most."""
+        return min(4, self.run * self.bytes // 4)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of activations in a step."""
+        return self.depth * self.bytes
 
     @property
     def mma(self) -> TiledMma:
@@ -106,11 +124,67 @@ class Tiles:
 class MatrixKernel(TiledKernel):
     """A kernel, how it steps along K and how it is tiled."""
 
-    kernel: Kernel
+    machine: Amd
     step: KStep
     tiles: Tiles
-    machine: Amd
     workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
+
+    @property
+    def name(self) -> str:
+        return self.tiles.name
+
+    @property
+    def packing(self) -> KStep:
+        return self.step
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "algorithm": "matrix",
+            "mma": self.step.instruction.name,
+            "weight_bits": self.step.codes.bits,
+            "workgroup": [*self.shape, self.step.depth],
+        }
+
+    @property
+    def registers(self) -> int:
+        """Of a lane, that hold sums; those over groups are apart from those of all."""
+        sums = 2 if self.kernel.combine is not None else 1
+        return self.tiles.rows * self.tiles.columns * self.step.instruction.registers * sums
+
+    def _resident(self, target: Target) -> int:
+        """Waves that a SIMD runs at the same time."""
+        workgroups = target.capabilities.shared_memory // self.shared_bytes
+        fit = _REGISTERS // (self.registers + _OTHER_REGISTERS)
+        return max(1, min(_WAVES, fit, workgroups * self.tiles.waves // _SIMDS))
+
+    def shared_among(self, target: Target) -> MatrixKernel:
+        """The kernel with as many workgroups as run at the same time, two waves on a SIMD where they fit."""
+        waves = _SIMDS * Figures(target.capabilities).units * min(2, self._resident(target))
+        return replace(self, workgroups=waves // self.tiles.waves)
+
+    def work(self, target: Target, f: Figures) -> Work:
+        """Rounds over the SIMDs of a device, times what the waves of one do in a step along K. What a wave does beside
+        its instructions takes it about as long as some of them: its weights, its share of the activations, the rest. A
+        step is under way while the one before is multiplied: what is left of the latency of memory is waited for."""
+        kernel, step, tiles = self.kernel, self.step, self.tiles
+        m = f.rows(kernel.m, TYPICAL_ROWS)
+        products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
+        rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
+        blocks = products * -(-m // (_TILE * rows)) * -(-kernel.n // (_TILE * columns * waves))
+        each = -(-blocks * waves // (_SIMDS * f.units))
+        together: float = min(each, self._resident(target))
+        rounds, steps, once = each / together, self.steps, 0.0
+        if (sharing := self.sharing) is not None:
+            together = sharing.workgroups * waves / (_SIMDS * f.units)
+            rounds, steps = 1, -(-blocks * self.steps // sharing.workgroups)
+            once = sharing.seconds(together * _SIMDS / waves, f)
+        tile = _SIMDS * f.multiply(2 * _TILE * _TILE * step.depth, step.instruction.rate)
+        addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
+        beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
+        busy = {name: together * tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
+        total = sum(busy.values())
+        return Work(rounds, steps, alone={**busy, "latency": hypot(total, f.latency) - total}, once=once)
 
     @property
     def sharing(self) -> Sharing | None:
@@ -127,8 +201,7 @@ class MatrixKernel(TiledKernel):
         return (self.step.codes.offset != 0 and self.kernel.rhs.decode is None) or uses_row_sums(self.kernel)
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """Rows and columns of a workgroup."""
+    def shape(self) -> tuple[int, int]:
         return _TILE * self.tiles.rows, _TILE * self.tiles.columns * self.tiles.waves
 
     @property
@@ -140,47 +213,35 @@ class MatrixKernel(TiledKernel):
         return -(-self.kernel.k // self.step.depth)
 
     @property
-    def column_tiles(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // _TILE)
-
-    @property
     def shared_bytes(self) -> int:
-        rows, stride = shared_shape(self.tile[0], self.row_bytes, self.fragment_words)
+        rows, stride = shared_shape(self.shape[0], self.step.row_bytes, self.step.fragment_words)
         flag = LOAD if self.workgroups else 0  # a word of `stream_k`, and what aligns the rows behind it
-        return 2 * rows * stride * 4 * self.fragment_words + flag
+        return 2 * rows * stride * 4 * self.step.fragment_words + flag
 
-    @property
-    def fragment_words(self) -> int:
-        """Of one load from LDS: a lane's elements of a block, four words at most."""
-        return min(4, self.step.run * self.step.bytes // 4)
-
-    @property
-    def row_bytes(self) -> int:
-        """Of a row of activations in a step."""
-        return self.step.depth * self.step.bytes
-
-    def packed(self, codes: Array) -> ir.Value:
-        """The weight as a constant at the insertion point."""
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        assert codes is not None
         array = self.step.layout(*codes.shape[-2:]).each(codes)
         array = array.reshape(*self._weight_shape, -1)
         return constant_bytes(np.ascontiguousarray(array))
 
-    @property
-    def function(self) -> KernelFunction:
-        """The kernel as a function of an executable."""
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
         activations = rows_of(self.kernel, LOAD // self.step.bytes, self.steps * self.step.depth)
-        return self.made(epilogue, activations, packed_view(self._weight_shape, self.step.codes.words), _Wave)
+        return self.made(epilogue, activations, packed_view(self._weight_shape, self.step.codes.words), self.wave)
+
+    @property
+    def wave(self) -> type[Wave]:
+        """What a lane does."""
+        return Wave
 
     @property
     def _weight_shape(self) -> tuple[int, ...]:
         """Of loads of lanes."""
         lanes = _TILE * self.step.instruction.parts
-        return (*matrices(self.kernel), self.steps, self.column_tiles, self.step.loads, lanes)
+        return (*matrices(self.kernel), self.steps, -(-self.kernel.n // _TILE), self.step.loads, lanes)
 
 
-class _Wave(StagedLoop):
+class Wave(StagedLoop):
     """What one lane of a wave does."""
 
     halves = 2
@@ -192,20 +253,21 @@ class _Wave(StagedLoop):
         subgroup, thread = plan.machine.subgroup, e.thread()
         self.thread = thread
         wave, lane = e.divide(thread, subgroup), e.remainder(thread, subgroup)
+        self.lane = lane
         self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
         self.weight_column = mma.weight.place("column", lane=lane)
         self.right_row = mma.activation.place("row", lane=lane)
-        per_load = 4 * plan.fragment_words // plan.step.bytes
+        per_load = 4 * plan.step.fragment_words // plan.step.bytes
         self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
         self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
-        self.first_row = e.multiply(workgroup.tile[0], plan.tile[0])
+        self.first_row = e.multiply(workgroup.tile[0], plan.shape[0])
         first = e.add(e.multiply(workgroup.tile[1], self.tiles.waves), wave)
         self.first_tile = e.multiply(first, self.tiles.columns)
         self.summing = plan.summing
-        self.shared = SharedRows(plan.tile[0], plan.row_bytes, plan.fragment_words, self.halves)
+        self.shared = SharedRows(plan.shape[0], plan.step.row_bytes, plan.step.fragment_words, self.halves)
         window = self.kernel.lhs.window
         down = window is not None and window.planes
-        copies = Copies(thread, plan.threads, plan.tile[0], plan.row_bytes // LOAD, down)
+        copies = Copies(thread, plan.threads, plan.shape[0], plan.step.row_bytes // LOAD, down)
         self.rows = RowStage(copies, workgroup, self.shared, self.first_row)
 
     @property
@@ -243,15 +305,22 @@ class _Wave(StagedLoop):
             for p, right in enumerate(self._right(half, r)):
                 for c in range(columns):
                     i = r * columns + c
-                    totals[i] = self.instruction.multiply(left[c][p], right, totals[i])
+                    totals[i] = self.product(left[c][p], right, totals[i], (r, c, p))
                 if self.summing:
                     i = self.run_count + r
                     totals[i] = self.instruction.multiply(ones, right, totals[i])
         return totals
 
+    def product(
+        self, left: list[ir.Value], right: list[ir.Value], total: ir.Value, place: tuple[int, int, int]
+    ) -> ir.Value:
+        """A total with one more instruction's product; `place`: its tiles of rows and of columns, and which one of the
+        step it is."""
+        return self.instruction.multiply(left, right, total)
+
     def _weights(self, step: e.Index) -> list[ir.Value]:
         """The stored codes of a step, of each column tile."""
-        last = self.plan.column_tiles - 1
+        last = (self.kernel.n - 1) // _TILE
         tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
         return [
             e.load(self.workgroup.rhs, self.place.of_matrix(step, tile, load, self.packed_lane))

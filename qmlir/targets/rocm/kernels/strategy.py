@@ -3,87 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
-from math import hypot
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ....core.mlir import ir
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.weights import constant_codes
-from ...base import Target
-from ...cost import Cost, Figures, Work
-from ...gpu_kernels.described import described, small_floats
+from ...gpu_kernels.plan import accepted, fastest
 from ...gpu_kernels.strategy import (
-    SMALL_FLOATS,
-    GpuKernelPlan,
-    byte_codes,
-    considered,
+    NOT_CONSTANT,
+    ProductStrategy,
     decoded_type,
+    small_floats,
     unreadable,
+    unsupported,
 )
-from ...gpu_kernels.tile_choice import Tiled, best_first, seconds_of_sharing
-from ...gpu_kernels.weights import CodeFormat, offset_of
+from ...gpu_kernels.tiled import TYPICAL_ROWS
+from ...gpu_kernels.weights import CodeFormat, byte_codes, offset_of
 from ...roofline import kernel_estimate
-from ...strategy import Accept, Contraction, Decline, Facts, RunnerUp
+from ...strategy import Accept, Contraction, Decline
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import KStep, MatrixKernel, Tiles
 
-_READABLE = ("i8", "i32", "f32", "f16", "bf16", *SMALL_FLOATS)
-# A dynamic number of rows is taken as this many where tiles are compared.
-_TYPICAL = 128
-# And of a dynamic number of products.
-_TYPICAL_PRODUCTS = 16
-
-
-@dataclass(frozen=True)
-class MatrixPlan(GpuKernelPlan):
-    """Matrix instructions."""
-
-    codes: Array  # [N, K]
-    step: KStep
-    tiles: Tiles
-    machine: Amd
-    target: Target
-    because: str = ""  # K is shared by workgroups, or is not
-
-    def made(self) -> MatrixKernel:
-        made = MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
-        return replace(made, workgroups=_sharing(made, self.target)) if self.tiles.stream_k else made
-
-    def weight(self) -> ir.Value:
-        packed: ir.Value = self.made().packed(self.codes)
-        return packed
-
-    @property
-    def variant(self) -> Hashable:
-        return self.tiles
-
-    @property
-    def storage(self) -> Hashable:
-        return self.step
-
-    def cost(self) -> Cost:
-        return _cost(self.made(), self.target)
-
-    def describe(self) -> Facts:
-        plan = self.made()
-        return {
-            "route": "kernel",
-            "algorithm": "matrix",
-            "mma": self.step.instruction.name,
-            "weight_bits": self.step.codes.bits,
-            "workgroup": [*plan.tile, self.step.depth],
-            "threads": plan.threads,
-            "shared_bytes": plan.shared_bytes,
-            **({"stream_k": plan.workgroups} if plan.workgroups else {}),
-            **({"because": self.because} if self.because else {}),
-            "fused": len(self.kernel.operations) - 1,
-        }
-
-
+_READABLE = ("i8", "i32", "f32", "f16", "bf16")
 # The most work of a wave first.
 _TILES = tuple(
     Tiles(rows, columns, waves, stream_k)
@@ -93,7 +37,7 @@ _TILES = tuple(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixStrategy(Tiled[Tiles]):
+class MatrixStrategy(ProductStrategy[Tiles]):
     """Products by constant weights of codes: of integers, and of f16 or bf16 by weights that are decoded in registers.
 
     What IREE's own tiles do in one dispatch is left to them, unless `always`, or where workgroups better share K.
@@ -105,117 +49,50 @@ class MatrixStrategy(Tiled[Tiles]):
     name: str = "matrix"
     tiles: tuple[Tiles, ...] = _TILES
 
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        return considered(self, contraction)
+    planes = True
 
-    def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """See `multi_version.SizedStrategy`."""
+    def unlike(self, c: Contraction) -> Decline | None:
         floats = c.acc == "f32" and (c.lhs in ("f16", "bf16") or small_floats(c))
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and not floats:
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or bf16 by codes"
-            )
-        return described(c, planes=True)
+        if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32") or floats:
+            return None
+        return Decline(
+            f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or bf16 by codes"
+        )
 
-    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """See `multi_version.SizedStrategy`."""
-        return self.on_request(kernel) or self.check(kernel)
-
-    def check(self, kernel: Kernel) -> Accept | Decline:
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        if unfit := unreadable(kernel, 16):
+        if unfit := unreadable(kernel, 16) or unsupported(kernel, _READABLE):
             return unfit
-        for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
-            if str(kind) not in _READABLE:
-                return Decline(f"it reads or makes {kind}", f"one of {', '.join(_READABLE)} beside the product")
         if kernel.rhs.decode is not None and decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
         codes = byte_codes(constant_codes(kernel))
         if codes is None:
-            return Decline(
-                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
-            )
+            return NOT_CONSTANT
         step = next(steps(kernel, codes, self.machine), None)
         if step is None:
             return Decline(
                 f"groups of {kernel.group} along K are not a multiple of an instruction's K",
                 "a group size of 32 or more",
             )
-        plans = self._plans(MatrixPlan(kernel, codes, step, _TILES[0], self.machine, self.target))
+        plans = fastest(self.made(kernel, step), codes, self.target)
         if not plans:
             return Decline("such tiles do not fit the registers", "smaller ones")
-        plan = plans[0]
-        if not self.always and len(self.tiles) > 1 and not plan.tiles.stream_k and _plain(kernel):
+        if not self.always and len(self.tiles) > 1 and plans[0].made.sharing is None and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
-        bound = replace(kernel_estimate(self.target, kernel, step.codes.bits), cost=plan.cost())
-        if len(plans) > 1:
-            runner_up = RunnerUp(f"tile {plans[1].tiles.name}", plans[1].cost())
-            bound = replace(bound, runner_up=runner_up)
-        return Accept(plan, bound)
+        return accepted(plans, kernel_estimate(self.target, kernel, step.codes.bits))
 
-    def _plans(self, plan: MatrixPlan) -> list[MatrixPlan]:
-        """The plan with each of the tiles that fit, the fastest first; those whose workgroups share K are first where
-        that pays."""
-        kernel, step = plan.kernel, plan.step
-        m = kernel.m if kernel.m is not None else _TYPICAL
-        sums = 2 if kernel.combine is not None else 1
+    def made(self, kernel: Kernel, step: KStep, make: type[MatrixKernel] = MatrixKernel) -> Iterator[MatrixKernel]:
+        """The kernel with each of the tiles that fit."""
+        m = kernel.m if kernel.m is not None else TYPICAL_ROWS
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
         most = self.accumulators // (1 if step.converted is None or self.machine.cdna else 2)
-        found: dict[bool, list[tuple[float, MatrixPlan]]] = {False: [], True: []}
         for tiles in self.tiles:
-            registers = tiles.rows * tiles.columns * step.instruction.registers * sums
+            made = make(kernel, self.machine, step, tiles)
             wasteful = (tiles.rows > 1 and 8 * tiles.rows >= m) or 8 * tiles.columns * tiles.waves >= kernel.n + 16
             smallest = (tiles.rows, tiles.columns, tiles.waves) == (1, 1, 1)
-            if registers > most or (wasteful and not smallest) or (tiles.stream_k and kernel.batch is not None):
+            if made.registers > most or (wasteful and not smallest) or (tiles.stream_k and kernel.batch is not None):
                 continue
-            each = replace(plan, tiles=tiles)
-            found[tiles.stream_k].append((each.cost().rank, each))
-        apart, shared = (sorted(found[kind], key=lambda pair: pair[0]) for kind in (False, True))
-        plans, because = best_first(apart, shared, kernel)
-        return [replace(made, because=because) for made in plans]
-
-
-_SIMDS = 4  # of a compute unit
-_WAVES = 8  # of a SIMD, at most
-_REGISTERS, _OTHER_REGISTERS = 512, 64  # of a lane of a SIMD, and of a wave beside its sums
-
-
-def _resident(made: MatrixKernel, target: Target) -> int:
-    """Waves that a SIMD runs at the same time."""
-    tiles, sums = made.tiles, 2 if made.kernel.combine is not None else 1
-    registers = tiles.rows * tiles.columns * made.step.instruction.registers * sums + _OTHER_REGISTERS
-    workgroups = target.capabilities.shared_memory // made.shared_bytes
-    return max(1, min(_WAVES, _REGISTERS // registers, workgroups * tiles.waves // _SIMDS))
-
-
-def _sharing(made: MatrixKernel, target: Target) -> int:
-    """Workgroups that share K: as many as run at the same time, two waves on a SIMD where they fit."""
-    waves = _SIMDS * Figures(target.capabilities).units * min(2, _resident(made, target))
-    return waves // made.tiles.waves
-
-
-def _cost(made: MatrixKernel, target: Target) -> Cost:
-    """Rounds over the SIMDs of a device, times what the waves of one do in a step along K. What a wave does beside its
-    instructions takes it about as long as some of them: its weights, its share of the activations, the rest. A step is
-    under way while the one before is multiplied: what is left of the latency of memory is waited for."""
-    f, kernel, step, tiles = Figures(target.capabilities), made.kernel, made.step, made.tiles
-    m = f.rows(kernel.m, _TYPICAL)
-    products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
-    rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
-    blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
-    each = -(-blocks * waves // (_SIMDS * f.units))
-    together: float = min(each, _resident(made, target))
-    rounds, steps, once = each / together, made.steps, 0.0
-    if (sharing := made.sharing) is not None:
-        together = sharing.workgroups * waves / (_SIMDS * f.units)
-        rounds, steps = 1, -(-blocks * made.steps // sharing.workgroups)
-        once = seconds_of_sharing(sharing, together * _SIMDS / waves, f)
-    tile = _SIMDS * f.multiply(2 * 16 * 16 * step.depth, step.instruction.element)
-    addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
-    beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
-    busy = {name: together * tile * share for name, share in {"multiply": rows * columns, **beside}.items()}
-    total = sum(busy.values())
-    return f.cost(Work(rounds, steps, alone={**busy, "latency": hypot(total, f.latency) - total}, once=once))
+            yield made.shared_among(self.target) if tiles.stream_k else made
 
 
 def _plain(kernel: Kernel) -> bool:

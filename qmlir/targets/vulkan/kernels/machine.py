@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....core.mlir import OpLike, ir
 from ....kernels.bodies import BodyCloner, Rule
-
-
-def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    ir.Context.current.get_dialect_descriptor("spirv")
-    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
+from ...gpu_kernels import emit as e
+from ...gpu_kernels.machine import Machine
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
@@ -20,31 +18,17 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value 
     kind = operands[0].type
     if not isinstance(kind.element_type, ir.F32Type):
         return None
-    return _create("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
+    return e.operation("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
 
 
 @dataclass(frozen=True)
-class Spirv:
+class Spirv(Machine):
     """Vulkan devices with `VK_KHR_shader_integer_dot_product`, which Vulkan 1.3 contains."""
 
-    subgroup: int
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        """See `gpu_kernels.machine.Machine`."""
-        return {"arith.mulf": _mulf}
-
-    @property
-    def bf16_as_bits(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
-
-    @property
-    def vectors_in_memory(self) -> bool:
-        """See `gpu_kernels.machine.Machine`."""
-        return True
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf}
+    bf16_as_bits = True
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
-        return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)
+        return e.operation("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

@@ -12,27 +12,35 @@ outputs, a workgroup 64 x 64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir, vector
-from ....kernels.description import Kernel, Operand
+from ....dialect.dtypes import Array
+from ....kernels.description import Operand
 from ....kernels.row_sums import uses_row_sums
+from ...base import Target
+from ...cost import Figures, Work
 from ...gpu import MatrixInstruction
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
-from ...gpu_kernels.epilogue import Epilogue, as_i8
+from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import KernelFunction
 from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
 from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
-from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
+from ...gpu_kernels.tiled import LOAD as SLOTS, TYPICAL_ROWS, TiledKernel, matrices, packed_view
 from ...gpu_kernels.weights import COLUMNS, CodeFormat
-from .machine import Spirv
+from ...strategy import Facts
 
 WAVE = 32  # rows and columns of a subgroup
 _ACROSS = 2  # subgroups of a workgroup, along rows and along columns
 TILE = WAVE * _ACROSS
 _ONES = 0x01010101
 _SUMS = TILE // COLUMNS + 1  # vectors of a row of sums in shared memory
+# Slots of a subgroup's instructions: the products of its fragments, sixteen codes deep, and in loads of one what it
+# reads from shared memory and waits at barriers in a step.
+_MULTIPLY = 128
+_SHARED_LOADS = 16
 
 
 @dataclass(frozen=True)
@@ -40,21 +48,43 @@ class CooperativeKernel(TiledKernel):
     """A kernel, how its weight is stored, and `depth` elements along K of a step, a multiple of a piece and of a
     `matrix`."""
 
-    kernel: Kernel
     weights: CodeFormat
     depth: int
     matrix: MatrixInstruction
-    machine: Spirv
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """Rows and columns of a workgroup."""
+    def shape(self) -> tuple[int, int]:
         return TILE, TILE
 
     @property
-    def fragments(self) -> tuple[int, int]:
-        """Cooperative matrices of a subgroup, along rows and along columns."""
-        return WAVE // self.matrix.m, WAVE // self.matrix.n
+    def name(self) -> str:
+        return str(self.depth)
+
+    @property
+    def packing(self) -> CodeFormat:
+        return self.weights
+
+    @property
+    def facts(self) -> Facts:
+        return {
+            "algorithm": "cooperative matrix",
+            "mma": self.matrix.name,
+            "weight_bits": self.weights.bits,
+            "workgroup": [TILE, TILE, self.depth],
+        }
+
+    def work(self, target: Target, f: Figures) -> Work:
+        """See `DotKernel.work`."""
+        m = f.rows(self.kernel.m, TYPICAL_ROWS)
+        blocks = -(-m // TILE) * -(-self.kernel.n // TILE)
+        loads = 2 * TILE * self.depth // (self.threads * 16) + _SHARED_LOADS
+        busy = f.slots(self.steps * (_MULTIPLY * self.depth / 16 + SLOTS * loads))
+        read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
+        return Work(1, 1, {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units)})
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        assert codes is not None
+        return self.weights.packed(codes, padded_k)
 
     @property
     def width(self) -> int:
@@ -80,11 +110,6 @@ class CooperativeKernel(TiledKernel):
         return min(LOAD, self.matrix.k * self.width) // 4
 
     @property
-    def stride(self) -> int:
-        """Elements of a row in shared memory."""
-        return shared_shape(TILE, self.depth * self.width, self.unit)[1]
-
-    @property
     def summing(self) -> bool:
         """Whether rows of activations are added up beside the product."""
         return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
@@ -92,26 +117,20 @@ class CooperativeKernel(TiledKernel):
     @property
     def shared_bytes(self) -> int:
         """Of both sides, the sums, and the sums of rows (see `_Threads`)."""
-        sides = 2 * TILE * self.stride * 4 * self.unit
+        stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
+        sides = 2 * TILE * stride * 4 * self.unit
         sums = TILE * _SUMS * 4 * COLUMNS
         return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0)
 
     @property
-    def pieces(self) -> int:
-        """Of the packed weight along K."""
-        return -(-self.kernel.k // self.weights.depth)
+    def pieces(self) -> tuple[int, int]:
+        """See `CodeFormat`."""
+        return self.weights.pieces(self.kernel.n, self.kernel.k)
 
-    @property
-    def columns(self) -> int:
-        """Of the packed weight."""
-        return -(-self.kernel.n // COLUMNS) * COLUMNS
-
-    @property
-    def function(self) -> KernelFunction:
-        """The kernel as a function of an executable."""
+    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)
-        weight = packed_view((*matrices(self.kernel), self.pieces, self.columns), self.weights.words)
+        weight = packed_view((*matrices(self.kernel), *self.pieces), self.weights.words)
         return self.made(epilogue, activations, weight, _Threads)
 
 
@@ -132,7 +151,8 @@ class _Threads(StagedLoop):
         acc, i32 = self.kernel.acc_type, e.integer(32)
         self.sums = e.shared((TILE, _SUMS), e.vector_of(COLUMNS, acc))
         self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
-        self.down, self.across = plan.fragments
+        # Cooperative matrices of a subgroup, along rows and along columns.
+        self.down, self.across = WAVE // plan.matrix.m, WAVE // plan.matrix.n
         window, per = self.kernel.lhs.window, (plan.depth // plan.load, plan.depth // plan.weights.depth)
         down = window is not None and window.planes
         self.lhs_copies = Copies(thread, plan.threads, TILE, per[0], down)
@@ -148,7 +168,7 @@ class _Threads(StagedLoop):
 
     def zeros(self) -> list[ir.Value]:
         """Of each fragment, row by row, and of the thread's share of the sums of rows."""
-        zero = _create("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
+        zero = e.operation("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
         shares = self.lhs_copies.count if self.summing else 0
         return [*[zero] * (self.down * self.across), *[e.word(0)] * shares]
 
@@ -169,16 +189,15 @@ class _Threads(StagedLoop):
             left = [self._operand("AOp", self.wave_row, i, k) for i in range(self.down)]
             right = [self._operand("BOp", self.wave_column, i, k) for i in range(self.across)]
             totals = [
-                _create("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
+                e.operation("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
                 for i, t in enumerate(totals)
             ]
         return [*totals, *shares]
 
     def _operand(self, kind: str, first: e.Index, number: int, k: int) -> ir.Value:
         """A cooperative matrix; the right side lies as `[N, K]`."""
-        attributes: dict[str, ir.Attribute] = {
-            "leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), self.plan.stride)
-        }
+        shared = self.shared[kind == "BOp"]
+        attributes: dict[str, ir.Attribute] = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), shared.stride)}
         if kind == "BOp":
             attributes["transpose"] = ir.UnitAttr.get()
         matrix, unit = self.plan.matrix, 4 * self.plan.unit
@@ -186,8 +205,7 @@ class _Threads(StagedLoop):
         height = matrix.m if kind == "AOp" else matrix.n
         where = [e.index(e.add(first, number * height)), e.index(k * matrix.k * self.plan.width // unit)]
         t = ir.Type.parse(f'!gpu.mma_matrix<{rows}x{columns}x{"f16" if self.decodes else "si8"}, "{kind}">')
-        memory = self.shared[kind == "BOp"].memory
-        return _create("gpu.subgroup_mma_load_matrix", t, [memory, *where], **attributes)
+        return e.operation("gpu.subgroup_mma_load_matrix", t, [shared.memory, *where], **attributes)
 
     # ---- weights to shared memory
 
@@ -199,9 +217,9 @@ class _Threads(StagedLoop):
         for i in range(copies.count):
             column, at, _ = copies.at(i)
             piece = e.add(e.multiply(step, copies.per_row), at)
-            if plan.pieces % copies.per_row:  # behind the last piece the activations are zeros
-                piece = e.minimum(piece, plan.pieces - 1)
-            safe = e.minimum(e.add(self.first_column, column), plan.columns - 1)
+            if plan.pieces[0] % copies.per_row:  # behind the last piece the activations are zeros
+                piece = e.minimum(piece, plan.pieces[0] - 1)
+            safe = e.minimum(e.add(self.first_column, column), plan.pieces[1] - 1)
             pieces.append(e.elements(e.load(self.workgroup.rhs, self.place.of_matrix(piece, safe))))
             if self.decodes:
                 group = 0 if self.kernel.group is None else e.divide(step, self.kernel.group // plan.depth)
@@ -225,13 +243,8 @@ class _Threads(StagedLoop):
         for word in stored:
             for field in range(form.fields):
                 lefts = [32 - form.bits - (8 * lane + form.bits * field) for lane in range(4)]
-                codes = arith.shrsi(
-                    arith.shli(e.broadcast(word, 4), e.gathered([e.word(left) for left in lefts])),
-                    e.broadcast(e.word(32 - form.bits), 4),
-                )
-                if form.offset:
-                    codes = arith.addi(codes, e.broadcast(e.word(form.offset), 4))
-                numbers = self.epilogue.decode_column(as_i8(codes, 4), held)
+                codes = form.codes_at(e.broadcast(word, 4), e.gathered([e.word(left) for left in lefts]))
+                numbers = self.epilogue.decode_column(codes, held)
                 found += e.elements(vector.bitcast(e.vector_of(2, e.integer(32)), numbers))
         return found
 
@@ -292,8 +305,3 @@ class _Threads(StagedLoop):
         for at in range(self.lhs_copies.per_row):
             total = arith.addi(total, e.load(self.row_parts, [row, at]))
         return total
-
-
-def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    """The result of an operation without a class of its own in the bindings."""
-    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
