@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
     "qmlir-order-loops": ("passes/order_loops.mlir", 0),
     "qmlir-crop-windows": ("passes/crop_windows.mlir", 0),
+    "qmlir-guard-divisions": ("passes/guard_divisions.mlir", 0),
     "qmlir-float-convolutions": ("passes/float_convolutions.mlir", 0),
     "qmlir-start-at-zero": ("passes/start_at_zero.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),

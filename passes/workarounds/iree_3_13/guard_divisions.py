@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.build import scalar
+from ....ir.checks import assert_that
 from ....ir.walk import collect, made_by
 from ...base import Pass, State
-from ...core.lower.blocks import assert_that
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike

@@ -18,7 +18,7 @@ from ..node import Node
 from .common import absorb, onnx_op
 
 _BATCH = "ABCDEF"  # its axes but for the last, which is the one of heads
-Place: TypeAlias = "tuple[Node, int]"  # an input of a node
+NodeInput: TypeAlias = "tuple[Node, int]"  # an input of a node
 
 
 def attention_of(op: Node) -> Tensor | None:
@@ -120,10 +120,10 @@ def _softmax(node: Node | None) -> tuple[Node, tuple[Node, ...]] | None:
     return (node, between) if axis in (-1, rank - 1) else None
 
 
-def _product(softmax: Node) -> tuple[Node | None, float, list[Place], tuple[Node, ...]]:
+def _product(softmax: Node) -> tuple[Node | None, float, list[NodeInput], tuple[Node, ...]]:
     """The product of queries and keys, what it is scaled with, what is added then, and the nodes between."""
-    place: Place = (softmax, 0)
-    masks: list[Place] = []
+    place: NodeInput = (softmax, 0)
+    masks: list[NodeInput] = []
     nodes: list[Node] = []
     scale = 1.0
     while True:
@@ -169,7 +169,7 @@ def _number(node: Node, i: int) -> float | None:
     return float(known.reshape(-1)[0].astype(np.float64)) if known is not None and known.size == 1 else None
 
 
-def _scaled(product: Node, i: int) -> tuple[Place, float, tuple[Node, ...]]:
+def _scaled(product: Node, i: int) -> tuple[NodeInput, float, tuple[Node, ...]]:
     """An operand of the product without a number that it is multiplied with."""
     node = product.producer(i)
     factor = _factor(node)
@@ -178,7 +178,7 @@ def _scaled(product: Node, i: int) -> tuple[Place, float, tuple[Node, ...]]:
     return (node, factor[0]), factor[1], (node,)
 
 
-def _behind_transposes(place: Place, axes: str) -> tuple[Place, str]:
+def _behind_transposes(place: NodeInput, axes: str) -> tuple[NodeInput, str]:
     """The tensor behind transposes whose last axis stays where it is, and its letters."""
     best = place, axes
     while (node := place[0].producer(place[1])) is not None and node.op_type == "Transpose":
@@ -195,7 +195,7 @@ def _before(transpose: Node, axes: str) -> str:
     return "".join(axes[order.index(i)] for i in range(len(axes)))
 
 
-def _keys(place: Place, batch: str) -> tuple[Place, str, int]:
+def _keys(place: NodeInput, batch: str) -> tuple[NodeInput, str, int]:
     """Keys from their columns: what is behind the transpose, its letters, and how many heads of queries read
     each of its heads."""
     outer = place[0].producer(place[1])
@@ -226,7 +226,7 @@ def _transposed_matrices(outer: Node) -> Node | None:
     return inner if inner is not None and inner.op_type == "Reshape" else None
 
 
-def _heads(place: Place, axes: str) -> tuple[Place, str, int]:
+def _heads(place: NodeInput, axes: str) -> tuple[NodeInput, str, int]:
     """What is behind the repetition of heads, its letters, and how often each is read."""
     reshape = place[0].producer(place[1])
     if reshape is not None and reshape.op_type == "Reshape" and axes[-3:-2] == HEADS:
@@ -236,7 +236,7 @@ def _heads(place: Place, axes: str) -> tuple[Place, str, int]:
     return place, axes, 1
 
 
-def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[Place, str, int] | None:
+def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[NodeInput, str, int] | None:
     """`[b.., H, k, d]` of which a node makes `flat`, `[b.., H * G, k, d]`, with each head G times."""
     expand = reshape.producer(0)
     unsqueeze = expand.producer(0) if expand is not None and expand.op_type == "Expand" else None
@@ -256,7 +256,7 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[Pl
     return *_behind_transposes((unsqueeze, 0), axes), times
 
 
-def _mask(op: Node, masks: list[Place], axes: str, product: Node) -> AttentionInput | bool | None:
+def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> AttentionInput | bool | None:
     """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
     kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
     if not kept:

@@ -16,7 +16,7 @@ from .common import onnx_op
 
 @raises("onnx.Reshape")
 def reshape(op: Node) -> Tensor:
-    """With dynamic sizes by their names, where axes are merged or split. `allowzero` says that a size of 0 is one, where
+    """With dynamic sizes by their names, where axes are merged or split. `allowzero`: a size of 0 is one, where
     torch-mlir's code takes the input's."""
     x, shape = op.operand(0), op.operand(1).array
     if int(op.attributes.get("allowzero", 0)) and (0 in x.shape or (shape is not None and 0 in shape)):

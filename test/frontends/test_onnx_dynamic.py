@@ -1,0 +1,84 @@
+"""ONNX models with several dynamic sizes, as torch exports them: shapes that are computed, rows in two axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import qmlir
+from conformance.opened import opened
+from qmlir.checking.onnxruntime import session
+
+SPLIT = """
+    b = Shape<start = 0, end = 1>(x)
+    s = Shape<start = 1, end = 2>(x)
+    heads = Constant<value = int64[2] {3, 4}>()
+    shape = Concat<axis = 0>(b, s, heads)
+    h = Reshape<allowzero = 1>(x, shape)
+    t = Transpose<perm = [0, 2, 1, 3]>(h)
+"""
+CASES = {
+    "split": ("float[B, S, 12] x", SPLIT + "y = Neg(t)", "float[B, S, 3, 4] h"),
+    "merged": ("float[B, S, 3, 4] x", """
+        all = Constant<value = int64[3] {0, 0, 12}>()
+        h = Reshape(x, all)
+        y = Neg(h)
+     """, "float[B, S, 12] h"),
+    "inferred": ("float[S, 12] x", """
+        all = Constant<value = int64[3] {-1, 4, 12}>()
+        h = Reshape<allowzero = 1>(x, all)
+        y = Neg(h)
+     """, "float[T, 4, 12] h"),
+    "unsqueeze": ("float[B, S] x", """
+        axes = Constant<value = int64[2] {1, -1}>()
+        h = Unsqueeze(x, axes)
+        y = Neg(h)
+     """, "float[B, 1, S, 1] h"),
+}  # fmt: skip
+SIZES = {"B": 2, "S": 8}
+
+
+def model(inputs: str, body: str, known: str = "", weights: dict[str, Any] | None = None) -> Any:
+    stated = f"<{known}>" if known else ""
+    text = f'<ir_version: 9, opset_import: ["" : 18]> graph ({inputs}) => (float y) {stated} {{ {body} }}'
+    made = parser.parse_model(text)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    made.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in (weights or {}).items())
+    return onnx.shape_inference.infer_shapes(made)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_that_are_computed(name: str) -> None:
+    """Regression: refused, or a conversion that forgot the static sizes of the result."""
+    made = model(*CASES[name])
+    shape = [d.dim_value or SIZES[d.dim_param] for d in made.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    [want] = session(made, threads=1).run(None, {"x": x})
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), want)
+
+
+def test_rows_that_do_not_fit_an_inferred_size() -> None:
+    main = opened(qmlir.compile(model(*CASES["inferred"]))).main
+    with pytest.raises(qmlir.errors.QmlirError, match="the size of axis 0 is not a multiple of 4"):
+        main(np.zeros((7, 12), np.float32))
+
+
+def test_rows_in_two_dynamic_axes_have_a_kernel() -> None:
+    """Regression: every strategy declined a product whose batch and sequence are both dynamic."""
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-128, 128, (64, 32)).astype(np.int8)
+    made = model("float[B, S, 64] x", """
+        q, scale, zero = DynamicQuantizeLinear(x)
+        sums = MatMulInteger(q, w, zero)
+        y = Cast<to = 1>(sums)
+    """, weights={"w": weight})  # fmt: skip
+    x = rng.standard_normal((2, 8, 64)).astype(np.float32)
+    artifact = qmlir.compile(made, target="cpu:x86-64-v3")
+    [found] = artifact.manifest.strategies
+    assert found["chosen"] == "avx2-int8"
+    [want] = session(made, threads=1).run(None, {"x": x})
+    np.testing.assert_array_equal(opened(artifact).main(x), want)
