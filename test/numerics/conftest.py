@@ -49,7 +49,7 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
         monkeypatch.setattr(qmlir, "load", interpret)
         monkeypatch.setattr(qmlir.runtime, "load", interpret)
-        monkeypatch.setattr(qmlir.ops, "load", interpret)
+        monkeypatch.setattr("qmlir.ops.operation.load", interpret)
     return name
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import math
 
-from ....core.mlir import arith, ir
+from ....core.mlir import arith, ir, tensor
+from ....dialect.ops.common import tensor_type
 from ....ir import build
+from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
 from ...tensors import new_axis
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
+
+_NAMELESS = "unk__"  # how onnx's inference names a size that the model does not
 
 
 @raises("onnx.Reshape")
@@ -45,12 +49,12 @@ def _by_names(op: Node) -> Tensor | None:
     inner, outer = had[front : len(had) - back], has[front : len(has) - back]
     kept = [[i] for i in range(front)]
     if not inner and not outer:
-        return x
+        return _stated(spec, x.value)
     if len(outer) == 1 and inner:
         axes = [*kept, list(range(front, front + len(inner))), *([i] for i in range(len(had) - back, len(had)))]
-        return Tensor(spec, build.collapse(x.value, axes))
+        return _stated(spec, build.collapse(x.value, axes))
     sizes = [s for s in outer if isinstance(s, int)]
-    if len(inner) != 1 or len(sizes) < len(outer) - 1 or (isinstance(inner[0], int) and len(sizes) < len(outer)):
+    if len(inner) != 1 or not outer or len(outer) - len(sizes) > (0 if isinstance(inner[0], int) else 1):
         return None
     dims = build.dims(x.value)
     whole, known = dims[front], math.prod(sizes)
@@ -66,16 +70,24 @@ def _by_names(op: Node) -> Tensor | None:
         return None
     split: list[build.Extent] = [s if isinstance(s, int) else unknown for s in outer]
     groups = [*([d] for d in dims[:front]), split, *([d] for d in dims[front + 1 :])]
-    return Tensor(spec, build.expand(x.value, groups))
+    return _stated(spec, build.expand(x.value, groups))
+
+
+def _stated(spec: TensorSpec, value: ir.Value) -> Tensor:
+    """A value with the static sizes that are known of it."""
+    t = tensor_type(spec.shape, spec.dtype)
+    return Tensor(spec, value if value.type == t else tensor.cast(t, value))
 
 
 @raises("onnx.Unsqueeze")
 def unsqueeze(op: Node) -> Tensor:
-    """Of a tensor with a dynamic size, for which torch-mlir has no conversion."""
+    """Of a tensor with dynamic sizes that have names, for which torch-mlir has no conversion. Sizes without one are of
+    shapes that nodes compute, and what torch-mlir makes of sums with such tensors may be wrong."""
     x, axes = op.operand(0), op.attributes.get("axes")
     if axes is None and (known := op.optional(1)) is not None and known.array is not None:
         axes = known.array.reshape(-1)
-    if axes is None or None not in x.shape:
+    names = [n for n in op.graph.shapes.named(op.proto.input[0], x.shape) if isinstance(n, str)]
+    if axes is None or not names or any(not n or n.startswith(_NAMELESS) for n in names):
         raise NotQuantised("as it is")
     op.plain = True
     rank = len(x.shape) + len(axes)
