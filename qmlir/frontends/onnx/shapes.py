@@ -35,7 +35,8 @@ class Shapes:
             spec = _spec(value.type)
             if spec is not None:
                 self._known[value.name] = _merged(self._known.get(value.name), spec)
-                self._names[value.name] = tuple(d.dim_param for d in value.type.tensor_type.shape.dim)
+                names = tuple(d.dim_param for d in value.type.tensor_type.shape.dim)
+                self._names.setdefault(value.name, names)  # the model's own come before what onnx infers
 
     def _inferred(self) -> Sequence[onnx.ValueInfoProto]:
         """What onnx infers of the whole model, without its constants' data."""
