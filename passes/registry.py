@@ -41,6 +41,7 @@ PASSES: dict[str, str] = {
     "qmlir-code-kernels": "core.code_kernels:CodeKernelsPass",
     "qmlir-widen-masks": f"{IREE_3_13}.widen_masks:WidenMasksPass",
     "qmlir-store-broadcasts": f"{IREE_3_13}.store_broadcasts:StoreBroadcastsPass",
+    "qmlir-store-batches": f"{IREE_3_13}.store_batches:StoreBatchesPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-own-destinations": f"{IREE_3_13}.own_destinations:OwnDestinationsPass",
     "qmlir-guard": "core.guard:GuardPass",

@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-row-kernels": ("passes/row_kernels.mlir", 0),
     "qmlir-code-kernels": ("passes/code_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
     "qmlir-widen-masks": ("passes/widen_masks.mlir", 0),
+    "qmlir-store-batches": ("passes/store_batches.mlir", 0),
     "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
     "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
     "qmlir-order-results": ("passes/order_results.mlir", 0),

@@ -39,6 +39,7 @@ class Reason(str, Enum):
     FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch
     IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
     LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
+    PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product, but not where they are read
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
     PATCHES = "patches"  # the patches of a convolution would move back into the product
     STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand

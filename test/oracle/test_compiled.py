@@ -60,6 +60,59 @@ def test_pairs(op: str) -> None:
     assert not check(op, spaces.rows(op))
 
 
+CODES = np.random.default_rng(5).integers(0, 256, (4, 64)).astype(np.uint8)
+X = np.random.default_rng(6).standard_normal((2, 3, 8)).astype(np.float32)
+INTEGERS: dict[str, Any] = {"lhs_dtype": "u8", "lhs_zero_mode": "int", "rhs_dtype": "i2", "rhs_transposed": True}
+ONE_BIT: dict[str, Any] = {"rhs_dtype": "i1", "rhs_packing": "low_first", "rhs_transposed": True}
+# Each was wrong, or refused by a pass, on the CPU.
+ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "a global scale of plain floats": (
+        "scaled_matmul", {"lhs": X[0], "rhs": CODES[:, :8] & 3, "lhs_global_scale": np.float32(0.5)},
+        {"lhs_dtype": "f32", "rhs_dtype": "u2", "rhs_transposed": True},
+    ),
+    "i32 bias beside a float zero point": (
+        "scaled_matmul", {"lhs": CODES[:2, :8], "rhs": (CODES[:, :8] & 1).view(np.int8), "lhs_zero_point": np.int32(9),
+                          "rhs_zero_point": np.float32(0.25), "bias": np.arange(4, dtype=np.int32) * 100},
+        {**INTEGERS, "rhs_zero_mode": "rescale", "bias_stage": "acc"},
+    ),
+    "packed zero points of one bit": (
+        "scaled_matmul", {"lhs": CODES[:2, :8].view(np.int8), "rhs": CODES[:, :1],
+                          "rhs_scale": np.ones((4, 2), np.float32), "rhs_zero_point": CODES[:, 5:6]},
+        {**ONE_BIT, "lhs_dtype": "i8", "rhs_zero_mode": "packed_int", "group_size": 4},
+    ),
+    "a filter of packed codes of one bit": (
+        "conv2d_q", {"input": CODES.view(np.int8).reshape(1, 4, 4, 16), "weight": CODES[:, :8].reshape(4, 2, 2, 2)},
+        {"input_dtype": "i8", "weight_dtype": "i1", "weight_packing": "low_first"},
+    ),
+    "zero points of other blocks than the scale": (
+        "quantize", {"input": X, "scale": np.full((2, 1, 4), 0.25, np.float32),
+                     "zero_point": np.arange(12, dtype=np.int32).reshape(2, 3, 2)}, {"out_dtype": "i8"},
+    ),
+    "blocks of two sizes": (
+        "dequant", {"input": CODES[:, :12].view(np.int8), "scale": np.arange(1, 5, dtype=np.float32).reshape(1, 4),
+                    "zero_point": np.arange(8, dtype=np.int32).reshape(4, 2)}, {"dtype": "i8", "zero_mode": "int"},
+    ),
+    "a batch of few rows": (
+        "scaled_matmul", {"lhs": CODES[:, :42].reshape(2, 12, 7).view(np.int8), "rhs": X[:, 0, :7].reshape(2, 7, 1),
+                          "lhs_scale": CODES[0, :24].reshape(2, 12, 1).astype(np.float32)},
+        {"lhs_dtype": "i8", "rhs_dtype": "f32"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONCE_WRONG)
+def test_once_wrong(name: str) -> None:
+    """Every operand an argument of the program."""
+    op, arrays, attributes = ONCE_WRONG[name]
+    stated = {k: v for k, v in attributes.items() if k != "group_size"}  # which only a program has to state
+    reference = getattr(qmlir.reference, "dequantize" if op == "dequant" else op)(**arrays, **stated)
+    np.testing.assert_allclose(
+        np.asarray(qmlir.ops.BY_NAME[op](**arrays, **attributes), np.float64),
+        np.asarray(reference, np.float64),
+        rtol=1e-5,
+    )
+
+
 @pytest.mark.parametrize(("rounding", "dtype"), [("trunc", "i8"), ("half_even", "e4m3")])
 def test_recipe_aiter(rounding: str, dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)

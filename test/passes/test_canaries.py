@@ -140,6 +140,10 @@ CANARIES = {
     "maximum_of_nan": Canary(
         "qmlir-keep-nan", "rocm:gfx942", [WITH_NAN], lambda x: np.maximum(x, np.float32(0)),
     ),
+    "padded_batch": Canary(
+        "qmlir-store-batches", "cpu", [small(2, 3, 8), small(2, 3), small(2, 8, 4)],
+        lambda x, s, w: (x * s[..., None]) @ w,
+    ),
     "rounding_to_bf16": Canary("qmlir-expand-bf16", "cpu", [FLOATS], lambda x: x.astype(ml_dtypes.bfloat16)),
     "single_window": Canary(
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],

@@ -41,7 +41,7 @@ from ....kernels.computes import is_within
 from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled
-from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
+from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_stored
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
@@ -51,7 +51,8 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
     a = make_side("lhs", x, op.lhs_code, dims(x), 0, 3, scale=_scalar(op.lhs_scale), zero=_scalar(op.lhs_zero_point),
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     shape: list[Extent] = [s for s in op.filter_codes_shape() if s is not None]
-    codes = unpack_codes(op.weight, op.rhs_code, op.rhs_packing, shape[-1]) if op.rhs_packing != "none" else op.weight
+    packed = op.rhs_packing != "none"
+    codes = unpack_stored(op.weight, op.rhs_code, op.rhs_packing, shape[-1]) if packed else op.weight
     w = _to_fhwc(codes, op.filter_layout)
     b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.filter_layout),
                   zero=_per_filter(op.rhs_zero_point, op.filter_layout), mode=op.rhs_zero_mode, packing="none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
@@ -14,9 +15,9 @@ from ....dialect.ops.quantize import QuantizeOp
 from ....dialect.ops.unpack import UnpackOp
 from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import Shape, blocks
-from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand
+from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand, repeat
 from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
-from .values import make_side, real_value, unpack_codes
+from .values import make_side, real_value, unpack_stored
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitAxes:
-    """An elementwise operand whose axes are split where a scale covers blocks, so that the scale's map stays a
-    projection."""
+    """An elementwise operand whose axes are split where parameters cover blocks, so that their maps stay projections.
+
+    Attributes:
+        groups: the sizes that each axis is split into: how many blocks and how long, where a parameter covers blocks.
+        shape: of the operand.
+    """
 
     groups: list[list[Extent]]
+    shape: Shape
 
     @classmethod
-    def of(cls, sizes: list[Extent], scale: ir.Value, shape: Shape) -> SplitAxes:
-        """`sizes` split by what one element of `scale` covers of `shape`."""
+    def of(cls, sizes: list[Extent], shape: Shape, *parameters: ir.Value | None) -> SplitAxes:
+        """`sizes` split by what one element of each parameter covers of `shape`: of blocks of two sizes by their
+        greatest common divisor."""
+        covered = [blocks(shape_of(p), shape, "scale", "input") for p in parameters if p is not None]
         groups: list[list[Extent]] = []
-        for s, block in zip(sizes, blocks(shape_of(scale), shape, "scale", "input"), strict=True):
-            groups.append([s // block, block] if isinstance(s, int) and block is not None and block > 1 else [s])
-        return cls(groups)
+        for s, each in zip(sizes, zip(*covered, strict=True), strict=True):
+            block = gcd(*(b for b in each if b is not None and b > 1))
+            groups.append([s // block, block] if isinstance(s, int) and block > 1 else [s])
+        return cls(groups, shape)
 
     @property
     def wide(self) -> list[Extent]:
@@ -47,11 +56,25 @@ class SplitAxes:
 
     def parameter(self, value: ir.Value) -> Arg:
         """A scale or zero point, right-aligned with the operand."""
-        starts = [sum(len(g) for g in self.groups[:i]) for i in range(len(self.groups))]
-        offset = len(self.groups) - value.type.rank
-        loops = [starts[offset + i] for i in range(value.type.rank)]
-        ones = [s == 1 and self.wide[loop] != 1 for s, loop in zip(shape_of(value), loops, strict=True)]
-        return Arg(value, tuple(None if one else loop for one, loop in zip(ones, loops, strict=True)))
+        first = len(self.groups) - value.type.rank
+        covered = blocks(shape_of(value), self.shape, "scale", "input")[first:]
+        split: list[list[Extent]] = []
+        loops: list[int | None] = []
+        at = sum(len(g) for g in self.groups[:first])
+        for axis, (group, covers) in enumerate(zip(self.groups[first:], covered, strict=True)):
+            size = dims(value)[axis]
+            if covers is None or len(group) == 1:  # all of the axis, or each element
+                split.append([size])
+                loops.append(None if size == 1 and group != [1] else at)
+            elif covers == 1:
+                split.append(group)
+                loops += [at, at + 1]
+            else:
+                value = repeat(value, axis, covers // group[1])
+                split.append(group[:1])
+                loops.append(at)
+            at += len(group)
+        return Arg(expand(value, split), tuple(loops))
 
     def merge(self, value: ir.Value) -> ir.Value:
         """The result in the operand's own axes."""
@@ -72,11 +95,11 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     length = sizes[-1] if op.packing != "none" else None
     zero = op.zero_point
     if zero is not None and op.zero_mode == "packed_int":
-        zero = unpack_codes(zero, d, op.packing, dims(op.scale)[-1] if op.scale.type.rank else None)
+        zero = unpack_stored(zero, d, op.packing, dims(op.scale)[-1] if op.scale.type.rank else None)
     # Scales are handled here, in blocks along any axis: the side only carries codes and the meaning of a code.
     side = make_side("input", op.input, d, sizes, -1, -1, scale=None, zero=None, mode=op.zero_mode,
                      packing=op.packing if length is not None else "none", codebook=op.codebook)  # fmt: skip
-    split = SplitAxes.of(sizes, op.scale, shape_of(op.result))
+    split = SplitAxes.of(sizes, shape_of(op.result), op.scale, zero)
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
         if d.name == "u8" and str(zero.type.element_type) == "i8":
@@ -95,7 +118,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
 
 def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
     """`clamp(round(x * (1/s)) + z, lo, hi)`."""
-    split = SplitAxes.of(dims(op.input), op.scale, shape_of(op.input))
+    split = SplitAxes.of(dims(op.input), shape_of(op.input), op.scale, op.zero_point)
     known = constant_array(op.scale)
     factor = dense(reciprocal(known), "f32") if known is not None else op.scale
     names, args = ["x", "scale"], [split.split(op.input), split.parameter(factor)]
@@ -117,7 +140,6 @@ def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
 
 
 def lower_unpack(op: UnpackOp) -> list[ir.Value]:
-    """Bytes to codes. A 1-bit signed code keeps its stored bit here, as in the reference."""
-    d = DTYPES["u1" if op.dtype == "i1" else op.dtype]
+    """Bytes to codes."""
     # A dynamic length is all that the bytes hold.
-    return [unpack_codes(op.input, d, op.packing, shape_of(op.result)[-1])]
+    return [unpack_stored(op.input, DTYPES[op.dtype], op.packing, shape_of(op.result)[-1])]

@@ -29,7 +29,7 @@ from ....ir.build import (
 from ....ir.scalars import add, cast_f, const, f32, to_f32
 from .blocks import Ranked, RowBlocks, Sorted, as_i32, assert_ids
 from .matmul import product
-from .values import known_sums, make_side, unpack_codes, unpacked_dtype
+from .values import known_sums, make_side, unpack_codes, unpack_stored, unpacked_dtype
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -87,7 +87,7 @@ def blocked_product(op: FieldView, blocks: RowBlocks, x: ir.Value) -> ir.Value:
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     zero, mode = op.rhs_zero_point, op.rhs_zero_mode
     if zero is not None and mode == "packed_int":
-        zero, mode = unpack_codes(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
+        zero, mode = unpack_stored(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
                   packing="none", sum_=None if (sums := known_sums(op)) is None else blocks.weights_of(sums),

@@ -236,6 +236,9 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
     for side, row in ((a, m_loop), (b, n_loop)):
         if side.scale is not None:
             inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, sizes[:nb], row, g_loop))
+    if op.bias is not None and op.bias_stage == "acc":  # all of K is one group
+        axes = Arg.aligned(op.bias, sizes).axes
+        inputs.add("acc_bias", op.bias, [axis if axis is None or axis < nb else axis + 1 for axis in axes])
     if b.float_zero:
         if not integer:
             raise OpError(f"rhs_zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
@@ -248,6 +251,8 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
         named = inputs.named(scalars[:-1])
         total = scalars[-1]
         value = correction(named) if correction is not None else named["acc"]
+        if "acc_bias" in named:
+            value = arith.addi(value, named["acc_bias"])
         part = scaled(to_f32(value), named)
         if b.float_zero:
             row = named["lhs_sum"]

@@ -110,6 +110,11 @@ def _unpack_interleaved(
     return _cut(flat, outer, length, last // 4, per)
 
 
+def unpack_stored(value: ir.Value, d: DType, packing: str, length: Extent | None) -> ir.Value:
+    """Codes, or zero points packed like them, as the op `unpack` gives them: a 1-bit signed one is its bit."""
+    return unpack_codes(value, DTYPES["u1"] if d.name == "i1" else d, packing, length)
+
+
 def _cut(flat: ir.Value, outer: list[Extent], length: Extent | None, units: Extent, per: int) -> ir.Value:
     """Drop the padding codes of the last byte."""
     if length is None or (isinstance(length, int) and isinstance(units, int) and length == units * per):
@@ -258,7 +263,7 @@ def make_side(
     static_shape = tuple(s if isinstance(s, int) else None for s in shape)
     if mode == "packed_int" and zero is not None:
         last = dims(scale)[-1] if scale is not None else None
-        zero = unpack_codes(zero, d, packing, last)
+        zero = unpack_stored(zero, d, packing, last)
         if d.name == "u8":
             zero = _unsigned_zero(zero)
     elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
@@ -320,7 +325,7 @@ def bias_unsigned(codes: ir.Value) -> ir.Value:
 def dequantized(side: Side, t_name: str) -> ir.Value:
     """The real values of an operand, computed in f32 and rounded once to float type `t_name`; same axes."""
     t = element(t_name)
-    if side.plain and str(side.codes.type.element_type) == str(t):
+    if side.plain and side.global_scale is None and str(side.codes.type.element_type) == str(t):
         return side.codes
     codes, k, group = side.codes, side.k, side.block
     grouped = group is not None

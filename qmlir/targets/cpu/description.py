@@ -57,7 +57,7 @@ def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     native = "neon" in features or "avx512bf16" in features
     bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
     kernels = (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, f"qmlir-code-kernels{{target={spelling}}}")
-    tiling = ("qmlir-widen-masks", "qmlir-store-broadcasts", "qmlir-choose-data-tiling")
+    tiling = ("qmlir-widen-masks", "qmlir-store-broadcasts", "qmlir-store-batches", "qmlir-choose-data-tiling")
     return ("qmlir-float-convolutions", *kernels, EXPAND_FUNCTIONS, decode_pass(), bf16, *tiling)
 
 

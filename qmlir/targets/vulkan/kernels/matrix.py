@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import hypot
 
 from ....core.mlir import arith, ir, vector
 from ....dialect.dtypes import Array
@@ -78,9 +79,12 @@ class CooperativeKernel(TiledKernel):
         m = f.rows(self.kernel.m, TYPICAL_ROWS)
         blocks = -(-m // TILE) * -(-self.kernel.n // TILE)
         loads = 2 * TILE * self.depth // (self.threads * 16) + _SHARED_LOADS
-        busy = f.slots(self.steps * (_MULTIPLY * self.depth / 16 + SLOTS * loads))
+        busy = f.slots(_MULTIPLY * self.depth / 16 + SLOTS * loads)
         read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
-        return Work(1, 1, {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units)})
+        step = {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units / self.steps)}
+        # The next step's codes are under way while this one's are multiplied.
+        longest = max(step.values())
+        return Work(1, self.steps, step, alone={"latency": hypot(longest, f.latency) - longest})
 
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         assert codes is not None

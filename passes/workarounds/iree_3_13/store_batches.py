@@ -1,0 +1,57 @@
+"""qmlir-store-batches: compute an operand of a batch of products apart where it is padded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import ir
+from ....ir.affine import indexing_maps, loops_of
+from ....ir.barriers import Reason, fusion_barrier
+from ....targets.tensors import computed
+from ...base import Pass, State
+from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....targets.strategy import Contraction
+
+FAULTS = (
+    Fault(
+        "IREE merges the batch and the rows of what makes an operand of a batch of products, then packs it for a CPU "
+        "with the rows of each product padded to whole tiles, in another place than the product reads: all products of "
+        "the batch but the first are wrong.",
+        canary="padded_batch",
+    ),
+)
+
+# The most rows of a tile on any CPU: a whole number of them has no padding.
+_TILE = 16
+
+
+@dataclass(frozen=True)
+class StoreBatchesPass(Pass):
+    """Puts a fusion barrier behind each operand of a batch of products that another op computes, unless its rows are
+    a whole number of tiles. IREE 3.13 then packs what is in memory, which it does well.
+
+    A batch of dynamic size stays as it is: IREE does not pack it (`choose_data_tiling.py`).
+    """
+
+    name: ClassVar[str] = "qmlir-store-batches"
+    summary: ClassVar[str] = "compute an operand of a batch of products apart where it is padded"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for c in find_contractions(module):
+            op = c.operation
+            if c.kind != "matmul" or set(c.batch) <= {1} or None in c.batch or "compilation_info" in op.attributes:
+                continue
+            for i in range(2):
+                if computed(op.operands[i]) and _padded(c, i):
+                    with op.location, ir.InsertionPoint(op):
+                        op.operands[i] = fusion_barrier(op.operands[i], Reason.PADDED_BATCH)
+
+
+def _padded(c: Contraction, operand: int) -> bool:
+    """Whether the rows of an operand, its loop that is neither of the batch nor summed, are not whole tiles."""
+    loops = [loop for e in indexing_maps(c.operation)[operand].results for loop in loops_of(e)]
+    return any(c.sizes[i] is None or c.sizes[i] % _TILE for i in loops if c.roles[i] in "mn")

@@ -1,0 +1,83 @@
+// RUN: qmlir-opt --split-input-file --pass-pipeline=qmlir-store-batches %s | filecheck %s
+
+#full = affine_map<(b, m, k) -> (b, m, k)>
+#rows = affine_map<(b, m, k) -> (b, m)>
+
+// Three rows are padded to a tile.
+// CHECK-LABEL: func.func @padded(
+// CHECK: %[[SCALED:.*]] = linalg.generic
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SCALED]]
+// CHECK: linalg.batch_matmul ins(%[[STORED]], %{{.*}} :
+func.func @padded(%x: tensor<2x3x8xf32>, %s: tensor<2x3xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {
+  %e = tensor.empty() : tensor<2x3x8xf32>
+  %scaled = linalg.generic {indexing_maps = [#full, #rows, #full], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %s : tensor<2x3x8xf32>, tensor<2x3xf32>) outs(%e : tensor<2x3x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<2x3x8xf32>
+  %y = linalg.batch_matmul ins(%scaled, %w : tensor<2x3x8xf32>, tensor<2x8x4xf32>) outs(%out : tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  return %y : tensor<2x3x4xf32>
+}
+
+// -----
+
+#full = affine_map<(b, m, k) -> (b, m, k)>
+#rows = affine_map<(b, m, k) -> (b, m)>
+
+// A number of rows that is not known may be any.
+// CHECK-LABEL: func.func @dynamic(
+// CHECK: util.optimization_barrier {qmlir.barrier_reason = "padded-batch"}
+func.func @dynamic(%x: tensor<2x?x8xf32>, %s: tensor<2x?xf32>, %e: tensor<2x?x8xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x?x4xf32>) -> tensor<2x?x4xf32> {
+  %scaled = linalg.generic {indexing_maps = [#full, #rows, #full], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %s : tensor<2x?x8xf32>, tensor<2x?xf32>) outs(%e : tensor<2x?x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<2x?x8xf32>
+  %y = linalg.batch_matmul ins(%scaled, %w : tensor<2x?x8xf32>, tensor<2x8x4xf32>) outs(%out : tensor<2x?x4xf32>) -> tensor<2x?x4xf32>
+  return %y : tensor<2x?x4xf32>
+}
+
+// -----
+
+#full = affine_map<(b, m, k) -> (b, m, k)>
+#rows = affine_map<(b, m, k) -> (b, m)>
+
+// Whole tiles, operands in memory, a batch of dynamic size (never packed) and one product stay.
+// CHECK-LABEL: func.func @whole(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @whole(%x: tensor<2x32x8xf32>, %s: tensor<2x32xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x32x4xf32>) -> tensor<2x32x4xf32> {
+  %e = tensor.empty() : tensor<2x32x8xf32>
+  %scaled = linalg.generic {indexing_maps = [#full, #rows, #full], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %s : tensor<2x32x8xf32>, tensor<2x32xf32>) outs(%e : tensor<2x32x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<2x32x8xf32>
+  %y = linalg.batch_matmul ins(%scaled, %w : tensor<2x32x8xf32>, tensor<2x8x4xf32>) outs(%out : tensor<2x32x4xf32>) -> tensor<2x32x4xf32>
+  return %y : tensor<2x32x4xf32>
+}
+
+// CHECK-LABEL: func.func @in_memory(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @in_memory(%x: tensor<2x3x8xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {
+  %y = linalg.batch_matmul ins(%x, %w : tensor<2x3x8xf32>, tensor<2x8x4xf32>) outs(%out : tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  return %y : tensor<2x3x4xf32>
+}
+
+// CHECK-LABEL: func.func @any_batch(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @any_batch(%x: tensor<?x3x8xf32>, %s: tensor<?x3xf32>, %e: tensor<?x3x8xf32>, %w: tensor<?x8x4xf32>, %out: tensor<?x3x4xf32>) -> tensor<?x3x4xf32> {
+  %scaled = linalg.generic {indexing_maps = [#full, #rows, #full], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %s : tensor<?x3x8xf32>, tensor<?x3xf32>) outs(%e : tensor<?x3x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x3x8xf32>
+  %y = linalg.batch_matmul ins(%scaled, %w : tensor<?x3x8xf32>, tensor<?x8x4xf32>) outs(%out : tensor<?x3x4xf32>) -> tensor<?x3x4xf32>
+  return %y : tensor<?x3x4xf32>
+}
