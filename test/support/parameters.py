@@ -14,8 +14,14 @@ from qmlir.ir.util_globals import declare, load_global, parameter
 SCOPE = "model"
 
 
+def _is_table(value: Any) -> bool:
+    """Whether a constant is what codes stand for: a kernel is made for it, as for any other format of codes."""
+    uses = [(use.owner.attributes, use.operand_number) for use in value.uses]
+    return any("operand_names" in a and a["operand_names"][i].value == "codebook" for a, i in uses)
+
+
 def apart(artifact: Any, path: Path, **options: Any) -> Any:
-    """The program of an artifact, compiled again with what its constants hold in the file `path`."""
+    """The program of an artifact, compiled again with what its constants hold in the file `path`; codebooks stay."""
     import iree.runtime as rt
 
     from qmlir.core.mlir import context, ir
@@ -27,7 +33,8 @@ def apart(artifact: Any, path: Path, **options: Any) -> Any:
         constants = []
 
         def visit(op: Any) -> Any:
-            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+            tensor = op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType)
+            if tensor and not _is_table(op.results[0]):
                 constants.append(op)
             return ir.WalkResult.ADVANCE
 
