@@ -158,8 +158,8 @@ class WindowRows:
         """The words of a piece."""
         count, image, loads = self.k // self.depth, self._image, self.depth // self._unit
         first = e.multiply(e.minimum(piece, count - 1), loads)
-        (number, at), there = image.address(row, first), image.there(row, first)
-        found = [e.load(memory, [number, e.add(at, i * image.steps[1])]) for i in range(loads)]
+        there = image.there(row, first)
+        found = [e.load(memory, image.address(row, first, i)) for i in range(loads)]
         if self.words == 0:
             found = [_bits(value) for value in found]
             words = [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]

@@ -74,11 +74,12 @@ class Image:
         number, columns = e.divide(k, self.window.channels), self.window.kernel[1]
         return e.divide(number, columns), e.remainder(number, columns), e.remainder(k, self.window.channels)
 
-    def address(self, row: ImagePlace, k: e.Index) -> list[e.Index]:
-        """The place of code k of a row."""
+    def address(self, row: ImagePlace, k: e.Index, ahead: int = 0) -> list[e.Index]:
+        """The place of code k of a row, or of one some channels `ahead` of it."""
         (down, across), (pixel, step) = self.window.dilations, self.steps
         _, height, width, _ = self.window.image
         i, j, channel = self._tap(k)
+        channel = e.add(channel, ahead)
         if not self.counted:
             y, x = self._beyond(row, i, j)
             if self.window.overhangs:
