@@ -1,5 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-expand-functions | filecheck %s
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-functions{keep=log10|remf exp=true}' | filecheck %s --check-prefix=KEPT
+// RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-functions{trunc=true}' | filecheck %s --check-prefix=TRUNC
 
 #map = affine_map<(i) -> (i)>
 
@@ -94,4 +95,22 @@ func.func @remainder(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
     linalg.yield %1 : f16
   } -> tensor<64xf16>
   return %0 : tensor<64xf16>
+}
+
+// The whole part is left to targets that have an instruction for it.
+// CHECK-LABEL: func.func @trunc(
+// CHECK: math.trunc
+// TRUNC-LABEL: func.func @trunc(
+// TRUNC-NOT: math.trunc
+// TRUNC: arith.fptosi
+// TRUNC: arith.select
+func.func @trunc(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = math.trunc %a : f32
+    linalg.yield %1 : f32
+  } -> tensor<64xf32>
+  return %0 : tensor<64xf32>
 }

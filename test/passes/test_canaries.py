@@ -152,6 +152,7 @@ CANARIES = {
     "transposed_sum": Canary(
         "qmlir-order-loops", "vulkan:lavapipe", [small(8, 8, 2, 3)], lambda x: x.sum(3).transpose(2, 0, 1),
     ),
+    "truncation": Canary("qmlir-expand-functions", "cpu:x86-64", [FLOATS * 100], np.trunc),
     "two_sorts": Canary(
         "qmlir-own-destinations", "cpu", [FLOATS.reshape(16, 4), -FLOATS.reshape(16, 4)],
         lambda x, y: x.argsort(1) + y.argsort(1),

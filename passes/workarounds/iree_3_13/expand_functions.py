@@ -11,7 +11,7 @@ from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
-from .formulas import FUNCTIONS, erfc, exp
+from .formulas import FUNCTIONS, erfc, exp, truncated
 from .formulas.scalars import constant_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ FAULTS = (
         canary="log10",
         upstream="https://github.com/iree-org/iree/issues/20165",
     ),
+    Fault("`trunc` on x86-64 CPUs without SSE4.1 is a call that nothing links.", canary="truncation"),
     Fault(
         "A function with a branch on the undefined padding of a product's tile is undefined, and LLVM drops "
         "the kernel.",
@@ -53,14 +54,16 @@ class ExpandFunctionsPass(Pass):
     which Vulkan drivers simplify.
 
     `keep`: functions that the target computes accurately. `exp`: expand the exponential too; a GPU's own, `exp2(x *
-    log2(e))`, has the rounding error of that product. `wide`: both words of a product of 32-bit words are made by a
-    product of 64 bits, which CPUs have of vectors of any shape, and Vulkan devices may not have.
+    log2(e))`, has the rounding error of that product. `trunc`: expand the whole part too. `wide`: both words of a
+    product of 32-bit words are made by a product of 64 bits, which CPUs have of vectors of any shape, and Vulkan
+    devices may not have.
     """
 
     name: ClassVar[str] = "qmlir-expand-functions"
     summary: ClassVar[str] = "expand functions that IREE approximates badly"
     keep: str = ""  # names without the dialect, between bars
     exp: bool = False
+    trunc: bool = False
     wide: bool = False
 
     def run(self, module: ir.Module, state: State) -> None:
@@ -70,9 +73,9 @@ class ExpandFunctionsPass(Pass):
         for op in collect(module, *FUNCTIONS, where=_in_linalg):
             if op.name.partition(".")[2] not in kept:
                 _replace(op, FUNCTIONS[op.name])
-        if self.exp:
-            for op in collect(module, "math.exp", where=_in_linalg):
-                _replace(op, exp)
+        for asked, name, formula in ((self.exp, "math.exp", exp), (self.trunc, "math.trunc", truncated)):
+            for op in collect(module, name, where=_in_linalg) if asked else ():
+                _replace(op, formula)
         if self.wide:
             for op in collect(module, "arith.mului_extended"):
                 _widen(op)

@@ -48,17 +48,18 @@ DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 CPU_BARRIERS = (Reason.PADDED_SUMS,)
 
 # IREE approximates these well for CPUs.
-EXPAND_FUNCTIONS = "qmlir-expand-functions{keep=acos|asin|expm1|log1p|remf|tanh wide=true}"
+_EXPAND_FUNCTIONS = "qmlir-expand-functions{{keep=acos|asin|expm1|log1p|remf|tanh wide=true{}}}"
 
 
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
     of e4m3's negative NaN."""
     native = "neon" in features or "avx512bf16" in features
+    expand = _EXPAND_FUNCTIONS.format("" if not {"neon", "sse4.1"}.isdisjoint(features) else " trunc=true")
     bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
     kernels = (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, f"qmlir-code-kernels{{target={spelling}}}")
     tiling = ("qmlir-widen-masks", "qmlir-store-broadcasts", "qmlir-store-batches", "qmlir-choose-data-tiling")
-    return ("qmlir-float-convolutions", *kernels, EXPAND_FUNCTIONS, decode_pass(), bf16, *tiling)
+    return ("qmlir-float-convolutions", *kernels, expand, decode_pass(), bf16, *tiling)
 
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"

@@ -10,8 +10,9 @@ from .exponential import exp, exp2, expm1, integer_power, log1p, log10, power
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .remainder import remainder
 from .trigonometric import arccosine, arcsine, arctangent, arctangent2, cosine, sine, tangent
+from .truncation import truncated
 
-__all__ = ["FUNCTIONS", "erfc", "exp"]
+__all__ = ["FUNCTIONS", "erfc", "exp", "truncated"]
 
 FUNCTIONS: dict[str, Callable[..., ir.Value | None]] = {
     "arith.remf": remainder,

@@ -1,0 +1,17 @@
+"""The whole part of a number."""
+
+from __future__ import annotations
+
+from .....core.mlir import arith, ir
+from .....ir.scalars import i32
+from .scalars import bits_of, float_of, int32, select
+
+
+def truncated(x: ir.Value) -> ir.Value:
+    """C's trunc (C11, F.10.6.8): by way of an i32 below 2^23, from where on an f32 is whole; with the sign of x, of a
+    zero too."""
+    bits = bits_of(x)
+    size = arith.andi(bits, int32(0x7FFFFFFF))
+    whole = bits_of(arith.sitofp(ir.F32Type.get(), arith.fptosi(i32(), float_of(size))))
+    short = arith.cmpi(arith.CmpIPredicate.ult, size, int32((127 + 23) << 23))
+    return float_of(arith.ori(select(short, whole, size), arith.andi(bits, int32(0x80000000))))
