@@ -46,6 +46,17 @@ def test_without_scaled_instructions_there_is_another_way() -> None:
     assert reason == "rocm:gfx1201 has no matrix instruction with scales of blocks"
 
 
+@pytest.mark.parametrize("m", [None, 18])
+def test_what_is_no_whole_instruction_is_not_padded(m: int | None) -> None:
+    artifact = qmlir.ops.scaled_matmul.compile(
+        TensorSpec((m, 160), "e4m3"), np.ones((32, 160), DTYPES["e4m3"].numpy), rhs_transposed=True,
+        lhs_scale=TensorSpec((m, 5), "e8m0"), rhs_scale=np.ones((32, 5), DTYPES["e8m0"].numpy), target="rocm:gfx950",
+    )  # fmt: skip
+    (reason,) = (a["reason"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "scaled-mma")
+    assert reason == "a K of 160 is not whole instructions, so codes and scales would be padded first"
+    assert artifact.source("configured").count("flow.dispatch ") == 1
+
+
 SIZES = [(16, 32, 256)]
 SLOW_SIZES = [(17, 40, 128), (33, 16, 384), (128, 64, 512), (16, 130, 128), (250, 48, 256)]
 
@@ -66,7 +77,7 @@ def test_equal_scales_of_the_weights(tmp_path: Path) -> None:
 def test_rows_at_run_time_and_what_follows(rows: int, tmp_path: Path) -> None:
     """Two kinds of codes, a dynamic number of rows, and an epilogue in the same kernel."""
     bias = np.arange(48, dtype=np.float32)
-    _executed("e4m3", rows, 48, 160, tmp_path, other="e5m2", dynamic=True, bias=bias, activation="relu")
+    _executed("e4m3", rows, 48, 256, tmp_path, other="e5m2", dynamic=True, bias=bias, activation="relu")
 
 
 def _executed(

@@ -61,7 +61,7 @@ class _ScaledWave(Wave):
         """Of each tile of columns, then of rows, the words of a step. Behind the last word the last again: what it is
         multiplied with are zeros, and where it is no number, so is its own product."""
         of_row, of_column = self.kernel.scales
-        last = -(-self.kernel.k // self.instruction.k) - 1
+        last = self.kernel.k // self.instruction.k - 1
         words = [e.minimum(e.add(e.multiply(step, self._instructions), i), last) for i in range(self._instructions)]
         columns = [
             e.minimum(e.add(e.multiply(e.add(self.first_tile, c), 16), self.weight_column), self.kernel.n - 1)
@@ -108,6 +108,11 @@ class ScaledMatrixStrategy(MatrixStrategy):
         product = scaled_product(kernel, c, SCALED.get(self.machine.arch, ()))
         if isinstance(product, Decline):
             return product
+        if kernel.k % product.instruction.k:
+            return Decline(
+                f"a K of {kernel.k} is not whole instructions, so codes and scales would be padded first",
+                f"a multiple of {product.instruction.k}",
+            )
         step = KStep(product.instruction, _RUN, _LOADS, 1, CodeFormat())
         plans = fastest(self.made(product.kernel, step, ScaledMatrixKernel), product.weight, self.target)
         if not plans:
