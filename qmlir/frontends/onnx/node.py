@@ -22,6 +22,7 @@ class OnnxGraph(Protocol):
 
     Attributes:
         producers: the node that makes each tensor.
+        nodes: in order.
         uses: how often each tensor is read, by nodes or as an output.
         absorbed: by a node's index, the nodes whose work its operation does.
         products: by a node's index, the product it was raised to, for what comes after it.
@@ -33,6 +34,7 @@ class OnnxGraph(Protocol):
     producers: dict[str, Node]
     uses: dict[str, int]
     absorbed: dict[int, set[int]]
+    nodes: Sequence[Node]
     products: dict[int, OnnxProduct]
     attentions: dict[int, AttentionCall]
 

@@ -15,8 +15,6 @@ from ..model import refuse
 from ..node import Node
 from .common import onnx_op
 
-_NAMELESS = "unk__"  # how onnx's inference names a size that the model does not
-
 
 @raises("onnx.Reshape")
 def reshape(op: Node) -> Tensor:
@@ -81,16 +79,22 @@ def _stated(spec: TensorSpec, value: ir.Value) -> Tensor:
 
 @raises("onnx.Unsqueeze")
 def unsqueeze(op: Node) -> Tensor:
-    """Of a tensor with dynamic sizes that have names, for which torch-mlir has no conversion. Sizes without one are of
-    shapes that nodes compute, and what torch-mlir makes of sums with such tensors may be wrong."""
+    """Of a tensor with dynamic sizes, for which torch-mlir has no conversion. Not beside a Pad by amounts that nodes
+    compute: what IREE makes of a sum of such a tensor and a batch of products may be wrong."""
     x, axes = op.operand(0), op.attributes.get("axes")
     if axes is None and (known := op.optional(1)) is not None and known.array is not None:
         axes = known.array.reshape(-1)
-    names = [n for n in op.graph.shapes.named(op.proto.input[0], x.shape) if isinstance(n, str)]
-    if axes is None or not names or any(not n or n.startswith(_NAMELESS) for n in names):
+    if axes is None or None not in x.shape or any(map(_pads_by_computed_amounts, op.graph.nodes)):
         raise NotQuantised("as it is")
     op.plain = True
     rank = len(x.shape) + len(axes)
     for axis in sorted(int(a) % rank for a in axes):
         x = new_axis(x, axis)
     return x
+
+
+def _pads_by_computed_amounts(op: Node) -> bool:
+    if op.op_type != "Pad" or len(op.proto.input) < 2:
+        return False
+    amounts = op.producer(1)
+    return amounts is not None and amounts.op_type != "Constant"
