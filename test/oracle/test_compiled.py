@@ -92,6 +92,10 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "dequant", {"input": CODES[:, :12].view(np.int8), "scale": np.arange(1, 5, dtype=np.float32).reshape(1, 4),
                     "zero_point": np.arange(8, dtype=np.int32).reshape(4, 2)}, {"dtype": "i8", "zero_mode": "int"},
     ),
+    "blocks of which neither divides the other": (
+        "dequant", {"input": CODES[:, :12].view(np.int8), "scale": np.arange(1, 5, dtype=np.float32).reshape(1, 4),
+                    "zero_point": np.arange(6, dtype=np.int32)}, {"dtype": "i8", "zero_mode": "int"},
+    ),
     "a batch of few rows": (
         "scaled_matmul", {"lhs": CODES[:, :42].reshape(2, 12, 7).view(np.int8), "rhs": X[:, 0, :7].reshape(2, 7, 1),
                           "lhs_scale": CODES[0, :24].reshape(2, 12, 1).astype(np.float32)},

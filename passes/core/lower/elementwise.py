@@ -62,15 +62,15 @@ class SplitAxes:
         loops: list[int | None] = []
         at = sum(len(g) for g in self.groups[:first])
         for axis, (group, covers) in enumerate(zip(self.groups[first:], covered, strict=True)):
-            size = dims(value)[axis]
-            if covers is None or len(group) == 1:  # all of the axis, or each element
-                split.append([size])
-                loops.append(None if size == 1 and group != [1] else at)
+            if covers is None:
+                split.append([1])
+                loops.append(at if group == [1] else None)
             elif covers == 1:
                 split.append(group)
-                loops += [at, at + 1]
-            else:
-                value = repeat(value, axis, covers // group[1])
+                loops += range(at, at + len(group))
+            else:  # as many as there are blocks of the split
+                block = next((size for size in group[1:] if isinstance(size, int)), 1)
+                value = repeat(value, axis, covers // block)
                 split.append(group[:1])
                 loops.append(at)
             at += len(group)

@@ -54,4 +54,5 @@ class StoreBatchesPass(Pass):
 def _padded(c: Contraction, operand: int) -> bool:
     """Whether the rows of an operand, its loop that is neither of the batch nor summed, are not whole tiles."""
     loops = [loop for e in indexing_maps(c.operation)[operand].results for loop in loops_of(e)]
-    return any(c.sizes[i] is None or c.sizes[i] % _TILE for i in loops if c.roles[i] in "mn")
+    rows = [c.sizes[i] for i in loops if c.roles[i] in "mn"]
+    return any(size is None or size % _TILE for size in rows)

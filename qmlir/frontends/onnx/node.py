@@ -34,7 +34,7 @@ class OnnxGraph(Protocol):
     producers: dict[str, Node]
     uses: dict[str, int]
     absorbed: dict[int, set[int]]
-    nodes: Sequence[Node]
+    nodes: list[Node]
     products: dict[int, OnnxProduct]
     attentions: dict[int, AttentionCall]
 
