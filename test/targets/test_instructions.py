@@ -38,7 +38,7 @@ MATRIX = {
     "vulkan:lavapipe": "OpSDotAccSat",
     "cpu:cascadelake": "vpdp(busd|wssd)",
     "cpu:icelake-server": "vpdp(busd|wssd)",
-    "cpu:sapphirerapids": "vpdp(busd|wssd)",
+    "cpu:sapphirerapids": r"tdpb\w+|vpdp(busd|wssd)",
     "cpu:znver4": "vpdp(busd|wssd)",
     "cpu:znver5": "vpdp(busd|wssd)",
     "cpu:skylake-avx512": "vpmaddwd",
