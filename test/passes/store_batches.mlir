@@ -41,6 +41,19 @@ func.func @dynamic(%x: tensor<2x?x8xf32>, %s: tensor<2x?xf32>, %e: tensor<2x?x8x
 
 // -----
 
+// CHECK-LABEL: func.func @broadcast(
+// CHECK: %[[WIDE:.*]] = linalg.broadcast
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[WIDE]]
+// CHECK: linalg.batch_matmul ins(%[[STORED]], %{{.*}} :
+func.func @broadcast(%x: tensor<2x3xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {
+  %e = tensor.empty() : tensor<2x3x8xf32>
+  %wide = linalg.broadcast ins(%x : tensor<2x3xf32>) outs(%e : tensor<2x3x8xf32>) dimensions = [2]
+  %y = linalg.batch_matmul ins(%wide, %w : tensor<2x3x8xf32>, tensor<2x8x4xf32>) outs(%out : tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  return %y : tensor<2x3x4xf32>
+}
+
+// -----
+
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps, loops_of
 from ....ir.barriers import Reason, fusion_barrier
-from ....targets.tensors import computed
+from ....ir.walk import behind, made_by
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
@@ -24,6 +24,9 @@ FAULTS = (
         canary="padded_batch",
     ),
 )
+
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+_MERGED = ("linalg.generic", "linalg.broadcast")  # ops whose loops IREE merges
 
 # The most rows of a tile on any CPU: a whole number of them has no padding.
 _TILE = 16
@@ -46,7 +49,7 @@ class StoreBatchesPass(Pass):
             if c.kind != "matmul" or set(c.batch) <= {1} or None in c.batch or "compilation_info" in op.attributes:
                 continue
             for i in range(2):
-                if computed(op.operands[i]) and _padded(c, i):
+                if made_by(behind(op.operands[i], *_VIEWS), *_MERGED) is not None and _padded(c, i):
                     with op.location, ir.InsertionPoint(op):
                         op.operands[i] = fusion_barrier(op.operands[i], Reason.PADDED_BATCH)
 
