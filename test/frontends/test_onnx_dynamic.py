@@ -67,6 +67,36 @@ def test_rows_that_do_not_fit_an_inferred_size() -> None:
         main(np.zeros((7, 12), np.float32))
 
 
+@pytest.mark.parametrize("name", ["B*S", "rows"])
+def test_two_runs_of_axes_are_merged(name: str) -> None:
+    """Regression: with `[-1, 12]` a Reshape to `[B * S, 12]` had B rows."""
+    made = model("float[B, S, 3, 4] x", """
+        shape = Constant<value = int64[2] {-1, 12}>()
+        h = Reshape<allowzero = 1>(x, shape)
+        y = Neg(h)
+    """, "float[rows, 12] h")  # fmt: skip
+    for value in made.graph.value_info:
+        if value.name == "h":
+            value.type.tensor_type.shape.dim[0].dim_param = name
+    x = np.random.default_rng(0).standard_normal((2, 8, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), -x.reshape(16, 12))
+
+
+@pytest.mark.parametrize(("inputs", "shape"), [("B, S, 12", "10, 12"), ("B, S", "2, 5, -1"), ("B", "2, 5")])
+def test_no_element_is_lost(inputs: str, shape: str) -> None:
+    """Regression: a constant shape of fewer elements than the input has dropped them."""
+    count = shape.count(",") + 1
+    made = model(f"float[{inputs}] x", f"""
+        shape = Constant<value = int64[{count}] {{{shape}}}>()
+        h = Reshape(x, shape)
+        y = Neg(h)
+    """)  # fmt: skip
+    main = opened(qmlir.compile(made)).main
+    sizes = [int(s) if s.isdigit() else {"B": 3, "S": 5}[s] for s in inputs.split(", ")]
+    with pytest.raises(qmlir.errors.QmlirError, match=r"elements|must be f32\[10\]"):
+        main(np.zeros(sizes, np.float32))
+
+
 def test_rows_in_two_dynamic_axes_have_a_kernel() -> None:
     """Regression: every strategy declined a product whose batch and sequence are both dynamic."""
     rng = np.random.default_rng(0)

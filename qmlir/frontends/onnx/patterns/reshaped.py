@@ -4,6 +4,8 @@ and the other not at all."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.common import tensor_type
@@ -23,12 +25,114 @@ def reshape(op: Node) -> Tensor:
     x, shape = op.operand(0), op.operand(1).array
     if int(op.attributes.get("allowzero", 0)) and (0 in x.shape or (shape is not None and 0 in shape)):
         raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
-    if None in x.shape and (found := _by_names(op)) is not None:
+    if None in x.shape and (found := _by_runs(op) or _by_names(op)) is not None:
         op.plain = True
         return found
+    if None in x.shape and x.shape and (spec := op.results[0]) is not None:
+        if shape is not None and shape.size:
+            op.plain = True
+            return _stated(spec, _by_one_axis(x.value, [int(size) for size in shape], op.where))
+        made = onnx_op(op, "Reshape", x, op.operand(1))
+        fits = _equal(build.product(build.dims(x.value)), build.product(build.dims(made.value)))
+        _check(fits, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph")
+        return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
         return onnx_op(op, "Reshape", x, op.operand(1))  # no size of a shape that is computed is 0
     raise NotQuantised("as it is")
+
+
+def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
+    """A reshape to a constant shape: 0 is the input's size, -1 what is left."""
+    dims = build.dims(value)
+    sizes: list[build.Extent] = [dims[i] if size == 0 else size for i, size in enumerate(shape)]
+    whole, known = build.product(dims), build.product([size for size in sizes if size != -1])
+    if -1 in shape:
+        of, by = (build.index(n) if isinstance(n, int) else n for n in (whole, known))
+        _check(_equal(arith.remui(of, by), 0), f"{where}: the elements do not fill whole rows of the shape {shape}")
+        sizes[shape.index(-1)] = arith.divui(of, by)
+    else:
+        _check(_equal(whole, known), f"{where}: the shape {shape} has another number of elements than the input")
+    flat = build.collapse(value, [list(range(len(dims)))])
+    if isinstance(known, int) and -1 not in shape:
+        flat = tensor.cast(ir.RankedTensorType.get([known], flat.type.element_type), flat)
+    return build.expand(flat, [sizes])
+
+
+def _by_runs(op: Node) -> Tensor | None:
+    """The reshape as runs of axes that hold as many elements by their names, each merged into one or split of one."""
+    x, spec = op.operand(0), op.results[0]
+    if spec is None or not x.shape or not spec.shape:
+        return None
+    had = op.graph.shapes.named(op.proto.input[0], x.shape)
+    has = op.graph.shapes.named(op.proto.output[0], spec.shape)
+    dims, merged, split = build.dims(x.value), list[list[int]](), list[list[build.Extent]]()
+    for inner, outer in _runs(had, has):
+        axes = range(inner.start, inner.stop)
+        known = [size for size in has[outer] if isinstance(size, int)]
+        unknown = outer.stop - outer.start - len(known)
+        if (len(axes) > 1 and outer.stop - outer.start > 1) or unknown > 1:
+            return None
+        merged.append(list(axes))
+        whole = build.product([dims[axis] for axis in axes])
+        rest = whole if not unknown or known == [] else _divided(whole, math.prod(known))
+        split.append([size if isinstance(size, int) else rest for size in has[outer]])
+    return _stated(spec, build.expand(build.collapse(x.value, merged), split)) if merged else None
+
+
+def _runs(had: Sequence[int | str], has: Sequence[int | str]) -> list[tuple[slice, slice]]:
+    """The shortest runs of axes of both shapes that hold as many elements; none where names do not tell."""
+    runs: list[tuple[slice, slice]] = []
+    i = j = 0
+    while i < len(had) and j < len(has):
+        inner, outer = slice(i, i + 1), slice(j, j + 1)
+        while (a := _factors(had[inner])) != (b := _factors(has[outer])):
+            if a is None or b is None:
+                return []
+            if not a - b and inner.stop < len(had):
+                inner = slice(i, inner.stop + 1)
+            elif not b - a and outer.stop < len(has):
+                outer = slice(j, outer.stop + 1)
+            else:
+                return []
+        if a is None:
+            return []
+        runs.append((inner, outer))
+        i, j = inner.stop, outer.stop
+    return runs if (i, j) == (len(had), len(has)) else []
+
+
+def _factors(sizes: Sequence[int | str]) -> Counter[int | str] | None:
+    """The prime factors and the names of a product of sizes; None where one is not known."""
+    found: Counter[int | str] = Counter()
+    for size in sizes:
+        if isinstance(size, str):
+            names = size.split("*")
+            if not all(map(str.isidentifier, names)):
+                return None
+            found.update(names)
+            continue
+        factor = 2
+        while size > 1:
+            while size % factor == 0:
+                found[factor] += 1
+                size //= factor
+            factor = factor + 1 if factor * factor <= size else size
+        if size == 0:
+            return None
+    return found
+
+
+def _divided(whole: build.Extent, known: int) -> build.Extent:
+    return whole // known if isinstance(whole, int) else arith.divui(whole, build.index(known))
+
+
+def _equal(a: build.Extent, b: build.Extent) -> ir.Value:
+    a, b = (build.index(x) if isinstance(x, int) else x for x in (a, b))
+    return arith.cmpi(arith.CmpIPredicate.eq, a, b)
+
+
+def _check(condition: ir.Value, text: str) -> None:
+    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(text)})
 
 
 def _by_names(op: Node) -> Tensor | None:
@@ -48,23 +152,25 @@ def _by_names(op: Node) -> Tensor | None:
     kept = [[i] for i in range(front)]
     if not inner and not outer:
         return _stated(spec, x.value)
+    dims = build.dims(x.value)
     if len(outer) == 1 and inner:
+        if isinstance(outer[0], int):
+            text = f"{op.where}: the result {list(has)} has another number of elements than the input"
+            _check(_equal(build.product(dims[front : front + len(inner)]), outer[0]), text)
         axes = [*kept, list(range(front, front + len(inner))), *([i] for i in range(len(had) - back, len(had)))]
         return _stated(spec, build.collapse(x.value, axes))
     sizes = [s for s in outer if isinstance(s, int)]
     if len(inner) != 1 or not outer or len(outer) - len(sizes) > (0 if isinstance(inner[0], int) else 1):
         return None
-    dims = build.dims(x.value)
     whole, known = dims[front], math.prod(sizes)
     unknown: build.Extent = 0
     if len(sizes) < len(outer):
         assert isinstance(whole, ir.Value)
         divisor = build.index(known)
-        fits = arith.cmpi(arith.CmpIPredicate.eq, arith.remui(whole, divisor), build.index(0))
         text = f"{op.where}: the size of axis {front} is not a multiple of {known}"
-        ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(text)})
+        _check(_equal(arith.remui(whole, divisor), 0), text)
         unknown = arith.divui(whole, divisor)
-    elif isinstance(whole, int) and whole != known:
+    elif whole != known:
         return None
     split: list[build.Extent] = [s if isinstance(s, int) else unknown for s in outer]
     groups = [*([d] for d in dims[:front]), split, *([d] for d in dims[front + 1 :])]
