@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.common import tensor_type
 from ....ir import build
+from ....ir.checks import assert_that
 from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
 from ...tensors import new_axis
@@ -25,7 +26,7 @@ def reshape(op: Node) -> Tensor:
     x, shape = op.operand(0), op.operand(1).array
     if int(op.attributes.get("allowzero", 0)) and (0 in x.shape or (shape is not None and 0 in shape)):
         raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
-    if None in x.shape and (found := _by_runs(op) or _by_names(op)) is not None:
+    if None in x.shape and (found := _by_names(op)) is not None:
         op.plain = True
         return found
     if None in x.shape and x.shape and (spec := op.results[0]) is not None:
@@ -34,7 +35,7 @@ def reshape(op: Node) -> Tensor:
             return _stated(spec, _by_one_axis(x.value, [int(size) for size in shape], op.where))
         made = onnx_op(op, "Reshape", x, op.operand(1))
         fits = _equal(build.product(build.dims(x.value)), build.product(build.dims(made.value)))
-        _check(fits, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph")
+        assert_that(fits, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph")
         return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
         return onnx_op(op, "Reshape", x, op.operand(1))  # no size of a shape that is computed is 0
@@ -47,25 +48,34 @@ def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
     sizes: list[build.Extent] = [dims[i] if size == 0 else size for i, size in enumerate(shape)]
     whole, known = build.product(dims), build.product([size for size in sizes if size != -1])
     if -1 in shape:
-        of, by = (build.index(n) if isinstance(n, int) else n for n in (whole, known))
-        _check(_equal(arith.remui(of, by), 0), f"{where}: the elements do not fill whole rows of the shape {shape}")
+        of, by = build.as_index(whole), build.as_index(known)
+        assert_that(
+            _equal(arith.remui(of, by), 0), f"{where}: the elements do not fill whole rows of the shape {shape}"
+        )
         sizes[shape.index(-1)] = arith.divui(of, by)
     else:
-        _check(_equal(whole, known), f"{where}: the shape {shape} has another number of elements than the input")
+        assert_that(_equal(whole, known), f"{where}: the shape {shape} has another number of elements than the input")
     flat = build.collapse(value, [list(range(len(dims)))])
     if isinstance(known, int) and -1 not in shape:
         flat = tensor.cast(ir.RankedTensorType.get([known], flat.type.element_type), flat)
     return build.expand(flat, [sizes])
 
 
-def _by_runs(op: Node) -> Tensor | None:
-    """The reshape as runs of axes that hold as many elements by their names, each merged into one or split of one."""
+def _by_names(op: Node) -> Tensor | None:
+    """By the names that the graph has for sizes; None where they do not tell."""
     x, spec = op.operand(0), op.results[0]
     if spec is None or not x.shape or not spec.shape:
         return None
     had = op.graph.shapes.named(op.proto.input[0], x.shape)
     has = op.graph.shapes.named(op.proto.output[0], spec.shape)
-    dims, merged, split = build.dims(x.value), list[list[int]](), list[list[build.Extent]]()
+    if (found := _by_runs(x.value, had, has) or _between_equals(x.value, had, has, op.where)) is None:
+        return None
+    return _stated(spec, found)
+
+
+def _by_runs(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str]) -> ir.Value | None:
+    """The reshape as runs of axes that hold as many elements by their names, each merged into one or split of one."""
+    dims, merged, split = build.dims(value), list[list[int]](), list[list[build.Extent]]()
     for inner, outer in _runs(had, has):
         axes = range(inner.start, inner.stop)
         known = [size for size in has[outer] if isinstance(size, int)]
@@ -76,7 +86,7 @@ def _by_runs(op: Node) -> Tensor | None:
         whole = build.product([dims[axis] for axis in axes])
         rest = whole if not unknown or known == [] else _divided(whole, math.prod(known))
         split.append([size if isinstance(size, int) else rest for size in has[outer]])
-    return _stated(spec, build.expand(build.collapse(x.value, merged), split)) if merged else None
+    return build.expand(build.collapse(value, merged), split) if merged else None
 
 
 def _runs(had: Sequence[int | str], has: Sequence[int | str]) -> list[tuple[slice, slice]]:
@@ -127,21 +137,11 @@ def _divided(whole: build.Extent, known: int) -> build.Extent:
 
 
 def _equal(a: build.Extent, b: build.Extent) -> ir.Value:
-    a, b = (build.index(x) if isinstance(x, int) else x for x in (a, b))
-    return arith.cmpi(arith.CmpIPredicate.eq, a, b)
+    return arith.cmpi(arith.CmpIPredicate.eq, build.as_index(a), build.as_index(b))
 
 
-def _check(condition: ir.Value, text: str) -> None:
-    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(text)})
-
-
-def _by_names(op: Node) -> Tensor | None:
+def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str], where: str) -> ir.Value | None:
     """The reshape as axes that stay, and one run of axes between them that is merged, or an axis that is split."""
-    x, spec = op.operand(0), op.results[0]
-    if spec is None or not x.shape or not spec.shape:
-        return None
-    had = op.graph.shapes.named(op.proto.input[0], x.shape)
-    has = op.graph.shapes.named(op.proto.output[0], spec.shape)
     front = 0
     while front < min(len(had), len(has)) and had[front] == has[front] != "":
         front += 1
@@ -151,14 +151,14 @@ def _by_names(op: Node) -> Tensor | None:
     inner, outer = had[front : len(had) - back], has[front : len(has) - back]
     kept = [[i] for i in range(front)]
     if not inner and not outer:
-        return _stated(spec, x.value)
-    dims = build.dims(x.value)
+        return value
+    dims = build.dims(value)
     if len(outer) == 1 and inner:
         if isinstance(outer[0], int):
-            text = f"{op.where}: the result {list(has)} has another number of elements than the input"
-            _check(_equal(build.product(dims[front : front + len(inner)]), outer[0]), text)
+            text = f"{where}: the result {list(has)} has another number of elements than the input"
+            assert_that(_equal(build.product(dims[front : front + len(inner)]), outer[0]), text)
         axes = [*kept, list(range(front, front + len(inner))), *([i] for i in range(len(had) - back, len(had)))]
-        return _stated(spec, build.collapse(x.value, axes))
+        return build.collapse(value, axes)
     sizes = [s for s in outer if isinstance(s, int)]
     if len(inner) != 1 or not outer or len(outer) - len(sizes) > (0 if isinstance(inner[0], int) else 1):
         return None
@@ -167,14 +167,14 @@ def _by_names(op: Node) -> Tensor | None:
     if len(sizes) < len(outer):
         assert isinstance(whole, ir.Value)
         divisor = build.index(known)
-        text = f"{op.where}: the size of axis {front} is not a multiple of {known}"
-        _check(_equal(arith.remui(whole, divisor), 0), text)
+        text = f"{where}: the size of axis {front} is not a multiple of {known}"
+        assert_that(_equal(arith.remui(whole, divisor), 0), text)
         unknown = arith.divui(whole, divisor)
     elif whole != known:
         return None
     split: list[build.Extent] = [s if isinstance(s, int) else unknown for s in outer]
     groups = [*([d] for d in dims[:front]), split, *([d] for d in dims[front + 1 :])]
-    return _stated(spec, build.expand(x.value, groups))
+    return build.expand(value, groups)
 
 
 def _stated(spec: TensorSpec, value: ir.Value) -> Tensor:
