@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class AttentionPass(Pass):
     """Asks the target's kernels about each `iree_linalg_ext.attention`. One that no kernel accepts becomes two products
-    and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros. One with a body
-    that changes the scores is left to IREE.
+    and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros. So does one
+    with a body that changes the scores before the mask is added: IREE would hand it scores times log2(e).
     """
 
     name: ClassVar[str] = "qmlir-attention"
@@ -35,13 +35,11 @@ class AttentionPass(Pass):
         target = resolve(self.target)
         strategies = backend_of(target).attention_strategies(target)
         for op in _attention_ops(module):
-            if has_body(op):
-                continue
             try:
                 attention = describe(op)
             except Unfit:
                 continue
-            decision, plan = _decide(attention, strategies)
+            decision, plan = _decide(attention, () if has_body(op) else strategies)
             if plan is not None:
                 state.decisions.append(decision)
             with op.context, op.location:
@@ -108,7 +106,7 @@ def _decomposed(a: Attention) -> ir.Value:
         args.append(Arg(a.mask.value, tuple(loops.index(i) for i in a.mask.axes)))
 
     def masked(score: ir.Value, *mask: ir.Value) -> ir.Value:
-        scaled = arith.mulf(score, a.scale)
+        scaled = _through_body(a.op, arith.mulf(score, a.scale))
         return arith.addf(scaled, mask[0]) if mask else scaled
 
     def over_keys(value: ir.Value, start: float, combine: Callable[..., ir.Value]) -> ir.Value:
@@ -129,6 +127,20 @@ def _decomposed(a: Attention) -> ir.Value:
     result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
     found = (*batch, *rows, columns)
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
+
+
+def _through_body(op: OpLike, score: ir.Value) -> ir.Value:
+    """What the op's body makes of a score."""
+    block = op.regions[0].blocks[0]
+    known = {block.arguments[0]: score}
+    *steps, end = block.operations
+    for step in steps:
+        made = step.operation.clone(ir.InsertionPoint.current)
+        for i, operand in enumerate(step.operation.operands):
+            made.operands[i] = known.get(operand, operand)
+        known[step.operation.results[0]] = made.results[0]
+    result: ir.Value = end.operation.operands[0]
+    return known.get(result, result)
 
 
 def _but(x: ir.Value, value: float, instead: float) -> ir.Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.mlir import arith, ir
+from ..core.mlir import arith, ir, math
 from ..ir.build import Arg, Extent, collapse, dims, drop_axes, elementwise, empty, expand, loop_index, scalar
 from ..spec import TensorSpec
 from .raising import Tensor
@@ -17,14 +17,15 @@ HEADS, SHARED = "H", "G"
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axes: Sequence[str], shape: Sequence[int | None],
-    scale: float, causal: bool = False,
+    scale: float, causal: bool = False, softcap: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """`softmax(scale * q k^T + mask) v` at the insertion point, f32 of `shape`; zeros where all keys are masked.
 
     `axes`: the letters of q's, k's, v's, the mask's and the result's axes, in the order in which they lie: m for
     queries, k for keys, d for what both have, n for columns of values, any other one for the batch. "1" is an axis of a
     mask that is repeated. A mask of truth values says which keys are kept, one of numbers is added. `causal`: a query
-    sees the keys up to its own place.
+    sees the keys up to its own place. `softcap`: scores become `softcap * tanh(scores / softcap)` before the mask is
+    added, unless it is 0.
     """
     letters = sorted(set("".join(axes)) - {"1"})
     sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
@@ -37,10 +38,10 @@ def attention(
         ir.AffineMapAttr.get(ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one]))
         for one in read_by
     ]
-    return Tensor(TensorSpec(tuple(shape), "f32"), _op(values, maps, bool(masks)))
+    return Tensor(TensorSpec(tuple(shape), "f32"), _op(values, maps, bool(masks), softcap))
 
 
-def _op(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool) -> ir.Value:
+def _op(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool, softcap: float) -> ir.Value:
     out = values[-1]
     made = ir.Operation.create(
         "iree_linalg_ext.attention", results=[out.type], operands=list(values), regions=1,
@@ -51,7 +52,11 @@ def _op(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool) 
     )  # fmt: skip
     block = made.regions[0].blocks.append(ir.F32Type.get())
     with ir.InsertionPoint(block):
-        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
+        score = block.arguments[0]
+        if softcap:
+            cap = scalar(softcap, score.type)
+            score = arith.mulf(math.tanh(arith.divf(score, cap)), cap)
+        ir.Operation.create("iree_linalg_ext.yield", operands=[score])
     return made.results[0]
 
 

@@ -46,10 +46,17 @@ _KINDS = {
     **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
     **dict.fromkeys(("transA", "transB", "gather_axis", "quantize_axis"), 2),
     **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
-    "alpha": 1,
-    "auto_pad": 3,
+    **dict.fromkeys(("do_rotary", "interleaved", "is_packed_batching", "kv_num_heads", "local_window_size"), 2),
+    **dict.fromkeys(("mask_index_type", "num_heads", "qk_output", "rotary_embedding_dim", "rotary_interleaved"), 2),
+    **dict.fromkeys(("smooth_softmax", "transBatchA", "transBatchB", "unidirectional"), 2),
+    **dict.fromkeys(("alpha", "epsilon", "mask_filter_value", "scale", "softcap"), 1),
+    **dict.fromkeys(("activation", "auto_pad"), 3),
+    "qkv_hidden_sizes": 7,
 }  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
+_OURS = "(of qmlir)"  # in the names of tensors that the graph does not have
 _SHORT = ("f16", "bf16")
+# Operators that onnxruntime's optimisers add to the default domain, some of them before ONNX had one of that name.
+_OF_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
 # Summed in f32 also where their tensors are f16 or bf16; torch-mlir rounds every step.
 _SUMS = frozenset((
     "AveragePool", "BatchNormalization", "CumSum", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization",
@@ -103,13 +110,16 @@ class GraphImporter:
             for name in node.proto.output:
                 if name in self.producers:
                     raise refuse(f"tensor {name!r} is made by two nodes", node.where)
-                if name:
-                    self.producers[name] = node
-            for name in node.proto.input:
-                self.uses[name] = self.uses.get(name, 0) + 1
-                self._readers.setdefault(name, set()).add(node.index)
+            self._enter(node)
         for out in model.graph.output:
             self.uses[out.name] = self.uses.get(out.name, 0) + 1
+
+    def _enter(self, node: Node) -> None:
+        for name in filter(None, node.proto.output):
+            self.producers[name] = node
+        for name in node.proto.input:
+            self.uses[name] = self.uses.get(name, 0) + 1
+            self._readers.setdefault(name, set()).add(node.index)
 
     def run(self) -> ir.Module:
         """Build the module."""
@@ -124,7 +134,7 @@ class GraphImporter:
                 self._tensors[v.name] = Tensor(spec, argument)
             self.from_torch = FromTorch(block)
             with ir.InsertionPoint(block):
-                for node in self.nodes:
+                for node in list(self.nodes):  # more come where one is taken apart
                     self._import(node)
                 results = [self.tensor(o.name, None) for o in self.model.graph.output]
                 func.ReturnOp([t.value for t in results])
@@ -200,6 +210,8 @@ class GraphImporter:
                 raise refuse(text, node.where) from e
             else:
                 self._bind(node, tensors)
+                if node.proto.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type, node.opset, ""):
+                    self.shapes.learn_names(node.proto, node.operands)
                 if node.why_left or not node.plain:
                     self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
                 return
@@ -218,7 +230,8 @@ class GraphImporter:
         for a in node.proto.attribute:
             if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
                 raise refuse(f"{node.op_type} has a graph inside; control flow is not imported", node.where)
-        if node.proto.domain in ("", "ai.onnx"):
+        has_schema = node.op_type not in _OF_ONNXRUNTIME or onnx.defs.has(node.op_type, node.opset, "")
+        if node.proto.domain in ("", "ai.onnx") and has_schema:
             context = onnx.checker.DEFAULT_CONTEXT
             context.ir_version = max(self.model.proto.ir_version, 3)
             context.opset_imports = {"": node.opset}
@@ -264,13 +277,27 @@ class GraphImporter:
                        for t, s in zip(found, specs, strict=True)]  # fmt: skip
         self._bind(node, results)
 
+    def taken_apart(self, node: Node, parts: Sequence[onnx.NodeProto]) -> list[Tensor]:
+        """The results of a node in whose place these are imported."""
+        for name in node.proto.input:
+            self.uses[name] -= 1
+            self._readers[name].discard(node.index)
+        node.plain = True
+        made = [Node(self, proto, len(self.nodes) + i) for i, proto in enumerate(parts)]
+        self.nodes += made
+        for part in made:
+            self._enter(part)
+        for part in made:
+            self._import(part)
+        return [self.tensor(name, node) for name in node.proto.output]
+
     def torch_op(
         self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[onnx.AttributeProto], user: Node
     ) -> Tensor:
         """The first result of an operator of the default domain that the graph does not have, at the place of
         `user`, for patterns."""
-        proto = onnx.NodeProto(op_type=op_type, name=user.label, output=["result"])
-        proto.input.extend(f"operand_{i}" if t is not None else "" for i, t in enumerate(operands))
+        proto = onnx.NodeProto(op_type=op_type, name=user.label, output=[f"{_OURS} result"])
+        proto.input.extend(f"{_OURS} operand {i}" if t is not None else "" for i, t in enumerate(operands))
         proto.attribute.extend(attributes)
         specs = self.shapes.infer(proto, operands, user.where)
         spec = specs[0]

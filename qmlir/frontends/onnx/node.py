@@ -49,6 +49,10 @@ class OnnxGraph(Protocol):
         `user`."""
         ...
 
+    def taken_apart(self, node: Node, parts: Sequence[onnx.NodeProto]) -> list[Tensor]:
+        """The results of a node in whose place these are imported."""
+        ...
+
 
 class Node(Raising):
     """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
@@ -104,6 +108,16 @@ class Node(Raising):
     def producer(self, i: int) -> Node | None:
         """The node that makes input `i`, None for an input of the graph or a constant."""
         return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
+
+    def named(self, i: int) -> tuple[int | str, ...]:
+        """The sizes of input `i`, dynamic ones by the names that the graph has for them, "" without one."""
+        return self.graph.shapes.named(self.proto.input[i], self.operand(i).shape)
+
+    def sized_as(self, i: int, made: Tensor, result: int = 0) -> Tensor:
+        """`made` as a result whose dynamic sizes have the names of input `i`'s."""
+        if result < len(self.proto.output) and self.proto.output[result]:
+            self.graph.shapes.learn(self.proto.output[result], made.spec, self.named(i))
+        return made
 
     def left(self, reason: str) -> None:
         """What the pattern builds is right, but no product of integers: reported as left, with a warning."""

@@ -7,12 +7,14 @@ its own, from what is known of its inputs by then.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import shape_inference
 
+from ...errors import FrontEndError
 from ...spec import TensorSpec
 from ..raising import Tensor
 from .model import MOST_ELEMENTS, Model, refuse
@@ -69,8 +71,19 @@ class Shapes:
             names = ("",) * len(shape)
         return tuple(n if size is None else size for size, n in zip(shape, names, strict=True))
 
-    def learn(self, name: str, spec: TensorSpec) -> None:
+    def learn(self, name: str, spec: TensorSpec, names: Sequence[int | str] = ()) -> None:
+        """What a value turned out to be; `names` of its dynamic sizes, where they are known."""
         self._known[name] = spec
+        if names:
+            self._names[name] = tuple(n if isinstance(n, str) else "" for n in names)
+
+    def learn_names(self, node: onnx.NodeProto, operands: Sequence[Tensor | None]) -> None:
+        """The names of the dynamic sizes of a node's results, where the inference of the whole model did not come to
+        it."""
+        specs = ((name, self._known.get(name)) for name in node.output)
+        if any(spec is not None and "" in self.named(name, spec.shape) for name, spec in specs):
+            with suppress(FrontEndError):
+                self._infer_one(node, operands, "")
 
     def infer(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], where: str) -> list[TensorSpec | None]:
         """The specs of a node's results. Raises FrontEndError when a rank or an element type stays unknown."""
@@ -99,7 +112,8 @@ class Shapes:
         for name, t in zip(node.input, operands, strict=True):
             if t is None:
                 continue
-            types[name] = onnx.helper.make_tensor_type_proto(ONNX[t.dtype], t.shape)
+            named = [None if size == "" else size for size in self.named(name, t.shape)]
+            types[name] = onnx.helper.make_tensor_type_proto(ONNX[t.dtype], named)
             if t.array is not None and t.array.size <= _MOST_OF_A_SHAPE and t.dtype in ("i32", "i64", "f32", "f64"):
                 data[name] = onnx.numpy_helper.from_array(t.array, name)
             elif name in self._sizes:  # onnx propagates them to a Reshape of opset 14 and later only
@@ -122,6 +136,8 @@ class Shapes:
             spec = _spec(value)
             if spec is not None:
                 specs[name] = spec
+                if "" in self.named(name, spec.shape):
+                    self._names[name] = tuple(d.dim_param for d in value.tensor_type.shape.dim)
         return specs
 
 

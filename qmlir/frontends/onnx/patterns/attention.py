@@ -69,7 +69,7 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
         return None
     if any(len(t.shape) != rank or t.dtype != dtype for t in (k_columns, v)):
         return None
-    shapes = [_named(product, 0), _named(product, 1), _named(op, 1)]
+    shapes = [product.named(0), product.named(1), op.named(1)]
     if any(not _same(shapes[0][i], s[i]) for s in shapes[1:] for i in range(rank - 2)):
         return None
     if any(q.shape[-1] is None or s is None for s in (v.shape[-1], q.shape[-1])) or 0 in (*q.shape, *v.shape):
@@ -202,7 +202,7 @@ def _keys(place: NodeInput, batch: str) -> tuple[NodeInput, str, int]:
     inner = None if outer is None else _transposed_matrices(outer)
     if outer is not None and inner is not None:
         result = _shape_of(outer)
-        keys, source = (*result[:-2], result[-1], result[-2]), _named(inner, 0)
+        keys, source = (*result[:-2], result[-1], result[-2]), inner.named(0)
         if len(source) == len(keys) and all(map(_same, source, keys)):
             return *_behind_transposes((inner, 0), batch + "kd"), 1
         if (found := _unrepeated(inner, batch + "kd", keys)) is not None:
@@ -242,7 +242,7 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[No
     unsqueeze = expand.producer(0) if expand is not None and expand.op_type == "Expand" else None
     if expand is None or unsqueeze is None or unsqueeze.op_type != "Unsqueeze":
         return None
-    plain, one, many = _named(unsqueeze, 0), _named(expand, 0), _named(reshape, 0)
+    plain, one, many = unsqueeze.named(0), expand.named(0), reshape.named(0)
     at = len(axes) - 3
     if not len(plain) == len(axes) == len(flat) or not len(many) == len(axes) + 1 == len(one) or one[at + 1] != 1:
         return None
@@ -261,9 +261,9 @@ def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> Attenti
     kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
     if not kept:
         return None
-    scores = [*_named(product, 0)[:-1], _named(product, 1)[-1]]
+    scores = [*product.named(0)[:-1], product.named(1)[-1]]
     for node, i in kept:
-        shape = _named(node, i)
+        shape = node.named(i)
         if len(shape) > len(scores):
             return False
         for size, whole in zip(shape[::-1], scores[::-1], strict=False):
@@ -284,10 +284,6 @@ def _sizes(call: AttentionCall, op: Node) -> dict[str, int | None]:
 
 
 # ---- sizes, dynamic ones by their names
-
-
-def _named(node: Node, i: int) -> tuple[int | str, ...]:
-    return node.graph.shapes.named(node.proto.input[i], node.operand(i).shape)
 
 
 def _shape_of(node: Node) -> tuple[int | str, ...]:

@@ -1,0 +1,305 @@
+"""com.microsoft's operators of decoders: rotary embeddings, and attention of grouped queries with a cache.
+
+Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/bert/{rotary_embedding,group_query_attention}.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ....core.mlir import arith, ir, scf, tensor
+from ....ir.build import (
+    Arg,
+    Extent,
+    as_index,
+    collapse,
+    crop,
+    dims,
+    elementwise as loops,
+    expand,
+    loop_index,
+    pad,
+)
+from ....ir.scalars import const
+from ....spec import TensorSpec
+from ...attention import HEADS, SHARED
+from ...raising import PatternDeclined, Tensor, raises
+from ...tensors import cast_real, drop_axis, elementwise, new_axis, real, scalar_of
+from ..model import refuse
+from ..node import Node
+from .common import onnx_op
+from .heads import KeyOrValue, attended, head_count, no_inputs, no_results, without
+from .masks import At, MaskTerm, as_place, between, bias, causal, in_heads
+from .normalised import normalised
+
+
+@raises("onnx.com.microsoft.RotaryEmbedding")
+def rotary_embedding(op: Node) -> Tensor:
+    """(input, position_ids, cos_cache, sin_cache): pairs of elements of each head turned by the angle of their place;
+    `[batch, places, heads * width]`, or `[batch, heads, places, width]`."""
+    without(op, "is_packed_batching")
+    if float(op.attributes.get("scale", 1.0)) != 1.0:
+        raise refuse("RotaryEmbedding with a scale is not imported", op.where)
+    op.plain = True
+    x, places, cos = op.operand(0), op.operand(1), op.operand(2)
+    flat = len(x.shape) == 3
+    if flat:
+        heads, width = int(op.attributes.get("num_heads", 0)), x.shape[2]
+        if not heads:
+            half = cos.shape[1]
+            if not half or not width or width % (2 * half):
+                raise PatternDeclined(f"an input {x.spec} and angles {cos.spec} without num_heads")
+            heads = width // (2 * half)
+        x = in_heads(x, 2, heads)
+    if places.shape == (1,):
+        places = _following(places, dims(x.value)[1 if flat else 2])
+    made = cast_real(_turned(op, real(x), places, 2, 3, 2 if flat else 1, "interleaved"), x.dtype)
+    if flat:
+        made = Tensor(op.operand(0).spec, collapse(made.value, [[0], [1], [2, 3]]))
+    return op.sized_as(0, made)
+
+
+def _following(first: Tensor, count: Extent) -> Tensor:
+    """`[1, count]` places from the one in `first [1]` on."""
+    i64 = ir.IntegerType.get_signless(64)
+
+    def body(start: ir.Value) -> ir.Value:
+        start = start if start.type == i64 else arith.extsi(i64, start)
+        return arith.addi(start, arith.index_cast(i64, loop_index(1)))
+
+    made = loops([Arg(first.value, (0,))], [1, count], i64, body)
+    return Tensor(TensorSpec((1, count if isinstance(count, int) else None), "i64"), made)
+
+
+def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int, interleaved: str) -> Tensor:
+    """f32 `x` of four axes, of which `heads` is the one that angles are the same along, by the rows of the tables at
+    two inputs that `places [batch or 1, places]` picks. The two elements of a pair are neighbours, or half of what is
+    turned apart."""
+    c, s = (new_axis(real(onnx_op(op, "Gather", op.operand(i), places, axis=0)), heads) for i in (cos, sin))
+    half, width = c.shape[-1], x.shape[-1]
+    if half is None or width is None or 2 * half > width:
+        raise PatternDeclined(f"tables {op.operand(cos).spec} for heads of {width}")
+    axis = 4 if op.attributes.get(interleaved, 0) else 3
+    sizes = dims(x.value)
+    turning, rest = _columns(x, 0, 2 * half), None if 2 * half == width else _columns(x, 2 * half, width - 2 * half)
+    pair = [half, 2] if axis == 4 else [2, half]
+    split = expand(turning.value, [[size] for size in sizes[:3]] + [[*pair]])
+    pairs = Tensor(TensorSpec((*x.shape[:3], *pair), "f32"), split)
+    a, b = (_picked(pairs, axis, i) for i in (0, 1))
+
+    def first(x: ir.Value, y: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
+        return arith.subf(arith.mulf(x, cos), arith.mulf(y, sin))
+
+    def second(x: ir.Value, y: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
+        return arith.addf(arith.mulf(y, cos), arith.mulf(x, sin))
+
+    both = [new_axis(elementwise(f, [a, b, c, s], "f32"), axis) for f in (first, second)]
+    whole = collapse(onnx_op(op, "Concat", *both, axis=axis).value, [[0], [1], [2], [3, 4]])
+    made = Tensor(turning.spec, whole)
+    return made if rest is None else onnx_op(op, "Concat", made, rest, axis=3)
+
+
+def _picked(t: Tensor, axis: int, i: int) -> Tensor:
+    """The tensor at place `i` of an axis."""
+    sizes, low = dims(t.value), [0] * len(t.shape)
+    sizes[axis], low[axis] = 1, i
+    spec = TensorSpec((*t.shape[:axis], 1, *t.shape[axis + 1 :]), t.dtype)
+    return drop_axis(Tensor(spec, crop(t.value, low, sizes)), axis)
+
+
+def _columns(t: Tensor, start: int, count: int) -> Tensor:
+    """`count` places along the last axis, from `start` on."""
+    if count == t.shape[-1]:
+        return t
+    sizes = [*dims(t.value)[:-1], count]
+    return Tensor(TensorSpec((*t.shape[:-1], count), t.dtype), crop(t.value, [*[0] * (len(sizes) - 1), start], sizes))
+
+
+# ------------------------------------------------------------------------------- grouped queries, with a cache
+
+
+@raises("onnx.com.microsoft.GroupQueryAttention")
+def group_query_attention(op: Node) -> list[Tensor]:
+    """(query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
+    attention_bias, head_sink, .., q_norm_weight, k_norm_weight): each row of the batch has a cache of its own length,
+    behind which its new keys and values are written; the cache may be as long as it will ever be."""
+    no_inputs(op, {12: "k_scale", 13: "v_scale", 16: "query_seqlens"})
+    no_results(op, {3: "output_qk"})
+    without(op, "sliding_window_cache", "kv_cache_bit_width")
+    op.plain = True
+    heads, keys = head_count(op), head_count(op, "kv_num_heads")
+    if heads % keys:
+        raise refuse(f"num_heads {heads} is no multiple of kv_num_heads {keys}", op.where)
+    shared = heads // keys
+    q, k, v = _normalised(op, *_separate(op, heads, keys))
+    past = op.optional(3), op.optional(4)
+    before: Tensor | int = 0 if past[0] is None else _before(op, dims(q.value)[1])
+    if op.attributes.get("do_rotary", 0):
+        places = op.optional(9)
+        places = _places(before, dims(q.value)) if places is None else places
+        q, k = (cast_real(_turned(op, real(t), places, 7, 8, 2, "rotary_interleaved"), t.dtype) for t in (q, k))
+    found = KeyOrValue(k), KeyOrValue(v)
+    if past[0] is not None and past[1] is not None and isinstance(before, Tensor):
+        length = _length(op, past[0])
+        axes = f"b{HEADS}k"
+        found = (
+            KeyOrValue(_appended(past[0], k, before, length), axes),
+            KeyOrValue(_appended(past[1], v, before, length), axes),
+        )
+    made = _attention(op, q, found, before, shared)
+    op.graph.shapes.learn(op.proto.output[0], made.spec, (*op.named(0)[:2], made.shape[2] or ""))
+    wanted = [i < len(op.proto.output) and bool(op.proto.output[i]) for i in (1, 2)]
+    return [made, *(t.in_state(op) if want else made for t, want in zip(found, wanted, strict=True))]
+
+
+def _separate(op: Node, heads: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values `[B, m, heads, width]`, from three tensors or from one."""
+    q, k, v = op.operand(0), op.optional(1), op.optional(2)
+    if k is None or v is None:
+        whole = in_heads(q, 2, heads + 2 * keys)
+        sizes, parts = dims(whole.value), []
+        for start, count in ((0, heads), (heads, keys), (heads + keys, keys)):
+            spec = TensorSpec((*whole.shape[:2], count, whole.shape[3]), q.dtype)
+            parts.append(Tensor(spec, crop(whole.value, [0, 0, start, 0], [*sizes[:2], count, sizes[3]])))
+        return parts[0], parts[1], parts[2]
+    return in_heads(q, 2, heads), in_heads(k, 2, keys), in_heads(v, 2, keys)
+
+
+def _normalised(op: Node, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """With the heads of queries and keys normalised, each by its root mean square, where there are weights for it."""
+    weights = op.optional(14), op.optional(15)
+    usual = float(op.attributes.get("qk_norm_epsilon", 1e-6))
+    q, k = (t if w is None else normalised(t, w, None, float(op.attributes.get(f"{name}_norm_epsilon", usual)),
+                                           centred=False)
+            for t, w, name in zip((q, k), weights, "qk", strict=True))  # fmt: skip
+    return q, k, v
+
+
+def _before(op: Node, queries: Extent) -> Tensor:
+    """`[B]` i32: how many keys are in the cache of each row of the batch, none where these queries are the first."""
+    lengths, total = op.operand(5), scalar_of(op.operand(6))
+    if len(lengths.shape) == 2:
+        lengths = drop_axis(lengths, 1)
+    i32 = ir.IntegerType.get_signless(32)
+
+    def body(last: ir.Value, longest: ir.Value) -> ir.Value:
+        count = arith.index_cast(i32, as_index(queries))
+        first = arith.cmpi(arith.CmpIPredicate.eq, longest, count)
+        one = arith.constant(i32, 1)
+        return arith.select(first, arith.constant(i32, 0), arith.subi(arith.addi(last, one), count))
+
+    return elementwise(body, [lengths, total], "i32")
+
+
+def _places(before: Tensor | int, sizes: Sequence[Extent]) -> Tensor:
+    """`[B or 1, m]` i64: the place of each query."""
+    if isinstance(before, int):
+        return _following(Tensor.constant(np.full(1, before, np.int64)), sizes[1])
+    i64 = ir.IntegerType.get_signless(64)
+
+    def body(count: ir.Value) -> ir.Value:
+        return arith.addi(arith.extsi(i64, count), arith.index_cast(i64, loop_index(1)))
+
+    made = loops([Arg(before.value, (0,))], sizes[:2], i64, body)
+    return Tensor(TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes[:2]), "i64"), made)
+
+
+def _length(op: Node, past: Tensor) -> Extent:
+    """How many places the cache has behind this call: as many as before, or, where that is more, as the longest row
+    of the batch."""
+    size, total = past.shape[2], scalar_of(op.operand(6))
+    spec = op.results[1] if len(op.results) > 1 else None
+    if spec is not None and len(spec.shape) == 4 and spec.shape[2] is not None:
+        return spec.shape[2]
+    if size is not None and total.array is not None:
+        return max(size, int(total.array))
+    longest = as_place(tensor.extract(total.value, []))
+    return arith.maxsi(as_index(dims(past.value)[2]), longest)
+
+
+def _appended(past: Tensor, new: Tensor, before: Tensor, length: Extent) -> Tensor:
+    """A cache `[B, heads, length, width]`: what `past` holds, and from the place `before [B]` on `new [B, m, heads,
+    width]`; zeros where neither has a row."""
+    b, heads, _, width = dims(past.value)
+    rows, count = as_index(dims(past.value)[2]), as_index(dims(new.value)[1])
+    kind = past.value.type.element_type
+
+    def read(source: Tensor, *at: ir.Value) -> ir.Value:
+        return tensor.extract(source.value, list(at))
+
+    def body(start: ir.Value) -> ir.Value:
+        i, h, j, d = (loop_index(axis) for axis in range(4))
+        at = arith.subi(j, as_place(start))
+        is_new = arith.cmpi(arith.CmpIPredicate.ult, at, count)  # a negative one is large
+        is_old = arith.cmpi(arith.CmpIPredicate.ult, j, rows)
+        # Branches, because the cache may be empty, of which nothing can be read.
+        chosen = scf.IfOp(is_new, [kind], has_else=True)
+        with ir.InsertionPoint(chosen.then_block):
+            scf.yield_([read(new, i, at, h, d)])
+        with ir.InsertionPoint(chosen.else_block):
+            kept = scf.IfOp(is_old, [kind], has_else=True)
+            with ir.InsertionPoint(kept.then_block):
+                scf.yield_([read(past, i, h, j, d)])
+            with ir.InsertionPoint(kept.else_block):
+                scf.yield_([arith.constant(kind, 0.0)])
+            scf.yield_([kept.results[0]])
+        return chosen.results[0]
+
+    made = loops([Arg(before.value, (0,))], [b, heads, length, width], kind, body)
+    shape = (*past.shape[:2], length if isinstance(length, int) else None, past.shape[3])
+    return Tensor(TensorSpec(shape, past.dtype), made)
+
+
+def _attention(op: Node, q: Tensor, found: tuple[KeyOrValue, KeyOrValue], before: Tensor | int, shared: int) -> Tensor:
+    attributes = op.attributes
+    window = int(attributes.get("local_window_size", -1))
+    if attributes.get("causal", 1):
+        terms = [causal(before, window)]
+    else:
+        last = op.operand(5)
+        one = Tensor.constant(np.int32(1))
+        terms = [between(None, elementwise(arith.addi, [last, one], "i32"), float("-inf"))]
+    keys, values = found
+    heads = keys.tensor.shape[keys.axes.index(HEADS)]
+    extra, sink = op.optional(10), op.optional(11)
+    assert heads is not None
+    if sink is None and attributes.get("smooth_softmax", 0):
+        sink = Tensor.constant(np.zeros(heads * shared, np.float32))
+    if extra is not None:
+        terms.append(bias(extra, heads, shared))
+    if sink is not None:
+        terms = _with_sink(terms, sink, keys.places, heads, shared)
+        keys, values = keys.with_one_more(), values.with_one_more()
+    return attended(q, keys, values, terms, float(attributes.get("scale", 0.0)), shared,
+                    float(attributes.get("softcap", 0.0)))  # fmt: skip
+
+
+def _with_sink(terms: Sequence[MaskTerm], sink: Tensor, last: Extent, heads: int, shared: int) -> list[MaskTerm]:
+    """The terms where there is one key more, the last: of zeros, so that its score is what the mask says, the sink of
+    the head."""
+
+    def is_last(at: At) -> ir.Value:
+        return arith.cmpi(arith.CmpIPredicate.eq, at["k"], as_index(last))
+
+    def but_last(term: MaskTerm) -> MaskTerm:
+        def value(at: At, *xs: ir.Value) -> ir.Value:
+            return arith.select(is_last(at), const(0.0), term.value(at, *xs))
+
+        wide = [_one_key_more(t) if axes.endswith("k") else t for t, axes in zip(term.tensors, term.axes, strict=True)]
+        letters = term.letters if "k" in term.letters else f"{term.letters}k"
+        return replace(term, tensors=wide, value=value, letters=letters)
+
+    letters = HEADS + SHARED if shared > 1 else HEADS
+    by_head = real(sink) if shared == 1 else in_heads(real(sink), 0, heads)
+    of_sink = MaskTerm([by_head], [letters], f"{letters}k", lambda at, x: arith.select(is_last(at), x, const(0.0)))
+    return [*map(but_last, terms), of_sink]
+
+
+def _one_key_more(t: Tensor) -> Tensor:
+    rank = len(t.shape)
+    made = pad(t.value, [0] * rank, [*[0] * (rank - 1), 1], const(0.0))
+    size = t.shape[-1]
+    return Tensor(TensorSpec((*t.shape[:-1], None if size is None else size + 1), t.dtype), made)

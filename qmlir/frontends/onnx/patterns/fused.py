@@ -1,0 +1,146 @@
+"""com.microsoft's float operators that stand for two or three of ONNX's: what onnxruntime's optimisers fuse.
+
+Products and convolutions are taken apart into ONNX's own, which the patterns of those see; activations are one loop.
+Source: onnxruntime, docs/ContribOperators.md; cpu/activation/activations.h for the activations' defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+
+from ....core.mlir import arith, ir, math
+from ....ir.scalars import const, sigmoid
+from ...raising import PatternDeclined, Tensor, raises
+from ...tensors import cast_real, elementwise, real
+from ..node import Node
+from ..types import ONNX
+
+_SQRT_HALF, _SQRT_2_OVER_PI = 0.7071067811865476, 0.7978845608028654
+
+
+def _activated(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
+    """`f` of the first input, or of its sum with the second."""
+    op.plain = True
+    x, bias = op.operand(0), op.optional(1)
+    wide = [real(t) for t in (x, bias) if t is not None]
+
+    def body(v: ir.Value, *rest: ir.Value) -> ir.Value:
+        return f(arith.addf(v, rest[0]) if rest else v)
+
+    return op.sized_as(0, cast_real(elementwise(body, wide, "f32"), x.dtype))
+
+
+@raises("onnx.com.microsoft.Gelu", "onnx.com.microsoft.BiasGelu")
+def gelu(op: Node) -> Tensor:
+    """`x / 2 (1 + erf(x / sqrt 2))` of the input, or of its sum with a bias."""
+
+    def f(v: ir.Value) -> ir.Value:
+        half = arith.mulf(v, const(0.5))
+        return arith.mulf(half, arith.addf(const(1.0), math.erf(arith.mulf(v, const(_SQRT_HALF)))))
+
+    return _activated(op, f)
+
+
+@raises("onnx.com.microsoft.FastGelu")
+def fast_gelu(op: Node) -> Tensor:
+    """`x sigmoid(2 u)`, u = sqrt(2 / pi) (x + 0.044715 x^3), of the input, or of its sum with a bias."""
+
+    def f(v: ir.Value) -> ir.Value:
+        inner = arith.addf(v, arith.mulf(arith.mulf(arith.mulf(v, v), v), const(0.044715)))
+        return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * _SQRT_2_OVER_PI))))
+
+    return _activated(op, f)
+
+
+@raises("onnx.com.microsoft.QuickGelu")
+def quick_gelu(op: Node) -> Tensor:
+    """`x sigmoid(alpha x)`."""
+    alpha = float(op.attributes.get("alpha", 1.702))
+    return _activated(op, lambda v: arith.mulf(v, sigmoid(arith.mulf(v, const(alpha)))))
+
+
+# ------------------------------------------------------------------------------------ taken apart
+
+
+class _Parts:
+    """Nodes that a node is taken apart into; each one reads the result of the one before it."""
+
+    def __init__(self, op: Node) -> None:
+        self.op, self.nodes = op, list[onnx.NodeProto]()
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{self.op.label}/{len(self.nodes)} {kind}"
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=self.op.label, **attributes))
+        return name
+
+    def number(self, value: float, like: Tensor) -> str:
+        return self.add("Constant", value=onnx.helper.make_tensor("", ONNX[like.dtype], [], [value]))
+
+    def done(self) -> Sequence[Tensor]:
+        self.nodes[-1].output[0] = self.op.proto.output[0]
+        return self.op.graph.taken_apart(self.op, self.nodes)
+
+
+@raises("onnx.com.microsoft.FusedMatMul", "onnx.com.microsoft.TransposeMatMul")
+def fused_matmul(op: Node) -> Sequence[Tensor]:
+    """`alpha A B`, either side transposed: Transpose, MatMul and Mul."""
+    parts = _Parts(op)
+    sides = []
+    for i, side in enumerate("AB"):
+        rank, name = len(op.operand(i).shape), op.proto.input[i]
+        order = list(range(rank))
+        if op.attributes.get(f"transBatch{side}", 0):  # the first axis goes behind the rest of the batch
+            order = [*order[1:-1], order[0], order[-1]]
+        if op.attributes.get(f"trans{side}", 0) and rank > 1:
+            order[-2:] = order[:-3:-1]
+        sides.append(name if order == list(range(rank)) else parts.add("Transpose", name, perm=order))
+    alpha = float(op.attributes.get("alpha", 1.0))
+    product = parts.add("MatMul", *sides)
+    if alpha != 1.0:
+        parts.add("Mul", product, parts.number(alpha, op.operand(0)))
+    return parts.done()
+
+
+@raises("onnx.com.microsoft.FusedGemm")
+def fused_gemm(op: Node) -> Sequence[Tensor]:
+    """Gemm and the activation behind it."""
+    parts = _Parts(op)
+    given = {k: v for k, v in op.attributes.items() if k in ("alpha", "beta", "transA", "transB")}
+    _activation(op, parts, parts.add("Gemm", *op.proto.input, **given), "activation_alpha", "activation_beta")
+    return parts.done()
+
+
+@raises("onnx.com.microsoft.FusedConv")
+def fused_conv(op: Node) -> Sequence[Tensor]:
+    """Conv, the sum with Z, and the activation behind both."""
+    parts = _Parts(op)
+    given = {k: v for k, v in op.attributes.items() if k not in ("activation", "activation_params")}
+    made = parts.add("Conv", *op.proto.input[:3], **given)
+    if len(op.proto.input) > 3 and op.proto.input[3]:
+        made = parts.add("Add", made, op.proto.input[3])
+    _activation(op, parts, made)
+    return parts.done()
+
+
+# Activations by name: the attributes that their parameters are.
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (), "Tanh": (), "Sigmoid": (), "Softplus": (), "Softsign": (), "HardSwish": (), "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",), "ThresholdedRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"),
+}  # fmt: skip
+
+
+def _activation(op: Node, parts: _Parts, of: str, *names: str) -> None:
+    """What the attribute `activation` names; its parameters are attributes of these `names`, or in a list."""
+    kind = op.attributes.get("activation", "")
+    if not kind:
+        return
+    if kind not in _ACTIVATIONS:
+        raise PatternDeclined(f"the activation {kind!r}; {', '.join(sorted(_ACTIVATIONS))} are imported")
+    values = op.attributes.get("activation_params") or [op.attributes[n] for n in names if n in op.attributes]
+    if kind == "Clip":
+        parts.add("Clip", of, *(parts.number(float(v), op.operand(0)) for v in values))
+        return
+    parts.add(kind, of, **dict(zip(_ACTIVATIONS[kind], map(float, values), strict=False)))

@@ -1,0 +1,259 @@
+"""com.microsoft's attention of several heads: what onnxruntime's optimisers make of encoders and of GPT-2's kind.
+
+Queries, keys and values are read as they lie, `[batch, places, heads, width]`, and states of earlier calls as `[batch,
+heads, places, width]`. Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/bert.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....core.mlir import arith
+from ....ir.build import Extent, collapse, crop, dims, pad
+from ....spec import TensorSpec
+from ...attention import HEADS, SHARED, attention
+from ...raising import PatternDeclined, Tensor, raises
+from ...tensors import cast_real, drop_axis, new_axis, real
+from ..model import refuse
+from ..node import Node
+from .common import onnx_op
+from .masks import MaskTerm, between, bias, causal, flags, in_heads, mask_of
+from .normalised import added
+from .products import matmul_product, quantised
+
+
+@dataclass(frozen=True)
+class KeyOrValue:
+    """Keys or values and the letters of their axes but for the last: `bkH` as they lie, `bHk` in a state."""
+
+    tensor: Tensor
+    axes: str = f"bk{HEADS}"
+
+    @property
+    def places(self) -> Extent:
+        """How many there are."""
+        return dims(self.tensor.value)[self.axes.index("k")]
+
+    def in_state(self, op: Node) -> Tensor:
+        return self.tensor if self.axes[1] == HEADS else onnx_op(op, "Transpose", self.tensor, perm=[0, 2, 1, 3])
+
+    def behind(self, op: Node, past: Tensor | None) -> KeyOrValue:
+        """Behind those of a state `[B, heads, places, width]`."""
+        if past is None:
+            return self
+        return KeyOrValue(onnx_op(op, "Concat", past, self.in_state(op), axis=2), f"b{HEADS}k")
+
+    def with_one_more(self) -> KeyOrValue:
+        """With one of zeros behind the last."""
+        t, axis = self.tensor, self.axes.index("k")
+        high = [int(i == axis) for i in range(4)]
+        shape = tuple(None if s is None else s + more for s, more in zip(t.shape, high, strict=True))
+        zero = arith.constant(t.value.type.element_type, 0.0)
+        return KeyOrValue(Tensor(TensorSpec(shape, t.dtype), pad(t.value, [0] * 4, high, zero)), self.axes)
+
+
+def attended(
+    q: Tensor,
+    k: KeyOrValue,
+    v: KeyOrValue,
+    terms: Sequence[MaskTerm],
+    scale: float,
+    shared: int = 1,
+    softcap: float = 0.0,
+) -> Tensor:
+    """The attention of queries `[B, m, heads, width]`, `shared` of whose heads read each one of keys: `[B, m, heads *
+    columns]` in the type of q."""
+    heads, width = q.shape[2:]
+    assert heads is not None
+    assert width is not None
+    wide = real(q) if shared == 1 else in_heads(real(q), 2, heads // shared)
+    inner = f"{HEADS}{SHARED}" if shared > 1 else HEADS
+    b, m, *several, _ = dims(wide.value)
+    sizes = {"b": b, "m": m, "k": k.places, **dict(zip(inner, several, strict=True))}
+    mask, letters = mask_of(terms, sizes)
+    columns = v.tensor.shape[-1]
+    axes = [f"bm{inner}d", f"{k.axes}d", f"{v.axes}n", letters, f"bm{inner}n"]
+    made = attention(wide, real(k.tensor), real(v.tensor), mask, axes, (*wide.shape[:-1], columns),
+                     scale or 1 / math.sqrt(width), softcap=softcap)  # fmt: skip
+    assert columns is not None
+    flat = collapse(made.value, [[0], [1], list(range(2, len(made.shape)))])
+    return cast_real(Tensor(TensorSpec((*q.shape[:2], heads * columns), "f32"), flat), q.dtype)
+
+
+def head_count(op: Node, name: str = "num_heads") -> int:
+    """A number of heads. Raises FrontEndError where it is not positive."""
+    heads = int(op.attributes.get(name, 0))
+    if heads < 1:
+        raise refuse(f"{name} is {heads}, which must be positive", op.where)
+    return heads
+
+
+def without(op: Node, *names: str) -> None:
+    """Refuse attributes that are set."""
+    for name in names:
+        if op.attributes.get(name):
+            raise refuse(f"{op.op_type} with {name} = {op.attributes[name]} is not imported", op.where)
+
+
+def no_inputs(op: Node, inputs: dict[int, str]) -> None:
+    """Refuse inputs, by their places, that are there."""
+    for i, name in inputs.items():
+        if op.optional(i) is not None:
+            raise refuse(f"{op.op_type} with {name} is not imported", op.where)
+
+
+def no_results(op: Node, results: dict[int, str]) -> None:
+    """Refuse results, by their places, that are asked for."""
+    for i, name in results.items():
+        if i < len(op.proto.output) and op.proto.output[i]:
+            raise refuse(f"the result {name} of {op.op_type} is not imported", op.where)
+
+
+def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
+    """What a mask of flags, of lengths `[B]`, or of ends and starts `[2 B]`, adds to the scores."""
+    if mask is None:
+        return []
+    hidden = float(op.attributes.get("mask_filter_value", -10000.0))
+    if len(mask.shape) != 1:
+        return [flags(mask, hidden)]
+    size = op.graph.shapes.named(op.proto.input[_MASK[op.proto.op_type]], mask.shape)[0]
+    if size == batch:
+        return [between(None, mask, hidden)]
+    if not isinstance(batch, int) or size != 2 * batch or op.proto.op_type == "MultiHeadAttention":
+        raise PatternDeclined(f"a mask {mask.spec} for a batch of {batch or 'unknown size'}; lengths, [batch], and "
+                              "flags, [batch, keys], are imported")  # fmt: skip
+    parts = [Tensor(TensorSpec((batch,), mask.dtype), crop(mask.value, [i * batch], [batch])) for i in (0, 1)]
+    return [between(parts[1], parts[0], hidden)]
+
+
+_MASK = {"Attention": 3, "QAttention": 5, "MultiHeadAttention": 4}  # the input that is the mask
+
+
+def _behind_past(past: KeyOrValue | Tensor | None) -> Extent:
+    return 0 if past is None else dims(past.value)[2] if isinstance(past, Tensor) else past.places
+
+
+# --------------------------------------------------------------------------------------- projections inside
+
+
+@raises("onnx.com.microsoft.Attention", "onnx.com.microsoft.QAttention")
+def attention_with_weights(op: Node) -> list[Tensor]:
+    """The projections to queries, keys and values, three products (of codes in QAttention), and their attention; keys
+    and values of earlier calls come first."""
+    coded = op.proto.op_type == "QAttention"
+    heads = head_count(op)
+    without(op, "do_rotary", "past_present_share_buffer")
+    past = op.optional(8 if coded else 4)
+    extra = None if coded else op.optional(5)
+    x, weight = op.operand(0), op.operand(1)
+    total = weight.shape[1]
+    if total is None or len(x.shape) != 3:
+        raise PatternDeclined(f"an input {x.spec} and weights {weight.spec}")
+    widths = [int(w) for w in op.attributes.get("qkv_hidden_sizes", [])] or [total // 3] * 3
+    if sum(widths) != total:
+        raise PatternDeclined(f"qkv_hidden_sizes {widths} for weights of {total} columns")
+    starts = [0, widths[0], widths[0] + widths[1]]
+    q, k, v = (
+        in_heads(_projected(op, coded, start, width), 2, heads) for start, width in zip(starts, widths, strict=True)
+    )
+    states = [None if past is None else onnx_op(op, "Gather", past, Tensor.constant(np.int64(i)), axis=0)
+              for i in (0, 1)]  # fmt: skip
+    keys, values = (KeyOrValue(t).behind(op, s) for t, s in zip((k, v), states, strict=True))
+    terms = _padding(op, op.optional(_MASK[op.proto.op_type]), op.named(0)[0])
+    if op.attributes.get("unidirectional", 0):
+        terms.append(causal(_behind_past(states[0])))
+    if extra is not None:
+        terms.append(bias(extra, heads))
+    op.plain = not coded
+    made = op.sized_as(0, attended(q, keys, values, terms, float(op.attributes.get("scale", 0.0))))
+    if len(op.proto.output) < 2 or not op.proto.output[1]:
+        return [made]
+    present = [new_axis(t.in_state(op), 0) for t in (keys, values)]
+    return [made, onnx_op(op, "Concat", *present, axis=0)]
+
+
+def _projected(op: Node, coded: bool, start: int, width: int) -> Tensor:
+    """`width` columns of the product with the weights, from `start` on, and their bias."""
+
+    def columns(t: Tensor | None) -> Tensor | None:
+        if t is None or not t.shape or t.shape[-1] == 1:
+            return t
+        if t.array is not None:
+            return Tensor.constant(np.ascontiguousarray(t.array[..., start : start + width]), t.dtype)
+        sizes = [*dims(t.value)[:-1], width]
+        made = crop(t.value, [*[0] * (len(sizes) - 1), start], sizes)
+        return Tensor(TensorSpec((*t.shape[:-1], width), t.dtype), made)
+
+    x, weight, offset = op.operand(0), columns(op.operand(1)), columns(op.optional(2))
+    assert weight is not None
+    if not coded:
+        made = onnx_op(op, "MatMul", x, weight)
+        return made if offset is None else onnx_op(op, "Add", made, offset)
+    lhs = quantised(x, op.operand(3), op.optional(6), 1)
+    scale = columns(op.operand(4))
+    rhs = quantised(weight, scale, columns(op.optional(7)), 1)
+    return matmul_product(lhs, rhs, bias=None if offset is None else real(offset)).as_float(op)
+
+
+@raises("onnx.com.microsoft.MultiHeadAttention")
+def multi_head_attention(op: Node) -> list[Tensor]:
+    """(query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value): attention of projected
+    queries, keys and values, which may lie in one tensor."""
+    heads = head_count(op)
+    no_inputs(op, {8: "past_sequence_length", 9: "cache_indirection"})
+    no_results(op, {3: "qk"})
+    op.plain = True
+    q, k, v = _unpacked(op, heads)
+    past = op.optional(6), op.optional(7)
+    keys, values = (t.behind(op, s) for t, s in zip((k, v), past, strict=True))
+    terms = _padding(op, op.optional(4), op.named(0)[0])
+    if op.attributes.get("unidirectional", 0):
+        terms.append(causal(_behind_past(past[0])))
+    extra = op.optional(5)
+    if extra is not None:
+        terms.append(bias(extra, heads))
+    made = attended(q, keys, values, terms, float(op.attributes.get("scale", 0.0)))
+    op.graph.shapes.learn(op.proto.output[0], made.spec, (*op.named(0)[:2], made.shape[2] or ""))
+    wanted = [i < len(op.proto.output) and bool(op.proto.output[i]) for i in (1, 2)]
+    return [made, *(t.in_state(op) if want else made for t, want in zip((keys, values), wanted, strict=True))]
+
+
+def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
+    """Queries, keys and values with their biases, from one, two or three tensors."""
+    q, k, v, offset = op.operand(0), op.optional(1), op.optional(2), op.optional(3)
+    found: list[Tensor] = []
+    if len(q.shape) == 5:  # [B, m, heads, 3, width]
+        found = _taken_apart(q)
+    elif k is not None and len(k.shape) == 5:  # [B, k, heads, 2, width]
+        found = [in_heads(q, 2, heads), *_taken_apart(k)]
+    elif k is None or v is None:
+        raise PatternDeclined(f"a query {q.spec} without keys or values")
+    else:
+        found = [t if len(t.shape) == 4 else in_heads(t, 2, heads) for t in (q, k, v)]
+    if offset is not None:
+        start = 0
+        for i, t in enumerate(found):
+            if i and k is not None and len(k.shape) == 4:  # states have theirs
+                break
+            n, width = t.shape[2:]
+            assert n is not None
+            assert width is not None
+            part = Tensor(TensorSpec((n * width,), offset.dtype), crop(offset.value, [start], [n * width]))
+            found[i] = cast_real(added(real(t), real(in_heads(part, 0, n))), t.dtype)
+            start += n * width
+    in_state = k is not None and len(k.shape) == 4
+    axes = f"b{HEADS}k" if in_state else f"bk{HEADS}"
+    return found[0], KeyOrValue(found[1], axes), KeyOrValue(found[2], axes)
+
+
+def _taken_apart(t: Tensor) -> list[Tensor]:
+    """The tensors along the last axis but one."""
+    count, sizes = t.shape[3], dims(t.value)
+    assert count is not None
+    one = [*sizes[:3], 1, sizes[4]]
+    spec = TensorSpec((*t.shape[:3], 1, t.shape[4]), t.dtype)
+    return [drop_axis(Tensor(spec, crop(t.value, [0, 0, 0, i, 0], one)), 3) for i in range(count)]
