@@ -262,6 +262,11 @@ RMSNormalization, RotaryEmbedding, SoftmaxCrossEntropyLoss, ...), is expanded to
 deviates from ONNX, the operator is imported in another way or refused; every node test of the onnx package either
 passes or is refused by name (`test/support/onnx_all_nodes.json`).
 
+Models that onnxruntime's optimisers have been over, and decoders exported for its generation API, are imported too:
+`com.microsoft`'s attention with its states, grouped queries and caches that are longer than what they hold, rotary
+embeddings, layer normalisations behind sums and embeddings, activations, fused products and convolutions, and experts.
+Save an optimised model at the level `ORT_ENABLE_EXTENDED`: those of `ORT_ENABLE_ALL` hold layouts of one machine.
+
 Not supported: control flow (If, Loop, Scan), sequences, strings, sparse initializers, and Softmax of opsets below 13
 along another axis than the last.
 

@@ -217,6 +217,20 @@ def drop_axis(t: Tensor, axis: int) -> Tensor:
     return Tensor(TensorSpec(shape, t.dtype), build.drop_axes(t.value, [axis]))
 
 
+def part(t: Tensor, axis: int, start: int, count: int) -> Tensor:
+    """`count` places along an axis, from `start` on."""
+    if start == 0 and count == t.shape[axis]:
+        return t
+    sizes, low = build.dims(t.value), [0] * len(t.shape)
+    sizes[axis], low[axis] = count, start
+    return Tensor(TensorSpec((*t.shape[:axis], count, *t.shape[axis + 1 :]), t.dtype), build.crop(t.value, low, sizes))
+
+
+def picked(t: Tensor, axis: int, place: int) -> Tensor:
+    """The tensor at one place along an axis, without that axis."""
+    return drop_axis(part(t, axis, place, 1), axis)
+
+
 def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
     """Each element along `axis` `times` times over, and of that the first `size`."""
     own = t.shape[axis]
@@ -246,5 +260,6 @@ _BEYOND = {"e4m3": 0x7F, "e5m2": 0x7C, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1
 _NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 8}
 
 __all__ = ["at_axis", "broadcast", "cast_real", "clamp", "drop_axis", "elementwise", "integer", "new_axis", "number",
+           "part", "picked",
            "quantised", "real", "repeat", "round_to", "scalar_of", "scale_code", "small_float_code",
            "store_integer"]  # fmt: skip

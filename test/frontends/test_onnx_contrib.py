@@ -2,87 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from support.onnx_contrib import WIDE, B, Case, D, H, L, N, Names, P, S, case, close, f, model, results, scalar
 
 import qmlir
 from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 from qmlir.errors import FrontEndError
-
-B, S, L, P, N, KEYS, D, WIDE = 2, 5, 7, 6, 6, 2, 16, 24  # rows, queries, keys, past, heads, heads of keys, width, input
-H = N * D
-Names = Mapping[int, Sequence[str]]  # of the dynamic sizes of inputs, "" for a static one
-
-
-class Random:
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(0)
-
-    def __call__(self, *shape: int) -> Any:
-        return self.rng.standard_normal(shape).astype(np.float32)
-
-    def below(self, most: int, *shape: int) -> Any:
-        return self.rng.integers(0, most, shape).astype(np.int32)
-
-
-f = Random()
-
-
-def scalar(value: float, dtype: Any = np.int32) -> Any:
-    return np.asarray(value, dtype)
-
-
-Case = tuple[str, list[Any], dict[str, Any]]
-
-
-def case(op: str, *inputs: Any, **more: Any) -> Case:
-    return op, list(inputs), more
-
-
-def model(
-    op: str, inputs: Sequence[Any], *, outs: Sequence[int] = (0,), opset: int = 17, domain: str = "com.microsoft",
-    names: Names | None = None, constant: Sequence[int] = (), **attributes: Any,
-) -> Any:  # fmt: skip
-    """One node; `outs`: the results that are asked for, `constant`: the inputs that are."""
-    outputs = [f"o{i}" if i in outs else "" for i in range(max(outs) + 1)]
-    given = [f"i{i}" if a is not None else "" for i, a in enumerate(inputs)]
-    node = helper.make_node(op, given, outputs, name=op, domain=domain, **attributes)
-
-    def shape(i: int, a: Any) -> list[Any]:
-        said = [*(names or {}).get(i, ()), *[""] * a.ndim]
-        return [name or size for name, size in zip(said, a.shape, strict=False)]
-
-    there = [(i, a) for i, a in enumerate(inputs) if a is not None]
-    graph = helper.make_graph(
-        [node], "graph",
-        [helper.make_tensor_value_info(f"i{i}", helper.np_dtype_to_tensor_dtype(a.dtype), shape(i, a))
-         for i, a in there if i not in constant],
-        [helper.make_empty_tensor_value_info(o) for o in outputs if o],
-        [numpy_helper.from_array(a, f"i{i}") for i, a in there if i in constant],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-def results(op: str, inputs: list[Any], more: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Ours and onnxruntime's."""
-    made = model(op, inputs, **more)
-    feed = {f"i{i}": a for i, a in enumerate(inputs) if a is not None and i not in more.get("constant", ())}
-    want = session(made, threads=1).run(None, feed)
-    got = opened(qmlir.compile(made)).main(*feed.values())
-    return list(got) if isinstance(got, (list, tuple)) else [got], want
-
-
-def close(got: Any, want: Any) -> None:
-    assert (got.dtype, got.shape) == (want.dtype, want.shape)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5 * max(1.0, float(np.abs(want).max(initial=0))))
-
 
 TOKENS: Names = {0: ("B", "S")}
 BOTH: Names = {0: ("B", "S"), 1: ("B", "S")}
@@ -181,63 +111,75 @@ SLOW: dict[str, Case] = {
 }  # fmt: skip
 
 
+T, WIDTH, EXPERTS = 9, 64, 4  # rows, width of the hidden layer, experts
+
+
+def codes(*shape: int) -> Any:
+    return f.rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def experts(activation: str, *, bias: bool = True, times: int = 1, **more: Any) -> Case:
+    parts = [f(EXPERTS, times * WIDTH, WIDE) / 5, f(EXPERTS, times * WIDTH) if bias else None,
+             f(EXPERTS, WIDE, WIDTH) / 5, f(EXPERTS, WIDE) if bias else None]  # fmt: skip
+    constant = tuple(range(2, 6))
+    return case("MoE", f(T, WIDE), f(T, EXPERTS), *parts, activation_type=activation, constant=constant, k=2, **more)
+
+
+def coded_experts(bits: int, block: int = 0, zero: bool = False, weights: Any = None, **more: Any) -> Case:
+    """SwiGLU of neighbouring columns, with weights of codes. onnxruntime's CPU always normalises."""
+    shapes = [(2 * WIDTH, 32), (32, WIDTH)]
+    parts: list[Any] = []
+    for n, k in shapes:
+        scale = (np.abs(f(EXPERTS, n, k // block) if block else f(EXPERTS, n)) / 50).astype(np.float32)
+        parts += [codes(EXPERTS, n, k * bits // 8), scale, f(EXPERTS, n)]
+    zeros = [codes(EXPERTS, n, k // block * bits // 8) if block else codes(EXPERTS, n * bits // 8) for n, k in shapes]
+    parts += [None] * 3 + (zeros if zero else [None, None]) + [None, weights]
+    options = {"block_size": block} if block else {}
+    return case(
+        "QMoE",
+        f(T, 32),
+        f(T, EXPERTS),
+        *parts,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        k=2,
+        expert_weight_bits=bits,
+        normalize_routing_weights=1,
+        constant=tuple(range(2, 13)),
+        **options,
+        **more,
+    )
+
+
+EMBEDDED = [codes(50, WIDE), codes(16, WIDE), codes(2, WIDE), codes(WIDE), codes(WIDE)]
+FAST |= {
+    "experts": experts("swiglu", times=2, swiglu_fusion=1, activation_alpha=1.702, activation_beta=1.0,
+                       swiglu_limit=7.0),
+    "coded-experts": coded_experts(4, 16, zero=True),
+    "embeddings-of-codes": case(
+        "QEmbedLayerNormalization", IDS, f.below(2, B, S), *EMBEDDED, FLAGS, *[np.asarray(0.02, np.float32)] * 5,
+        *[np.asarray(120, np.uint8)] * 5, outs=(0, 1), constant=(*range(2, 7), *range(8, 18)), names=BOTH),
+}  # fmt: skip
+SLOW |= {
+    "experts-silu": experts("silu", normalize_routing_weights=1),
+    "experts-gelu": experts("gelu", bias=False),
+    "experts-relu": experts("relu"),
+    "experts-identity": experts("identity"),
+    "coded-experts-columns": coded_experts(4, zero=True),
+    "coded-experts-8": coded_experts(8),
+    "coded-experts-weights": coded_experts(4, 16, weights=np.abs(f(T, EXPERTS))),
+    "nf4": case("MatMulBnb4", X[..., :16].copy(), codes(12 * 16 // 2), np.abs(f(12)), K=16, N=12, block_size=16,
+                quant_type=1, constant=(1, 2)),
+    "fp4": case("MatMulBnb4", X[..., :16].copy(), codes(12 * 16 // 2), np.abs(f(12)), K=16, N=12, block_size=16,
+                quant_type=0, constant=(1, 2), names=TOKENS),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_operator(name: str) -> None:
     got, want = results(*({**FAST, **SLOW}[name]))
     for g, w in zip(got, want, strict=True):
         close(g, w)
-
-
-# ---- grouped queries with a cache: (rows, queries, past, last place of each row, longest row)
-
-
-def grouped(
-    rows: int, queries: int, past: int | None, last: Sequence[int], *more: Any, dynamic: bool = False,
-    packed: bool = False, **attributes: Any,
-) -> tuple[Any, list[Any], list[Any]]:  # fmt: skip
-    """Our results and onnxruntime's, and the keys that are there."""
-    q, k, v = f(rows, queries, H), f(rows, queries, KEYS * D), f(rows, queries, KEYS * D)
-    cache: list[Any] = [None, None] if past is None else [f(rows, KEYS, past, D) for _ in range(2)]
-    given = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
-    inputs = [*given, *cache, np.array(last, np.int32), scalar(max(last) + 1), *more]
-    state = ("B", "", "P")
-    names = {**dict.fromkeys(range(3), ("B", "S")), 3: state, 4: state, 5: ("B",)} if dynamic else None
-    options = {"outs": (0, 1, 2), "names": names, "num_heads": N, "kv_num_heads": KEYS, **attributes}
-    return (*results("GroupQueryAttention", inputs, options), list(last))  # type: ignore[return-value]
-
-
-ANGLES = (COS, SIN)
-NONE = (None, None, None)
-GROUPED: dict[str, tuple[Any, ...]] = {
-    "prompt": (2, 5, None, [4, 4], ANGLES, {"do_rotary": 1, "packed": True, "rotary_interleaved": 1}),
-    "first": (2, 5, 0, [4, 4], ANGLES, {"do_rotary": 1, "dynamic": True}),
-    "next-of-two-lengths": (2, 1, 7, [7, 4], ANGLES, {"do_rotary": 1, "dynamic": True}),
-    "next": (2, 1, 7, [7, 7], (), {}),
-    "window": (2, 1, 7, [7, 7], (), {"local_window_size": 3}),
-    "window-of-a-prompt": (2, 5, None, [4, 4], (), {"local_window_size": 3}),
-    "bias": (2, 1, 7, [7, 7], (*NONE, f(2, N, 1, 8)), {}),
-    "sink": (2, 1, 7, [7, 7], (*NONE, None, f(N)), {}),
-    "bias-and-sink": (2, 1, 7, [7, 7], (*NONE, f(1, 1, 1, 8), f(N)), {"dynamic": True}),
-    "smooth": (2, 1, 7, [7, 7], (), {"smooth_softmax": 1}),
-    "capped": (2, 5, None, [4, 4], (), {"softcap": 5.0}),
-    "capped-bias": (2, 1, 7, [7, 7], (*NONE, f(2, N, 1, 8)), {"softcap": 5.0}),
-    "several-more": (1, 3, 7, [9], ANGLES, {"do_rotary": 1, "dynamic": True}),
-    "long-cache": (1, 3, 12, [9], ANGLES, {"do_rotary": 1}),
-    "long-dynamic-cache": (1, 1, 12, [9], ANGLES, {"do_rotary": 1, "dynamic": True}),
-}
-QUICK = ("first", "next-of-two-lengths", "capped", "long-dynamic-cache")
-
-
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in GROUPED])
-def test_grouped_queries(name: str) -> None:
-    """Behind the keys that are there, a cache holds what it may."""
-    rows, queries, past, last, more, options = GROUPED[name]
-    got, want, ends = grouped(rows, queries, past, last, *more, **options)
-    close(got[0], want[0])
-    for g, w in zip(got[1:], want[1:], strict=True):
-        assert g.shape == w.shape
-        for b, end in enumerate(ends):
-            close(g[b, :, : end + 1], w[b, :, : end + 1])
 
 
 # ---- what onnxruntime's CPU does not run
@@ -254,25 +196,6 @@ def test_packed_heads() -> None:
         close(opened(qmlir.compile(made)).main(*inputs), want)
 
 
-def test_normalised_heads() -> None:
-    """By their definition: onnxruntime takes the weights on CUDA only."""
-
-    def rms(t: Any, w: Any) -> Any:
-        heads = t.reshape(*t.shape[:2], -1, D).astype(np.float64)
-        return (heads / np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6) * w).reshape(t.shape).astype(np.float32)
-
-    q, k, v, wq, wk = f(B, S, H), f(B, S, KEYS * D), f(B, S, KEYS * D), f(D), f(D)
-    rest = [None, None, np.full(B, S - 1, np.int32), scalar(S)]
-    options = {"num_heads": N, "kv_num_heads": KEYS}
-    plain = [rms(q, wq), rms(k, wk), v, *rest]
-    [want] = session(model("GroupQueryAttention", plain, **options), threads=1).run(
-        None, {f"i{i}": t for i, t in enumerate(plain) if t is not None}
-    )
-    inputs = [q, k, v, *rest, *[None] * 7, wq, wk]
-    made = model("GroupQueryAttention", inputs, **options)
-    close(opened(qmlir.compile(made)).main(*[t for t in inputs if t is not None]), want)
-
-
 # ---- refused
 
 
@@ -285,6 +208,9 @@ def test_normalised_heads() -> None:
     (several(Q), "without keys or values"),
     (case("RotaryEmbedding", Q, PLACES, COS, SIN, scale=2.0), "RotaryEmbedding with a scale"),
     (case("FusedConv", f(1, 3, 9, 9), f(8, 3, 3, 3), activation="Mish"), "the activation 'Mish'; Clip, Elu"),
+    (case("QMoE", f(T, 32), f(T, EXPERTS), codes(EXPERTS, WIDTH, 16), None, None, codes(EXPERTS, 32, WIDTH // 2),
+          quant_type="fp4", constant=(2, 5)), "QMoE with quant_type 'fp4'"),
+    (experts("mish"), "the activation 'mish'; relu, gelu, silu, identity and swiglu"),
     (case("GroupQueryAttention", Q, K, V, None, None, LENGTHS, scalar(S), num_heads=5, kv_num_heads=2),
      "num_heads 5 is no multiple of kv_num_heads 2"),
 ], ids=lambda x: x if isinstance(x, str) else x[0])  # fmt: skip

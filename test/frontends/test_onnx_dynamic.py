@@ -112,3 +112,24 @@ def test_rows_in_two_dynamic_axes_have_a_kernel() -> None:
     assert found["chosen"] == "avx2-int8"
     [want] = session(made, threads=1).run(None, {"x": x})
     np.testing.assert_array_equal(opened(artifact).main(x), want)
+
+
+@pytest.mark.parametrize(("b", "s"), [(1, 1), (3, 1), (1, 5), (3, 5)])
+def test_expand_of_sizes_that_may_be_one(b: int, s: int) -> None:
+    """Regression: a dynamic size that is 1 when it runs ended the call."""
+    made = model("float[B, S] x, float[C, D] like", """
+        shape = Shape(like)
+        y = Expand(x, shape)
+    """)  # fmt: skip
+    x, like = np.random.default_rng(0).standard_normal((b, s)).astype(np.float32), np.zeros((3, 5), np.float32)
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x, like), np.broadcast_to(x, (3, 5)))
+
+
+def test_expand_of_another_size() -> None:
+    made = model("float[B, S] x, float[C, D] like", """
+        shape = Shape(like)
+        y = Expand(x, shape)
+    """)  # fmt: skip
+    main = opened(qmlir.compile(made)).main
+    with pytest.raises(qmlir.errors.QmlirError, match="a size of axis 0 is neither 1 nor that of the shape"):
+        main(np.zeros((2, 5), np.float32), np.zeros((3, 5), np.float32))

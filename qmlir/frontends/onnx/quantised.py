@@ -6,13 +6,9 @@ _WORDS = ("QLinear", "Quantize", "Dequantize", "MatMulInteger", "ConvInteger", "
 _OTHERS = {"com.microsoft.QGemm", "com.microsoft.QAttention", "com.microsoft.QEmbedLayerNormalization",
            "com.microsoft.QMoE", "com.microsoft.GatherBlockQuantized", "com.microsoft.MatMulFpQ4",
            "com.microsoft.MatMulBnb4", "com.microsoft.DynamicQuantizeLSTM"}  # fmt: skip
-_FUSED = "quantise the model without onnxruntime's transformer fusions: its products and sums are imported then"
 # What would work instead of an operator that has no pattern.
 _REMEDIES = {
-    "com.microsoft.QAttention": _FUSED,
-    "com.microsoft.QEmbedLayerNormalization": _FUSED,
     "com.microsoft.DynamicQuantizeLSTM": "leave LSTM out of op_types_to_quantize: it has no integer form here",
-    "com.microsoft.MatMulBnb4": "MatMulNBits is imported: its quantiser is MatMulNBitsQuantizer",
     "com.microsoft.MatMulFpQ4": "MatMulNBits is imported: its quantiser is MatMulNBitsQuantizer",
 }
 

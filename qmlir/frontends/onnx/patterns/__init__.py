@@ -8,6 +8,8 @@ from . import (
     corrected as corrected,
     decoders as decoders,
     dynamic as dynamic,
+    expanded as expanded,
+    experts as experts,
     fused as fused,
     gather as gather,
     heads as heads,

@@ -16,7 +16,6 @@ from ....ir.build import (
     Extent,
     as_index,
     collapse,
-    crop,
     dims,
     elementwise as loops,
     expand,
@@ -27,7 +26,7 @@ from ....ir.scalars import const
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, drop_axis, elementwise, new_axis, real, scalar_of
+from ...tensors import cast_real, drop_axis, elementwise, new_axis, part, picked, real, scalar_of
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
@@ -84,11 +83,12 @@ def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int,
         raise PatternDeclined(f"tables {op.operand(cos).spec} for heads of {width}")
     axis = 4 if op.attributes.get(interleaved, 0) else 3
     sizes = dims(x.value)
-    turning, rest = _columns(x, 0, 2 * half), None if 2 * half == width else _columns(x, 2 * half, width - 2 * half)
+    turning = part(x, 3, 0, 2 * half)
+    rest = None if 2 * half == width else part(x, 3, 2 * half, width - 2 * half)
     pair = [half, 2] if axis == 4 else [2, half]
     split = expand(turning.value, [[size] for size in sizes[:3]] + [[*pair]])
     pairs = Tensor(TensorSpec((*x.shape[:3], *pair), "f32"), split)
-    a, b = (_picked(pairs, axis, i) for i in (0, 1))
+    a, b = (picked(pairs, axis, i) for i in (0, 1))
 
     def first(x: ir.Value, y: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
         return arith.subf(arith.mulf(x, cos), arith.mulf(y, sin))
@@ -100,22 +100,6 @@ def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int,
     whole = collapse(onnx_op(op, "Concat", *both, axis=axis).value, [[0], [1], [2], [3, 4]])
     made = Tensor(turning.spec, whole)
     return made if rest is None else onnx_op(op, "Concat", made, rest, axis=3)
-
-
-def _picked(t: Tensor, axis: int, i: int) -> Tensor:
-    """The tensor at place `i` of an axis."""
-    sizes, low = dims(t.value), [0] * len(t.shape)
-    sizes[axis], low[axis] = 1, i
-    spec = TensorSpec((*t.shape[:axis], 1, *t.shape[axis + 1 :]), t.dtype)
-    return drop_axis(Tensor(spec, crop(t.value, low, sizes)), axis)
-
-
-def _columns(t: Tensor, start: int, count: int) -> Tensor:
-    """`count` places along the last axis, from `start` on."""
-    if count == t.shape[-1]:
-        return t
-    sizes = [*dims(t.value)[:-1], count]
-    return Tensor(TensorSpec((*t.shape[:-1], count), t.dtype), crop(t.value, [*[0] * (len(sizes) - 1), start], sizes))
 
 
 # ------------------------------------------------------------------------------- grouped queries, with a cache
@@ -160,11 +144,7 @@ def _separate(op: Node, heads: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = op.operand(0), op.optional(1), op.optional(2)
     if k is None or v is None:
         whole = in_heads(q, 2, heads + 2 * keys)
-        sizes, parts = dims(whole.value), []
-        for start, count in ((0, heads), (heads, keys), (heads + keys, keys)):
-            spec = TensorSpec((*whole.shape[:2], count, whole.shape[3]), q.dtype)
-            parts.append(Tensor(spec, crop(whole.value, [0, 0, start, 0], [*sizes[:2], count, sizes[3]])))
-        return parts[0], parts[1], parts[2]
+        return part(whole, 2, 0, heads), part(whole, 2, heads, keys), part(whole, 2, heads + keys, keys)
     return in_heads(q, 2, heads), in_heads(k, 2, keys), in_heads(v, 2, keys)
 
 

@@ -44,15 +44,16 @@ def gelu(op: Node) -> Tensor:
     return _activated(op, f)
 
 
+def gelu_tanh(v: ir.Value) -> ir.Value:
+    """`v sigmoid(2 u)`, u = sqrt(2 / pi) (v + 0.044715 v^3), of an f32 scalar."""
+    inner = arith.addf(v, arith.mulf(arith.mulf(arith.mulf(v, v), v), const(0.044715)))
+    return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * _SQRT_2_OVER_PI))))
+
+
 @raises("onnx.com.microsoft.FastGelu")
 def fast_gelu(op: Node) -> Tensor:
     """`x sigmoid(2 u)`, u = sqrt(2 / pi) (x + 0.044715 x^3), of the input, or of its sum with a bias."""
-
-    def f(v: ir.Value) -> ir.Value:
-        inner = arith.addf(v, arith.mulf(arith.mulf(arith.mulf(v, v), v), const(0.044715)))
-        return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * _SQRT_2_OVER_PI))))
-
-    return _activated(op, f)
+    return _activated(op, gelu_tanh)
 
 
 @raises("onnx.com.microsoft.QuickGelu")

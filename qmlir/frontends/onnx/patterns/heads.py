@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....core.mlir import arith
-from ....ir.build import Extent, collapse, crop, dims, pad
+from ....ir.build import Extent, collapse, dims, pad
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED, attention
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, drop_axis, new_axis, real
+from ...tensors import cast_real, new_axis, part, picked, real
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
@@ -126,8 +126,8 @@ def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
     if not isinstance(batch, int) or size != 2 * batch or op.proto.op_type == "MultiHeadAttention":
         raise PatternDeclined(f"a mask {mask.spec} for a batch of {batch or 'unknown size'}; lengths, [batch], and "
                               "flags, [batch, keys], are imported")  # fmt: skip
-    parts = [Tensor(TensorSpec((batch,), mask.dtype), crop(mask.value, [i * batch], [batch])) for i in (0, 1)]
-    return [between(parts[1], parts[0], hidden)]
+    ends, starts = (part(mask, 0, i * batch, batch) for i in (0, 1))
+    return [between(starts, ends, hidden)]
 
 
 _MASK = {"Attention": 3, "QAttention": 5, "MultiHeadAttention": 4}  # the input that is the mask
@@ -184,9 +184,7 @@ def _projected(op: Node, coded: bool, start: int, width: int) -> Tensor:
             return t
         if t.array is not None:
             return Tensor.constant(np.ascontiguousarray(t.array[..., start : start + width]), t.dtype)
-        sizes = [*dims(t.value)[:-1], width]
-        made = crop(t.value, [*[0] * (len(sizes) - 1), start], sizes)
-        return Tensor(TensorSpec((*t.shape[:-1], width), t.dtype), made)
+        return part(t, len(t.shape) - 1, start, width)
 
     x, weight, offset = op.operand(0), columns(op.operand(1)), columns(op.optional(2))
     assert weight is not None
@@ -242,8 +240,8 @@ def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
             n, width = t.shape[2:]
             assert n is not None
             assert width is not None
-            part = Tensor(TensorSpec((n * width,), offset.dtype), crop(offset.value, [start], [n * width]))
-            found[i] = cast_real(added(real(t), real(in_heads(part, 0, n))), t.dtype)
+            own = in_heads(part(offset, 0, start, n * width), 0, n)
+            found[i] = cast_real(added(real(t), real(own)), t.dtype)
             start += n * width
     in_state = k is not None and len(k.shape) == 4
     axes = f"b{HEADS}k" if in_state else f"bk{HEADS}"
@@ -252,8 +250,4 @@ def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
 
 def _taken_apart(t: Tensor) -> list[Tensor]:
     """The tensors along the last axis but one."""
-    count, sizes = t.shape[3], dims(t.value)
-    assert count is not None
-    one = [*sizes[:3], 1, sizes[4]]
-    spec = TensorSpec((*t.shape[:3], 1, t.shape[4]), t.dtype)
-    return [drop_axis(Tensor(spec, crop(t.value, [0, 0, 0, i, 0], one)), 3) for i in range(count)]
+    return [picked(t, 3, i) for i in range(t.shape[3] or 0)]

@@ -59,7 +59,7 @@ def matmul_nbits(op: Node) -> Tensor:
     rhs = Tensor.constant(np.ascontiguousarray(codes), dtype)
     made: Tensor = op.build("scaled_matmul", lhs=lhs, rhs=rhs, rhs_transposed=True, rhs_scale=Tensor.constant(scale),
                             bias=None if bias is None else real(bias), out_dtype=a.dtype, **arguments)  # fmt: skip
-    return made
+    return op.sized_as(0, made)
 
 
 def _check_size(name: str, array: Array, expected: int) -> None:
@@ -103,3 +103,30 @@ def _columns(op: Node, a: Tensor, order: Array) -> Tensor:
     axis = onnx.helper.make_attribute("axis", len(a.shape) - 1)
     found: Tensor = op.graph.torch_op("Gather", [a, Tensor.constant(order.astype(np.int64))], [axis], op)
     return found
+
+
+# The numbers of FP4's codes, times the largest of their block; those of a sign bit follow. Source: bitsandbytes,
+# functional.py.
+_FP4 = np.array([0.0, 0.0625 / 12, 8 / 12, 1.0, 4 / 12, 6 / 12, 2 / 12, 3 / 12], np.float32)
+
+
+@raises("onnx.com.microsoft.MatMulBnb4")
+def matmul_bnb4(op: Node) -> Tensor:
+    """(A, B, absmax): codes of bitsandbytes' NF4 or FP4, high bits first, in blocks along K."""
+    a = op.operand(0)
+    k, n, block, kind = (int(op.attributes.get(name, 0)) for name in ("K", "N", "block_size", "quant_type"))
+    if kind not in (0, 1) or not op.attributes.get("transB", 1):
+        raise PatternDeclined(f"quant_type {kind}, or transB = 0")
+    if k < 1 or n < 1 or block < 1 or k % block:
+        raise PatternDeclined(f"K = {k}, N = {n}, block_size = {block}, which must be positive and divide K")
+    packed = op.constant(1).reshape(-1).view(np.uint8)
+    _check_size("B", packed, n * k // 2)
+    largest = op.constant(2)
+    _check_size("absmax", largest, n * k // block)
+    codes = unpack(packed.reshape(1, -1), "u4", "high_first", n * k).reshape(n, k)
+    made: Tensor = op.build(
+        "scaled_matmul", lhs=a, rhs=Tensor.constant(np.ascontiguousarray(codes), "nf4" if kind else "codebook"),
+        rhs_scale=Tensor.constant(largest.reshape(n, k // block).astype(np.float32)), rhs_transposed=True,
+        codebook=None if kind else Tensor.constant(np.concatenate([_FP4, -_FP4])), out_dtype=a.dtype,
+    )  # fmt: skip
+    return op.sized_as(0, made)

@@ -5,6 +5,9 @@ Source: onnxruntime, docs/ContribOperators.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from ....core.mlir import arith, ir, math
 from ....ir.build import Arg, Extent, as_index, crop, dims, expand, filled, generic, product
 from ....ir.checks import assert_that
@@ -14,7 +17,9 @@ from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import cast_real, elementwise, real
 from ..model import refuse
 from ..node import Node
-from .common import onnx_op
+from .common import onnx_op, scale_of, zero_of
+
+Numbers: TypeAlias = "Callable[[Tensor], Tensor]"  # the numbers of rows of a table, as floats
 
 
 def normalised(
@@ -128,19 +133,49 @@ def embed_layer_normalization(op: Node) -> list[Tensor]:
     """(input_ids, segment_ids, word, position, segment embeddings, gamma, beta, mask, position_ids): the normalised
     sum of the rows, how many words the mask keeps, and the sum."""
     op.plain = True
-    ids, segments, mask, places = op.operand(0), op.optional(1), op.optional(7), op.optional(8)
-    word, position = op.operand(2), op.operand(3)
-    rows = [onnx_op(op, "Gather", word, ids, axis=0)]
-    rows.append(_first(op, position, ids) if places is None else onnx_op(op, "Gather", position, places, axis=0))
-    if segments is not None:
-        rows.append(onnx_op(op, "Gather", op.operand(4), segments, axis=0))
+    tables = [op.operand(2), op.operand(3), op.optional(4)]
+    return _embedded(op, tables, [lambda rows: rows] * 3, op.operand(5), op.operand(6))
+
+
+@raises("onnx.com.microsoft.QEmbedLayerNormalization")
+def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
+    """The same of tables of codes: their scales are inputs 8 to 12, their zero points inputs 13 to 17."""
+
+    def number(i: int) -> Numbers:
+        """The numbers of codes of input `2 + i`."""
+
+        def numbers(codes: Tensor) -> Tensor:
+            made: Tensor = op.build("dequant", input=codes, scale=scale_of(op.operand(8 + i)),
+                                    zero_point=zero_of(op.optional(13 + i)), dtype=codes.dtype)  # fmt: skip
+            return made
+
+        return numbers
+
+    tables = [op.operand(2), op.operand(3), op.optional(4)]
+    gamma, beta = (number(i)(op.operand(2 + i)) for i in (3, 4))
+    return _embedded(op, tables, [number(i) for i in range(3)], gamma, beta)
+
+
+def _embedded(
+    op: Node, tables: Sequence[Tensor | None], numbers: Sequence[Numbers], gamma: Tensor, beta: Tensor
+) -> list[Tensor]:
+    """The normalised sum of rows of the tables of words, positions and segments, `numbers` of each; how many words the
+    mask keeps; and the sum."""
+    ids, segments, mask = op.operand(0), op.optional(1), op.optional(7)
+    places = op.optional(8) if op.proto.op_type == "EmbedLayerNormalization" else None
+    rows = []
+    for table, number, at in zip(tables, numbers, (ids, places, segments), strict=True):
+        if table is None or (at is None and table is not tables[1]):
+            continue
+        rows.append(number(_first(op, table, ids) if at is None else onnx_op(op, "Gather", table, at, axis=0)))
     total = added(*map(real, rows))
-    made = cast_real(normalised(total, op.operand(5), op.operand(6), _epsilon(op)), word.dtype)
-    names = (*op.named(0), word.shape[-1] or "")
-    for i, t in enumerate((made, None, total)):
-        if t is not None and i < len(op.proto.output):
-            op.graph.shapes.learn(op.proto.output[i], t.spec, names)
-    return [made, _counts(ids, mask), cast_real(total, word.dtype)]
+    dtype, width = rows[0].dtype, rows[0].shape[-1]
+    made = cast_real(normalised(total, gamma, beta, _epsilon(op)), dtype)
+    counts = _counts(ids, mask)
+    names = (*op.named(0), width or "")
+    for result, t, sizes in zip(op.proto.output, (made, counts, total), (names, names[:1], names), strict=False):
+        op.graph.shapes.learn(result, t.spec, sizes)
+    return [made, counts, cast_real(total, dtype)]
 
 
 def _first(op: Node, table: Tensor, ids: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def mapped(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
         number = arith.mulf(arith.sitofp(sx.type, centred(code, x.codes.dtype, zx)), sx)
         return quantised(arith.divf(f(number), sy), zy, d)
 
-    return elementwise(body, [x.codes, x.scale, scale, *extra], dtype)
+    return op.sized_as(0, elementwise(body, [x.codes, x.scale, scale, *extra], dtype))
 
 
 @raises("onnx.com.microsoft.QLinearLeakyRelu")
@@ -97,7 +97,8 @@ def _binary(
         value = body(centred(x, a.codes.dtype, za), centred(y, b.codes.dtype, zb), *rest[: len(factors)])
         return quantised(value, None if zc is None else arith.sitofp(value.type, zc), d)
 
-    return elementwise(whole, [a.codes, b.codes, *factors, *present], dtype)
+    made = elementwise(whole, [a.codes, b.codes, *factors, *present], dtype)
+    return op.sized_as(0, made) if op.named(0) == op.named(3) else made
 
 
 @raises("onnx.com.microsoft.QLinearAdd")

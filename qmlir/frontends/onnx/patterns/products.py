@@ -272,7 +272,7 @@ def matmul_integer_to_float(op: Node) -> Tensor:
     rhs = quantised(b, op.operand(3), op.optional(5), len(b.shape) - 1)
     bias = op.optional(6)
     product = matmul_product(lhs, rhs, bias=None if bias is None else real(bias))
-    return product.as_float(op, op.operand(2).dtype)
+    return op.sized_as(0, product.as_float(op, op.operand(2).dtype))
 
 
 @raises("onnx.com.microsoft.DynamicQuantizeMatMul")
@@ -283,7 +283,7 @@ def dynamic_quantize_matmul(op: Node) -> Tensor:
                                   symmetric=False, out_dtype="u8")  # fmt: skip
     lhs = DequantizedValue(codes, scale, zero, 0, 0, ())
     rhs = quantised(b, op.operand(2), op.optional(3), len(b.shape) - 1)
-    return matmul_product(lhs, rhs, bias=bias).as_float(op)
+    return op.sized_as(0, matmul_product(lhs, rhs, bias=bias).as_float(op))
 
 
 # ---------------------------------------------------------------------------------- operators on dequantised values

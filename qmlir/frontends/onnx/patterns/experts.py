@@ -1,0 +1,147 @@
+"""com.microsoft's mixtures of experts: MoE, of floats, and QMoE, whose weights are codes.
+
+Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/moe. Its CPU kernel of QMoE divides the weights of
+the chosen experts by their sum whatever the attribute says; its others, and this, do what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ....core.mlir import arith, ir
+from ....dialect.reference.packing import unpack
+from ....ir.build import collapse, dims, expand
+from ....ir.scalars import const, sigmoid
+from ....spec import TensorSpec
+from ...raising import PatternDeclined, Tensor, raises
+from ...tensors import cast_real, elementwise, picked, real
+from ..model import refuse
+from ..node import Node
+from .common import ints, onnx_op
+from .fused import gelu_tanh
+from .heads import without
+
+Function: TypeAlias = "Callable[[ir.Value], ir.Value]"
+_CODES = {2: "u2", 4: "u4", 8: "u8"}
+
+
+def _silu(v: ir.Value) -> ir.Value:
+    return arith.mulf(v, sigmoid(v))
+
+
+_PLAIN: dict[str, Function] = {
+    "relu": lambda v: arith.maximumf(v, const(0.0)), "gelu": gelu_tanh, "silu": _silu, "identity": lambda v: v,
+}  # fmt: skip
+
+
+@raises("onnx.com.microsoft.MoE", "onnx.com.microsoft.QMoE")
+def mixture_of_experts(op: Node) -> Tensor:
+    """(input, router_probs, then weights, their scales in QMoE, and biases of fc1, fc2 and fc3, ..): the best experts
+    of each row by the softmax of its logits, `fc2 act(fc1 x)` of each, and their weighted sum."""
+    coded = op.proto.op_type == "QMoE"
+    without(op, "use_sparse_mixer", "swiglu_limit_after_activation")
+    op.plain = not coded
+    x, logits = _rows(op.operand(0)), real(_rows(op.operand(1)))
+    ids, weights = _routed(op, logits, op.optional(14) if coded else None)
+
+    def product(layer: int, lhs: Tensor, **more: object) -> Tensor:
+        side = _coded(op, layer) if coded else {"rhs": op.operand(2 + 2 * (layer - 1))}
+        bias = op.optional((4 if coded else 3) + (3 if coded else 2) * (layer - 1))
+        made: Tensor = op.build("grouped_matmul", lhs=real(lhs), expert_ids=ids, rhs_transposed=True, out_dtype="f32",
+                                bias=None if bias is None else real(bias), **side, **more)  # fmt: skip
+        return made
+
+    hidden = _activated(op, product, x, 8 if coded else 6)
+    made = product(2, hidden, routing_weights=weights)
+    return op.sized_as(0, _as_it_was(made, op.operand(0)))
+
+
+def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The experts of each row and their weights: the softmax of the logits, or what is `given`; divided by their sum
+    where the model says so."""
+    divided = bool(op.attributes.get("normalize_routing_weights", 0))
+    ids, weights = op.build("route", logits=logits, topk=int(op.attributes.get("k", 1)), scoring="softmax",
+                            renormalize=divided)  # fmt: skip
+    if given is None:
+        return ids, weights
+    weights = real(onnx_op(op, "GatherElements", real(_rows(given)), ids, axis=1))
+    if divided:
+        weights = onnx_op(op, "Div", weights, onnx_op(op, "ReduceSum", weights, ints([1]), keepdims=1))
+    return ids, weights
+
+
+def _rows(t: Tensor) -> Tensor:
+    """`[B, m, ..]` as `[B m, ..]`."""
+    if len(t.shape) == 2:
+        return t
+    rows = None if None in t.shape[:2] else int(np.prod([s for s in t.shape[:2] if s is not None]))
+    return Tensor(TensorSpec((rows, *t.shape[2:]), t.dtype), collapse(t.value, [[0, 1], [2]]))
+
+
+def _as_it_was(made: Tensor, x: Tensor) -> Tensor:
+    if len(x.shape) == 3:
+        made = Tensor(TensorSpec((*x.shape[:2], made.shape[1]), made.dtype),
+                      expand(made.value, [dims(x.value)[:2], [dims(made.value)[1]]]))  # fmt: skip
+    return cast_real(made, x.dtype)
+
+
+def _activated(op: Node, product: Callable[..., Tensor], x: Tensor, third: int) -> Tensor:
+    """What the first layer, or the first and the third, make of the rows."""
+    kind = op.attributes.get("activation_type", "relu")
+    if kind in _PLAIN:
+        return elementwise(_PLAIN[kind], [product(1, x)], "f32")
+    if kind != "swiglu":
+        raise PatternDeclined(f"the activation {kind!r}; {', '.join(_PLAIN)} and swiglu are imported")
+    fusion = int(op.attributes.get("swiglu_fusion", 0))
+    both = product(1, x)
+    if fusion == 0:
+        if op.optional(third) is None:
+            raise PatternDeclined("swiglu without fusion needs the weights of fc3")
+        gate, value = both, product(3, x)
+    else:
+        gate, value = _halves(both, neighbours=fusion == 1)
+    alpha, beta = (float(op.attributes.get(f"activation_{n}", d)) for n, d in (("alpha", 1.0), ("beta", 0.0)))
+    limit = float(op.attributes.get("swiglu_limit", np.inf))
+
+    def body(g: ir.Value, v: ir.Value) -> ir.Value:
+        if np.isfinite(limit):
+            g = arith.minimumf(g, const(limit))
+            v = arith.maximumf(arith.minimumf(v, const(limit)), const(-limit))
+        return arith.mulf(arith.mulf(g, sigmoid(arith.mulf(g, const(alpha)))), arith.addf(v, const(beta)))
+
+    return elementwise(body, [gate, value], "f32")
+
+
+def _halves(t: Tensor, neighbours: bool) -> Sequence[Tensor]:
+    """Every other column of `[T, k, 2 F]`, and the rest; or the first half of them, and the second."""
+    *lead, width = dims(t.value)
+    assert isinstance(width, int)
+    half = width // 2
+    pair = (half, 2) if neighbours else (2, half)
+    split = Tensor(TensorSpec((*t.shape[:2], *pair), t.dtype), expand(t.value, [[lead[0]], [lead[1]], [*pair]]))
+    return [picked(split, 3 if neighbours else 2, i) for i in (0, 1)]
+
+
+def _coded(op: Node, layer: int) -> dict[str, object]:
+    """The weights of a layer of QMoE as an operation takes them: codes along K, low bits first."""
+    quant = op.attributes.get("quant_type", "int")
+    if quant != "int" or int(op.attributes.get("weights_prepacked", 0)) > 0:
+        raise refuse(f"QMoE with quant_type {quant!r} or prepacked weights is not imported", op.where)
+    at = 2 + 3 * (layer - 1)
+    bits = int(op.attributes.get(f"fc{layer}_expert_weight_bits", op.attributes.get("expert_weight_bits", 4)))
+    if bits not in _CODES:
+        raise PatternDeclined(f"codes of {bits} bits; {', '.join(map(str, _CODES))} are imported")
+    packed, scale = op.constant(at).view(np.uint8), op.constant(at + 1).astype(np.float32)
+    width = packed.shape[-1] * 8 // bits
+    codes = unpack(packed, _CODES[bits], "low_first", width)
+    scale = scale.reshape(*codes.shape[:2], -1)
+    zero = np.full(scale.shape, 1 << (bits - 1), np.int32)
+    if op.optional(10 + layer) is not None:
+        given = op.constant(10 + layer).view(np.uint8)
+        count = scale.size // scale.shape[0] if given.ndim == 2 else scale.shape[2]
+        zero = unpack(given, _CODES[bits], "low_first", count).astype(np.int32).reshape(scale.shape)
+    return {"rhs": Tensor.constant(codes, _CODES[bits]), "rhs_scale": Tensor.constant(scale),
+            "rhs_zero_point": Tensor.constant(zero), "rhs_zero_mode": "int"}  # fmt: skip
