@@ -187,6 +187,26 @@ def _onnx(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic
     return _onnx_case(onnx_model(model, args, architecture, dynamic), args)
 
 
+@_form("onnx optimised", F32)
+def _onnx_optimised(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic: bool) -> Case:
+    """As onnxruntime saves it with the fusions of operators that are not of one machine."""
+    import tempfile
+    from pathlib import Path
+
+    import onnx
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        plain, made = Path(folder, "plain.onnx"), Path(folder, "made.onnx")
+        onnx.save(onnx_model(model, args, architecture, dynamic), plain)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(made)
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+        return _onnx_case(onnx.load(made), args)
+
+
 class _Calibration:
     def __init__(self, names: Sequence[str], args: tuple[Any, ...]) -> None:
         self._left = [dict(zip(names, (a.detach().numpy() for a in args), strict=True))]

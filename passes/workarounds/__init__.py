@@ -14,6 +14,7 @@ HOOKS = (
     "targets.detach",
     "targets.row_masks",
     "targets.tile_and_fuse",
+    "targets.transposed",
     "targets.cpu.data_layout",
     "targets.cpu.threads.atomics",
     "targets.cuda.exact_f16",

@@ -28,6 +28,7 @@ from .gpu import MatrixInstruction, parse_mma
 from .roofline import element_bytes, roofline
 from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
 from .strategy import Accept, Contraction, Decline, Facts, RunnerUp
+from .transposed import transposed
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -223,9 +224,11 @@ class MmaPlan:
     where: Placement
 
     def apply(self, op: OpLike) -> None:
-        op = detached(op)
+        op, loops = transposed(detached(op))
         _keep_splats(op)
-        c, where = self.contraction, self.where
+        before, at = self.contraction, self.where
+        c = replace(before, roles=tuple(before.roles[i] for i in loops), sizes=tuple(before.sizes[i] for i in loops))
+        where = Placement(*(loops.index(i) for i in (at.m, at.n, at.k)))
         unit_sum = None
         if loses_masks(op, padded_dims(self.config, c, where), {where.m, where.n, where.k}):
             unit_sum = c.roles.index("k")

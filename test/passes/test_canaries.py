@@ -233,6 +233,17 @@ def test_splat_operand(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled("splat_operand", "rocm:gfx1201")
 
 
+def test_with_the_transpose_inside() -> None:
+    assert "v_wmma" in compiled("transposed_product", "rocm:gfx1100").source("isa")
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_transposed_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `targets/transposed.py` is there for."""
+    monkeypatch.setattr("qmlir.targets.tile_and_fuse.transposed", lambda op: (op, list(range(4))))
+    compiled("transposed_product", "rocm:gfx1100")
+
+
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_remainder_of_f64() -> None:
     """What the front end of ONNX refuses Mod of float64 for."""
@@ -323,6 +334,7 @@ HERE = {
     "rounded_padding",
     "shared_memory",
     "splat_operand",
+    "transposed_product",
     "unknown_op",
     "vectors_at_offsets",
 }
