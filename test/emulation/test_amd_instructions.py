@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("tinygrad")
 from emulation.amd_kernels import decoded, gang, instructions, operation_of
-from emulation.pcode import Lane, Unknown
+from emulation.pcode import Lane
+from emulation.pcode_values import Unknown
 
 from qmlir.emulation.amd import floats
 from qmlir.emulation.amd.arithmetic import LANES

@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
+from emulation.forms import Form
+from emulation.programs import FAMILIES, artifact_of, calls, judged
 from ptx.forms import fast_one_byte_floats, sliced, stream_k
 
 import qmlir

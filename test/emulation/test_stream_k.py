@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation.programs import Build, Draw, Form, artifact_of, calls, judged, w4, w8, w8_finished, w8_zeros
+from emulation.forms import Build, Draw, Form, w4, w8, w8_finished, w8_zeros
+from emulation.programs import artifact_of, calls, judged
 
 import qmlir
 from qmlir import settings

@@ -185,6 +185,15 @@ def test_operator(name: str) -> None:
 # ---- what onnxruntime's CPU does not run
 
 
+@pytest.mark.sweep(slow=10)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*FAST, *SLOW])
+def test_operator_on_vulkan(name: str, lavapipe: str) -> None:
+    got, want = results(*({**FAST, **SLOW}[name]), target=lavapipe)
+    for g, w in zip(got, want, strict=True):
+        close(g, w)
+
+
 def test_packed_heads() -> None:
     q, k, v = f(B, S, N, D), f(B, S, N, D), f(B, S, N, D)
     apart = [t.reshape(B, S, H) for t in (q, k, v)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from emulation.programs import Build, Draw, Form, w4, w8, w8_finished, w8_zeros
+from emulation.forms import Build, Draw, Form, w4, w8, w8_finished, w8_zeros
 
 
 def fast_one_byte_floats() -> Iterator[Form]:

@@ -7,7 +7,6 @@ with several dispatches, transient buffers and dynamic sizes runs as on a device
 
 from __future__ import annotations
 
-import ctypes
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,86 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from qmlir.core.mlir import api, ir, raw_data, session
+from qmlir.core.mlir import ir
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
 from qmlir.emulation.cuda.instructions import PtxError, PtxModule
-from qmlir.emulation.cuda.machine import PtxReport
 from qmlir.emulation.cuda.memory import GlobalMemory
 from qmlir.emulation.cuda.text import parse
 from qmlir.targets import resolve
 from qmlir.targets.gpu_kernels.shared_memory import SHARED_BYTES
 
-_SLACK = 64  # bytes behind a buffer, so that views of whole words fit
-_ELEMENTS: dict[str, Any] = {
-    "i1": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E5M2": ml_dtypes.float8_e5m2, "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
-}  # fmt: skip
-
-
-class Failure(Exception):
-    """A program refuses its arguments."""
-
-
-@dataclass
-class Resource:
-    """Bytes of a device; `data` has slack behind `size`. A subview starts at `start` of another's data."""
-
-    name: str
-    data: Array
-    size: int
-    start: int = 0
-
-    @staticmethod
-    def of(name: str, content: Array) -> Resource:
-        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        data = np.zeros((raw.size + _SLACK + 31) // 32 * 32, np.uint8)
-        data[: raw.size] = raw
-        return Resource(name, data, raw.size)
-
-    @staticmethod
-    def empty(name: str, size: int) -> Resource:
-        """Full of noise: what is not written must not be read."""
-        return Resource(name, np.full((size + _SLACK + 31) // 32 * 32, 0xA5, np.uint8), size)
-
-    def bytes(self, offset: int, length: int) -> Array:
-        if offset < 0 or offset + length > self.size:
-            raise PtxError(f"{length} bytes at {offset} of {self.name}, which has {self.size}")
-        return self.data[self.start + offset : self.start + offset + length]
-
-    def view(self, offset: int, length: int) -> Resource:
-        self.bytes(offset, length)
-        return Resource(self.name, self.data, length, self.start + offset)
-
-
-@dataclass
-class BufferView:
-    """An argument or a result: bytes and what they mean."""
-
-    resource: Resource
-    shape: tuple[int, ...]
-    element: str
-
-    def array(self) -> Array:
-        dtype = np.dtype(_ELEMENTS[self.element])
-        count = int(np.prod(self.shape, dtype=np.int64))
-        raw = self.resource.bytes(0, count * dtype.itemsize)
-        return raw.copy().view(dtype).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Dispatch:
-    """One launch, and what came of it; `strays`: loads out of bounds, which only kernels of IREE may do."""
-
-    name: str
-    grid: tuple[int, int, int]
-    report: PtxReport
-    strays: int
+from .host_ir import affine, constant_bytes, predicate, resources, segments
+from .phases import host_stage
+from .resources import ELEMENTS, BufferView, Dispatch, Failure, Resource
 
 
 @dataclass
@@ -110,7 +43,7 @@ class Compiled:
         with ir.Context() as context, ir.Location.unknown():
             context.allow_unregistered_dialects = True
             module = ir.Module.parse(self.host)
-            host = _Host(module, self.ptx, options, _resources(self.host))
+            host = _Host(module, self.ptx, options, resources(self.host))
             host.initialize()
             views = [BufferView(Resource.of(f"argument {i}", a), a.shape, "") for i, a in enumerate(arguments)]
             results = host.call(function, views)
@@ -120,7 +53,7 @@ class Compiled:
 def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
     """From the text of a program at the level `configured` (`artifact.source("configured")`)."""
     with tempfile.TemporaryDirectory() as folder:
-        host = _iree(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
+        host = host_stage(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
         texts = [f.read_text() for f in sorted(Path(folder).glob("*.ptx"))]
     module = PtxModule("", "")
     for text in texts:
@@ -129,36 +62,6 @@ def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
         module.entries |= part.entries
         module.variables |= part.variables
     return Compiled(host, module, "\n".join(texts))
-
-
-def _iree(text: str, flags: list[str]) -> str:
-    """Compile to the end; returns the IR at `executable-targets`."""
-    compiler = session(["--iree-input-demote-f64-to-f32=false", *flags])
-    invocation = compiler.invocation()
-    invocation.enable_console_diagnostics()
-    library = api.ctypes_dl._dylib
-    output = api.Output.open_membuffer()
-    try:
-        invocation.parse_source(api.Source.wrap_buffer(compiler, text.encode() + b"\0"))
-        _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"executable-targets")
-        if not invocation.execute():
-            raise PtxError("IREE does not compile the program")
-        invocation.output_ir(output)
-        host = bytes(output.map_memory()).decode()
-        _phase(library.ireeCompilerInvocationSetCompileFromPhase, invocation, b"executable-targets")
-        _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"end")
-        if not invocation.execute():
-            raise PtxError("IREE does not compile the program's device code")
-        return host
-    finally:
-        output.close()
-        invocation.close()
-
-
-def _phase(setter: Any, invocation: Any, phase: bytes) -> None:
-    """In the C API, but not wrapped by the bindings."""
-    setter.restype, setter.argtypes = None, (ctypes.c_void_p, ctypes.c_char_p)
-    setter(invocation._inv_p, phase)
 
 
 # ---- the host's operations
@@ -246,7 +149,7 @@ class _Host:
             if name == "cf.br":
                 return op.successors[0], operands
             if name == "cf.cond_br":
-                sizes = _segments(op)
+                sizes = segments(op)
                 split = 1 + sizes[1]
                 return (op.successors[0], operands[1:split]) if operands[0] else (op.successors[1], operands[split:])
             results = self._run_op(op, name, operands, values)
@@ -277,7 +180,7 @@ class _Host:
             attribute = op.attributes["value"]
             return attribute.value if hasattr(attribute, "value") else attribute
         if name == "cmpi":
-            return int(_COMPARE[_predicate(op)](*operands))
+            return int(_COMPARE[predicate(op)](*operands))
         if name == "select":
             return operands[1] if operands[0] else operands[2]
         if name in _CASTS:
@@ -293,13 +196,13 @@ class _Host:
         return []
 
     def _affine_apply(self, op: Any, operands: list[int], values: Any) -> list[int]:
-        return [_affine(op.attributes["map"].value, operands)[0]]
+        return [affine(op.attributes["map"].value, operands)[0]]
 
     def _affine_min(self, op: Any, operands: list[int], values: Any) -> list[int]:
-        return [min(_affine(op.attributes["map"].value, operands))]
+        return [min(affine(op.attributes["map"].value, operands))]
 
     def _affine_max(self, op: Any, operands: list[int], values: Any) -> list[int]:
-        return [max(_affine(op.attributes["map"].value, operands))]
+        return [max(affine(op.attributes["map"].value, operands))]
 
     def _scf_if(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
         region = op.regions[0 if operands[0] else 1]
@@ -321,7 +224,7 @@ class _Host:
         return []
 
     def _util_buffer_constant(self, op: Any, operands: Any, values: Any) -> list[Resource]:
-        return [Resource.of("constants", _constant_bytes(op.attributes["value"], self.resources))]
+        return [Resource.of("constants", constant_bytes(op.attributes["value"], self.resources))]
 
     def _util_call(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
         return self.call(str(op.attributes["callee"]).lstrip("@"), operands)
@@ -370,7 +273,7 @@ class _Host:
         return [operands[0], None]
 
     def _stream_timepoint_await(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
-        return operands[: len(list(op.results))] if not _segments(op) else operands[: _segments(op)[0]]
+        return operands[: len(list(op.results))] if not segments(op) else operands[: segments(op)[0]]
 
     def _stream_resource_try_map(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
         buffer, offset, size = operands
@@ -394,7 +297,7 @@ class _Host:
 
     def _stream_resource_load(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
         kind = str(op.results[0].type)
-        dtype = np.dtype(np.int64 if kind == "index" else _ELEMENTS[kind])
+        dtype = np.dtype(np.int64 if kind == "index" else ELEMENTS[kind])
         return [operands[0].bytes(operands[2], dtype.itemsize).copy().view(dtype)[0].item()]
 
     def _stream_file_constant(self, op: Any, operands: list[Any], values: Any) -> list[Resource]:
@@ -447,7 +350,7 @@ class _Host:
     _stream_cmd_invalidate = _stream_cmd_discard = _stream_cmd_flush
 
     def _stream_cmd_dispatch(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
-        sizes = _segments(op)
+        sizes = segments(op)
         parts, at = [], 0
         for size in sizes:
             parts.append(operands[at : at + size])
@@ -480,92 +383,3 @@ class _Host:
                               **self.options)  # fmt: skip
             self.dispatches.append(Dispatch(name, grid, report, memory.strays))
         return []
-
-
-def _segments(op: Any) -> list[int]:
-    if "operandSegmentSizes" not in op.attributes:
-        return []
-    return [int(n) for n in op.attributes["operandSegmentSizes"]]
-
-
-def _predicate(op: Any) -> int:
-    """eq, ne, lt, le, gt, ge; the host's numbers are never negative, so the unsigned ones are the same."""
-    value = int(op.attributes["predicate"].value)
-    return value if value < 6 else value - 4
-
-
-def _affine(affine_map: Any, operands: list[int]) -> list[int]:
-    dims, symbols = operands[: affine_map.n_dims], operands[affine_map.n_dims :]
-    return [_affine_value(e, dims, symbols) for e in affine_map.results]
-
-
-_BINARY: tuple[tuple[Any, Callable[[int, int], int]], ...] = (
-    (ir.AffineAddExpr, lambda a, b: a + b),
-    (ir.AffineMulExpr, lambda a, b: a * b),
-    (ir.AffineModExpr, lambda a, b: a % b),
-    (ir.AffineFloorDivExpr, lambda a, b: a // b),
-    (ir.AffineCeilDivExpr, lambda a, b: -(-a // b)),
-)
-
-
-def _affine_value(expr: Any, dims: list[int], symbols: list[int]) -> int:
-    if isinstance(expr, ir.AffineConstantExpr):
-        return int(ir.AffineConstantExpr(expr).value)
-    if isinstance(expr, ir.AffineDimExpr):
-        return dims[ir.AffineDimExpr(expr).position]
-    if isinstance(expr, ir.AffineSymbolExpr):
-        return symbols[ir.AffineSymbolExpr(expr).position]
-    kind, f = next((k, f) for k, f in _BINARY if isinstance(expr, k))
-    binary = kind(expr)
-    return f(_affine_value(binary.lhs, dims, symbols), _affine_value(binary.rhs, dims, symbols))
-
-
-def _resources(text: str) -> dict[str, Array]:
-    """The large constants of a module's text, which stand behind it: 4 bytes of their alignment, then their own."""
-    _, found, behind = text.rpartition("dialect_resources:")
-    if not found:  # digits of other constants would take a search quadratic time
-        return {}
-    return {
-        name: np.frombuffer(bytes.fromhex(digits), np.uint8)[4:]
-        for name, digits in re.findall(r'^\s*(\w+): "0x([0-9A-Fa-f]*)"', behind, re.MULTILINE)
-    }
-
-
-def _constant_bytes(attribute: Any, resources: dict[str, Array]) -> Array:
-    """The bytes of a constant as IREE would write them."""
-    text = str(attribute)
-    if text.startswith("#util.composite<"):
-        start = text.index("[") + 1
-        parts = _top_level(text[start : text.rindex("]")])
-        read = [_constant_bytes(ir.Attribute.parse(p), resources) for p in parts]
-        return np.concatenate(read or [np.zeros(0, np.uint8)])
-    if named := re.match(r"dense_resource<(\w+)>", text):
-        # MLIR numbers a name that another context of the process has.
-        return resources[named[1] if named[1] in resources else named[1].rpartition("_")[0]]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        kind = ir.ShapedType(attribute.type)
-        count = int(np.prod([kind.get_dim_size(d) for d in range(kind.rank)], dtype=np.int64))
-        element = kind.element_type
-        if isinstance(element, ir.IntegerType) and element.width < 8:
-            codes = np.array([int(v) for v in attribute], np.int64) & ((1 << element.width) - 1)
-            per = 8 // element.width
-            codes = np.pad(codes, (0, -codes.size % per)).reshape(-1, per)
-            return (codes << np.arange(per) * element.width).sum(axis=1).astype(np.uint8)
-        data = np.frombuffer(raw_data(attribute), np.uint8)
-        return np.tile(data, count) if attribute.is_splat else data
-    raise PtxError(f"a constant that cannot be read: {text[:80]}")
-
-
-def _top_level(text: str) -> list[str]:
-    parts, depth, quoted, start = [], 0, False, 0
-    for i, c in enumerate(text):
-        if c == '"':
-            quoted = not quoted
-        elif not quoted and c in "<[(":
-            depth += 1
-        elif not quoted and c in ">])":
-            depth -= 1
-        elif c == "," and depth == 0 and not quoted:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    return [p for p in (*parts, text[start:].strip()) if p]

@@ -14,7 +14,8 @@ from qmlir.runtime.artifact import Artifact
 from qmlir.runtime.function import with_position
 from qmlir.spec import Signature
 
-from .host import Compiled, Dispatch, Failure, compile_program
+from .host import Compiled, compile_program
+from .resources import Dispatch, Failure
 
 
 @dataclass

@@ -9,7 +9,8 @@ The fast tier takes some forms of each family, the slow tier all.
 from __future__ import annotations
 
 import pytest
-from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
+from emulation.forms import Form
+from emulation.programs import FAMILIES, artifact_of, calls, judged
 from ptx.forms import fast_one_byte_floats, sliced, stream_k
 from ptx.program import interpret
 

@@ -241,6 +241,22 @@ func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, ten
 """
 
 
+def test_results_that_are_not_empty_take_no_empty_tensors(lavapipe: str) -> None:
+    """Regression: what was in memory came back."""
+    program = """
+func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}, %y: tensor<?x4xf32> {qmlir.name = "y"}) -> tensor<?x4xf32> {
+  %0 = tensor.concat dim(0) %x, %y : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  return %0 : tensor<?x4xf32>
+}
+"""
+    main = qmlir.load(qmlir.compile(program, target=lavapipe)).main
+    rows, none = np.ones((2, 4), np.float32), np.ones((0, 4), np.float32)
+    np.testing.assert_array_equal(main(rows, rows), np.ones((4, 4), np.float32))
+    with pytest.raises(InputError, match="axis 0 of x is empty: .* a program whose results are not empty takes no"):
+        main(none, rows)
+    assert main(none, none).shape == (0, 4)
+
+
 def test_several_results_that_pad_take_no_empty_tensors(lavapipe: str) -> None:
     """IREE confused the results of the two ways, one for empty tensors, of some of these programs."""
     main = qmlir.load(qmlir.compile(PADDED, target=lavapipe)).main

@@ -68,12 +68,12 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def results(op: str, inputs: list[Any], more: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def results(op: str, inputs: list[Any], more: dict[str, Any], target: str = "cpu") -> tuple[list[Any], list[Any]]:
     """Ours and onnxruntime's."""
     made = model(op, inputs, **more)
     feed = {f"i{i}": a for i, a in enumerate(inputs) if a is not None and i not in more.get("constant", ())}
     want = session(made, threads=1).run(None, feed)
-    got = opened(qmlir.compile(made)).main(*feed.values())
+    got = opened(qmlir.compile(made, target=target)).main(*feed.values())
     return list(got) if isinstance(got, (list, tuple)) else [got], want
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.core.files import write_atomically
 from qmlir.errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
 from qmlir.runtime.artifact import Artifact, check_container
 from qmlir.runtime.manifest import SCHEMA, Manifest
@@ -284,32 +282,6 @@ def test_arguments_that_do_not_fit(saved: Path) -> None:
 
 
 # ---- writing
-
-
-def test_writing_replaces_the_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"a longer content than the new one")
-    assert write_atomically(path, b"new") == path
-    assert path.read_bytes() == b"new"
-    umask = os.umask(0)
-    os.umask(umask)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
-
-
-@pytest.mark.parametrize("step", ["fdopen", "chmod", "replace"])
-def test_a_write_that_fails_changes_nothing(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"before")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, step, full)
-    with pytest.raises(UsageError, match=r"cannot write .*f: No space left on device"):
-        write_atomically(path, b"after")
-    assert path.read_bytes() == b"before"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
 def test_places_that_cannot_be_written(artifact: Artifact, tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ from ....kernels.computes import is_within
 from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled
-from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_stored
+from .unpacked import unpack_stored
+from .values import Side, dequantized, full_rank, known_sums, make_side
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:

@@ -17,7 +17,8 @@ from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import Shape, blocks
 from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand, repeat
 from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
-from .values import make_side, real_value, unpack_stored
+from .unpacked import unpack_stored
+from .values import make_side, real_value
 
 if TYPE_CHECKING:
     from ....core.mlir import ir

@@ -29,7 +29,8 @@ from ....ir.build import (
 from ....ir.scalars import add, cast_f, const, f32, to_f32
 from .blocks import Ranked, RowBlocks, Sorted, as_i32, assert_ids
 from .matmul import product
-from .values import known_sums, make_side, unpack_codes, unpack_stored, unpacked_dtype
+from .unpacked import unpack_codes, unpack_stored, unpacked_dtype
+from .values import known_sums, make_side
 
 if TYPE_CHECKING:
     from ....core.mlir import ir

@@ -23,7 +23,8 @@ from .matmul import product
 from .sparse_dense import densified
 from .sparse_form import form_of
 from .sparse_gathered import blocks_of, rows_of
-from .values import known_sums, make_side, unpack_codes, unpacked_dtype
+from .unpacked import unpack_codes, unpacked_dtype
+from .values import known_sums, make_side
 
 
 def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:

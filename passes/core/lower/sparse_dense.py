@@ -20,7 +20,7 @@ from ....ir.build import (
 from ....ir.scalars import i32, to_i32
 from .blocks import bounded, constant, loop_i32
 from .sparse_positions import positions_of, refuse
-from .values import unpack_codes
+from .unpacked import unpack_codes
 
 _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("eq", "sge"))
 

@@ -35,7 +35,8 @@ from .contraction import contract
 from .matmul import ContractionBuilder, SideNumbers
 from .sparse_form import Pieces, row_pieces
 from .sparse_positions import positions_of, rank
-from .values import Side, make_side, unpacked_dtype
+from .unpacked import unpacked_dtype
+from .values import Side, make_side
 
 _SLT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sge"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
-from ....ir.build import index
+from ....ir.build import as_index, index
 from ....ir.checks import assert_that
 from ....ir.signature import NAME
 from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
@@ -40,7 +40,8 @@ class GuardEmptyPass(Pass):
 
     Results of an empty static type are made without a computation. Each public function with dynamic axes gets a
     branch: if an axis of an argument is 0, it returns empty results of the right shape. The shapes come from a copy of
-    the function, of which MLIR's shape resolution leaves only index arithmetic.
+    the function, of which MLIR's shape resolution leaves only index arithmetic. If a result would not be empty, the
+    call is an error, which names the argument.
 
     If the two branches joined, IREE would merge the allocations of their results, and treat an offset that is 0 in one
     and a `util.align` in the other as 0 (its integer ranges do not know the op): with several results, one was read in
@@ -70,19 +71,22 @@ class GuardEmptyPass(Pass):
 
 
 def _refuse_empty(f: ir.OpView) -> None:
-    """Make a call with an empty axis an error, which names the argument and the axis."""
-    given = f.operation.attributes.get("arg_attrs", None)
+    """Make a call with an empty axis an error."""
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
-        for i, value in enumerate(f.arguments):
-            known = {a.name: a.attr for a in ir.DictAttr(given[i])} if given is not None else {}
-            name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
-            for axis in _axes(value):
-                there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
-                assert_that(
-                    there,
-                    f"axis {axis} of {name} is empty: on this target, programs with several results that pad "
-                    "tensors take no empty ones (make no call, or compile each result by itself)",
-                )
+        _refuse(f, None, "programs with several results that pad tensors take no empty ones (make no call, or compile "
+                "each result by itself)")  # fmt: skip
+
+
+def _refuse(f: ir.OpView, but: ir.Value | None, why: str) -> None:
+    """At the insertion point, make an empty axis an error, which names argument and axis, unless `but` holds."""
+    given = f.operation.attributes.get("arg_attrs", None)
+    for i, value in enumerate(f.arguments):
+        known = {a.name: a.attr for a in ir.DictAttr(given[i])} if given is not None else {}
+        name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
+        for axis in _axes(value):
+            there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
+            there = there if but is None else arith.ori(there, but)
+            assert_that(there, f"axis {axis} of {name} is empty: on this target, {why}")
 
 
 def _fold_static(f: ir.OpView) -> None:
@@ -138,6 +142,9 @@ def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list
         if constants:
             given += func.CallOp(constants, f"{name}__constants", outer.arguments).results
         is_empty = _any_empty(list(outer.arguments))
+        _refuse(
+            outer, _all_empty(_shaped(sizes, types)), "a program whose results are not empty takes no empty tensors"
+        )
         end: type[scf.YieldOp | func.ReturnOp]
         if len(types) == 1:
             choice = scf.IfOp(is_empty, types, has_else=True)
@@ -159,6 +166,18 @@ def _shaped(sizes: list[ir.Value], types: list[ir.Type]) -> list[tuple[list[ir.V
     """The types with their sizes: of the dynamic axes, the next of `sizes`."""
     left = iter(sizes)
     return [([next(left) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)], t) for t in types]
+
+
+def _all_empty(results: list[tuple[list[ir.Value | int], ir.Type]]) -> ir.Value:
+    """Whether every result has an axis of size 0."""
+    every = arith.constant(ir.IntegerType.get_signless(1), 1)
+    for sizes, _ in results:
+        each = [arith.cmpi(arith.CmpIPredicate.eq, as_index(size), index(0)) for size in sizes]
+        one = each[0]
+        for more in each[1:]:
+            one = arith.ori(one, more)
+        every = arith.andi(every, one)
+    return every
 
 
 def _any_empty(arguments: list[ir.Value]) -> ir.Value:
@@ -215,12 +234,20 @@ def _elements(op: OpLike) -> int:
 
 
 def _private_copy(body: ir.OpView, name: str) -> OpLike:
+    """Without what would keep a computation alive that nobody reads: assertions go, barriers and ties let their tensor
+    through."""
     copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
     copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
     for which in ("arg_attrs", "res_attrs"):
         if which in copy.attributes:
             del copy.attributes[which]
+    for op in operations_of(copy.regions[0].blocks[0]):
+        if op.name in ("util.optimization_barrier", "flow.tensor.tie_shape"):
+            for result, operand in zip(op.results, op.operands, strict=False):
+                result.replace_all_uses_with(operand)
+        if op.name in ("cf.assert", "util.optimization_barrier", "flow.tensor.tie_shape"):
+            op.erase()
     return copy
 
 
@@ -237,16 +264,7 @@ def _return(f: OpLike, values: list[ir.Value]) -> None:
 def _shape_function(body: ir.OpView, name: str) -> int:
     """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
     copy = _private_copy(body, f"{name}__shapes")
-    operations = list(copy.regions[0].blocks[0].operations)
-    # What would keep the computation alive: assertions go, barriers and ties let their tensor through.
-    for op in operations:
-        operation = op.operation
-        if operation.name in ("util.optimization_barrier", "flow.tensor.tie_shape"):
-            for result, operand in zip(operation.results, operation.operands, strict=False):
-                result.replace_all_uses_with(operand)
-        if operation.name in ("cf.assert", "util.optimization_barrier", "flow.tensor.tie_shape"):
-            operation.erase()
-    last = operations[-1]
+    last = terminator_of(copy.regions[0].blocks[0])
     with ir.InsertionPoint(last):
         sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
     _return(copy, sizes)
