@@ -12,7 +12,7 @@ STAGES: dict[str, str] = {
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-guard-divisions,qmlir-crop-windows,"
     "qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},"
-    "{target_passes}qmlir-own-destinations,qmlir-guard",
+    "{target_passes}qmlir-store-shared,qmlir-own-destinations,qmlir-guard",
 }
 
 

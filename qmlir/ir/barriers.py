@@ -43,6 +43,7 @@ class Reason(str, Enum):
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
     PATCHES = "patches"  # the patches of a convolution would move back into the product
     STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand
+    STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written for the others in part only
     SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute
 
 

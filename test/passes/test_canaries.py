@@ -76,6 +76,9 @@ class Canary:
 
 
 CANARIES = {
+    "shared_with_strides": Canary(
+        "qmlir-store-shared", "cpu", [FLOATS], lambda x: np.maximum(np.concatenate([x[::2], x]), 0),
+    ),
     "bias_of_groups": Canary(
         "qmlir-start-at-zero", "rocm:gfx942", [small(2, 2, 4, 8, 8), small(2, 8, 4, 3, 3), small(16)],
         lambda x, w, b: b.reshape(2, 8, 1, 1) + np.stack([[convolved(*g) for g in zip(n, w, strict=True)] for n in x]),

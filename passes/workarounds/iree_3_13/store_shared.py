@@ -1,0 +1,61 @@
+"""qmlir-store-shared: compute a tensor apart of which one reader reads a part and another one all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import ir, linalg
+from ....ir.affine import indexing_maps
+from ....ir.barriers import Reason, fusion_barrier
+from ....ir.walk import VIEWS, collect, producer
+from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE fuses an elementwise op into one that reads its result with strides, and writes the result for its other "
+        "readers there too: elements that the strides leave out are never written.",
+        canary="shared_with_strides",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class StoreSharedPass(Pass):
+    """Puts a fusion barrier in front of an operand that an elementwise op reads with strides or in windows, where
+    something else reads what the operand is computed from, too: both branches of a residual block whose convolutions
+    have a stride, for instance. It is in memory in any case.
+    """
+
+    name: ClassVar[str] = "qmlir-store-shared"
+    summary: ClassVar[str] = "compute a tensor apart of which one reader reads a part and another one all"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=_is_elementwise):
+            for i, m in enumerate(indexing_maps(op)[: len(op.operands) - len(op.results)]):
+                if not m.is_projected_permutation and _is_shared(op.operands[i]):
+                    with op.location, ir.InsertionPoint(op):
+                        op.operands[i] = fusion_barrier(op.operands[i], Reason.STORED_SHARED)
+
+
+def _is_elementwise(op: OpLike) -> bool:
+    """Whether it is a linalg op without a reduction."""
+    if not op.name.startswith("linalg.") or not op.results or linalg.get_indexing_maps(op) is None:
+        return False
+    out = indexing_maps(op)[-1]
+    return len(out.results) == out.n_dims and out.is_projected_permutation
+
+
+def _is_shared(value: ir.Value) -> bool:
+    """Whether IREE may fuse what is read twice into the reader of `value`."""
+    op = producer(value)
+    if op is None or not (op.name in VIEWS or _is_elementwise(op)):
+        return False
+    if op.name not in VIEWS and len(list(value.uses)) > 1:
+        return True
+    inputs = op.operands[:1] if op.name in VIEWS else list(op.operands)[: len(op.operands) - len(op.results)]
+    return any(map(_is_shared, inputs))

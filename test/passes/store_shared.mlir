@@ -1,0 +1,68 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-store-shared | filecheck %s
+
+#same = affine_map<(i) -> (i)>
+#even = affine_map<(i) -> (i * 2)>
+
+// What is read with strides and returned is stored.
+// CHECK-LABEL: func.func @returned(
+// CHECK: %[[POSITIVE:.*]] = linalg.generic
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "stored-shared"} %[[POSITIVE]]
+// CHECK: linalg.generic {{.*}} ins(%[[STORED]]
+// CHECK: return %{{.*}}, %[[POSITIVE]]
+func.func @returned(%x: tensor<8xf32>, %e: tensor<8xf32>, %h: tensor<4xf32>) -> (tensor<4xf32>, tensor<8xf32>) {
+  %positive = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %0 = math.absf %a : f32
+    linalg.yield %0 : f32
+  } -> tensor<8xf32>
+  %half = linalg.generic {indexing_maps = [#even, #same], iterator_types = ["parallel"]}
+      ins(%positive : tensor<8xf32>) outs(%h : tensor<4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<4xf32>
+  return %half, %positive : tensor<4xf32>, tensor<8xf32>
+}
+
+// Also where an elementwise op and a reshape lie between.
+// CHECK-LABEL: func.func @behind_more(
+// CHECK: tensor.collapse_shape
+// CHECK: util.optimization_barrier
+func.func @behind_more(%x: tensor<2x4xf32>, %e: tensor<2x4xf32>, %h: tensor<4xf32>) -> (tensor<4xf32>, tensor<2x4xf32>) {
+  %positive = linalg.map {math.absf} ins(%x : tensor<2x4xf32>) outs(%e : tensor<2x4xf32>)
+  %more = linalg.map {math.sqrt} ins(%positive : tensor<2x4xf32>) outs(%e : tensor<2x4xf32>)
+  %flat = tensor.collapse_shape %more [[0, 1]] : tensor<2x4xf32> into tensor<8xf32>
+  %half = linalg.generic {indexing_maps = [#even, #same], iterator_types = ["parallel"]}
+      ins(%flat : tensor<8xf32>) outs(%h : tensor<4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<4xf32>
+  return %half, %positive : tensor<4xf32>, tensor<2x4xf32>
+}
+
+// One reader, an argument, and a reader of all: as they are.
+// CHECK-LABEL: func.func @one_reader(
+// CHECK-NOT: barrier
+// CHECK: return
+func.func @one_reader(%x: tensor<8xf32>, %e: tensor<8xf32>, %h: tensor<4xf32>) -> tensor<4xf32> {
+  %positive = linalg.map {math.absf} ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+  %half = linalg.generic {indexing_maps = [#even, #same], iterator_types = ["parallel"]}
+      ins(%positive : tensor<8xf32>) outs(%h : tensor<4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<4xf32>
+  return %half : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @argument(
+// CHECK-NOT: barrier
+// CHECK: return
+func.func @argument(%x: tensor<8xf32>, %e: tensor<8xf32>, %h: tensor<4xf32>) -> (tensor<4xf32>, tensor<8xf32>) {
+  %all = linalg.map {math.absf} ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+  %half = linalg.generic {indexing_maps = [#even, #same], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%h : tensor<4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<4xf32>
+  return %half, %all : tensor<4xf32>, tensor<8xf32>
+}
