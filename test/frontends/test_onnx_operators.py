@@ -121,3 +121,32 @@ def test_a_constant_truth_value(truth: bool) -> None:
     x = np.array([[True, False], [False, True]])
     made = model([onnx.helper.make_node("And", ["x", "c"], ["y"])], {"x": x}, ["y"], {"c": np.array(truth)})
     np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x & truth)
+
+
+@pytest.mark.parametrize("operands", ["u, v", "v, u"])
+def test_branches_with_strides(operands: str) -> None:
+    """Regression: what both convolutions read was written where the first one's strides are only."""
+    made = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 17]>
+        graph (float[2, 8, 8, 8] x, float[8, 8, 1, 1] w1, float[8, 8, 3, 3] w3) => (float[2, 8, 4, 4] y) {{
+            r = Relu(x)
+            u = Conv<kernel_shape = [1, 1], strides = [2, 2]>(r, w1)
+            v = Conv<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(r, w3)
+            y = Add({operands})
+        }}
+    """)
+    r = Random(0)
+    inputs = {"x": r.floats(2, 8, 8, 8), "w1": r.floats(8, 8, 1, 1), "w3": r.floats(8, 8, 3, 3)}
+    got = opened(qmlir.compile(made)).main(*inputs.values())
+    np.testing.assert_allclose(got, peer(made, inputs), rtol=1e-5, atol=1e-4)
+
+
+def test_an_average_of_whole_windows() -> None:
+    """Regression: with ceil_mode and a dynamic batch it was not divided."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]> graph (float[N, 3, 8, 8] x) => (float[N, 3, 4, 4] y) {
+            y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(x)
+        }
+    """)
+    x = Random(0).floats(2, 3, 8, 8)
+    np.testing.assert_allclose(opened(qmlir.compile(made)).main(x), peer(made, {"x": x}), rtol=1e-6, atol=1e-6)

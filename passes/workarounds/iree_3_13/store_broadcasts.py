@@ -25,6 +25,11 @@ FAULTS = (
         "when it packs that for a CPU (`PackOp::getResultShape`).",
         canary="broadcast_operand",
     ),
+    Fault(
+        "IREE puts a number that a pooling sums up into the sum, which then reads nothing of the window's size, and sums "
+        "it up once.",
+        canary="pooled_broadcast",
+    ),
 )
 
 
@@ -36,13 +41,18 @@ class StoreBroadcastsPass(Pass):
     the axis, the left one gets it.
 
     IREE 3.13 makes the broadcast part of the product, whose result then has an axis that is in no operand. Data tiling
-    for CPUs ends the process with a segmentation fault in many such products.
+    for CPUs ends the process with a segmentation fault in many such products. The same is done of a pooling whose elements
+    are all equal, by which average pools count what is inside their windows.
     """
 
     name: ClassVar[str] = "qmlir-store-broadcasts"
     summary: ClassVar[str] = "compute an operand apart where a product's result has an axis that no operand really has"
 
     def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=lambda op: op.name.startswith("linalg.pooling")):
+            if _is_one_number(op.operands[0]):
+                with op.location, ir.InsertionPoint(op):
+                    op.operands[0] = fusion_barrier(op.operands[0], Reason.STORED_BROADCAST)
         for op in collect(module, where=is_product):
             if not all(m.is_projected_permutation for m in indexing_maps(op)):  # windows
                 continue
@@ -98,6 +108,18 @@ def _is_broadcast(value: ir.Value, axis: int) -> bool:
         return True
     counted = any(x.name == "linalg.index" and ir.IntegerAttr(x.attributes["dim"]).value == loop for x in body)
     return not counted and all(_is_broadcast(operand, i) for operand, i in followed)
+
+
+def _is_one_number(value: ir.Value) -> bool:
+    """Whether IREE may find that all elements are equal."""
+    op = producer(value)
+    if op is not None and op.name in VIEWS:
+        return _is_one_number(op.operands[0])
+    if op is not None and op.name == "arith.constant":
+        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
+    if op is not None and op.name == "linalg.fill":
+        return True
+    return all(_is_broadcast(value, axis) for axis in range(value.type.rank))
 
 
 def _of_one(extract: OpLike) -> bool:
