@@ -26,8 +26,8 @@ FAULTS = (
         canary="broadcast_operand",
     ),
     Fault(
-        "IREE puts a number that a pooling sums up into the sum, which then reads nothing of the window's size, and sums "
-        "it up once.",
+        "IREE puts a number that a pooling sums up into the sum, which then reads nothing of the window's size, and "
+        "sums it up once.",
         canary="pooled_broadcast",
     ),
 )
@@ -41,8 +41,8 @@ class StoreBroadcastsPass(Pass):
     the axis, the left one gets it.
 
     IREE 3.13 makes the broadcast part of the product, whose result then has an axis that is in no operand. Data tiling
-    for CPUs ends the process with a segmentation fault in many such products. The same is done of a pooling whose elements
-    are all equal, by which average pools count what is inside their windows.
+    for CPUs ends the process with a segmentation fault in many such products. The same is done of a pooling whose
+    elements are all equal, by which average pools count what is inside their windows.
     """
 
     name: ClassVar[str] = "qmlir-store-broadcasts"
