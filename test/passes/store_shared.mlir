@@ -40,6 +40,17 @@ func.func @behind_more(%x: tensor<2x4xf32>, %e: tensor<2x4xf32>, %h: tensor<4xf3
   return %half, %positive : tensor<4xf32>, tensor<2x4xf32>
 }
 
+// A convolution by single filters of one element is elementwise.
+// CHECK-LABEL: func.func @single(
+// CHECK: util.optimization_barrier
+// CHECK: linalg.depthwise_conv_2d_nhwc_hwc
+func.func @single(%x: tensor<1x4x4x3xf32>, %w: tensor<1x1x3xf32>, %e: tensor<1x4x4x3xf32>, %o: tensor<1x2x2x3xf32>) -> (tensor<1x2x2x3xf32>, tensor<1x4x4x3xf32>) {
+  %positive = linalg.map {math.absf} ins(%x : tensor<1x4x4x3xf32>) outs(%e : tensor<1x4x4x3xf32>)
+  %half = linalg.depthwise_conv_2d_nhwc_hwc {strides = dense<2> : vector<2xi64>}
+      ins(%positive, %w : tensor<1x4x4x3xf32>, tensor<1x1x3xf32>) outs(%o : tensor<1x2x2x3xf32>) -> tensor<1x2x2x3xf32>
+  return %half, %positive : tensor<1x2x2x3xf32>, tensor<1x4x4x3xf32>
+}
+
 // One reader, an argument, and a reader of all: as they are.
 // CHECK-LABEL: func.func @one_reader(
 // CHECK-NOT: barrier

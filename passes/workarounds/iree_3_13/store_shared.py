@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir, linalg
-from ....ir.affine import indexing_maps
+from ....ir.affine import axis_loops, indexing_maps, loops_of
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
@@ -43,11 +43,16 @@ class StoreSharedPass(Pass):
 
 
 def _is_elementwise(op: OpLike) -> bool:
-    """Whether it is a linalg op without a reduction."""
+    """Whether it is a linalg op without a reduction, but for loops of one step, which IREE takes away."""
     if not op.name.startswith("linalg.") or not op.results or linalg.get_indexing_maps(op) is None:
         return False
-    out = indexing_maps(op)[-1]
-    return len(out.results) == out.n_dims and out.is_projected_permutation
+    maps = indexing_maps(op)
+    if not maps[-1].is_projected_permutation:
+        return False
+    single = {loop for value, m in zip(op.operands, maps, strict=False)
+              for size, e in zip(value.type.shape, m.results, strict=True)
+              for loop in loops_of(e) if size == 1 and isinstance(e, ir.AffineDimExpr)}  # fmt: skip
+    return single | set(axis_loops(maps[-1])) == set(range(maps[-1].n_dims))
 
 
 def _is_shared(value: ir.Value) -> bool:
