@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg, tensor
@@ -58,7 +59,7 @@ def _fits(op: OpLike) -> bool:
     data, weight, init = (type_of(value) for value in op.operands)
     static = weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, t.rank))
     floats = isinstance(init.element_type, ir.FloatType) and data.element_type == init.element_type
-    slow = op.name != _VECTORS or max(_window(op, "strides", axes)) > 1
+    slow = op.name != _VECTORS or max(_window(op, "strides", axes)) > 1 or prod(list(weight.shape)[-axes:]) <= 9
     return static and floats and slow
 
 

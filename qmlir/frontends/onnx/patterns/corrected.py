@@ -21,6 +21,7 @@ from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op, quantised_input
 from .interpolated import interpolated
+from .phases import phased
 from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
 from .products import keep, not_raised
@@ -217,6 +218,10 @@ def conv_transpose(op: Node) -> Tensor:
         except PatternDeclined as e:
             why = str(e)
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
+    if x.dtype in ("f32", "f16", "bf16") and (made := phased(op, x, weight, bias)) is not None:
+        if why:
+            op.left(why)
+        return made
     groups = int(op.attributes.get("group", 1))
     space = len(x.shape) - 2
     pads = list(op.attributes.get("pads", []))
