@@ -24,7 +24,7 @@ from .interpolated import interpolated
 from .phases import phased
 from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
-from .products import keep, not_raised
+from .products import keep
 from .resized import nearest, repeats
 from .transposed import transposed_product
 
@@ -314,15 +314,6 @@ def grid_sample(op: Node) -> Tensor:
     if op.attributes.get("mode", "linear") == "nearest":
         raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
                      op.where)  # fmt: skip
-    raise NotQuantised("as it is")
-
-
-@raises("onnx.LSTM")
-def lstm(op: Node) -> Tensor:
-    """Imported by torch-mlir, in floats; refused with peepholes, which torch-mlir drops."""
-    if op.optional(7) is not None:
-        raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
-    not_raised(op)
     raise NotQuantised("as it is")
 
 
