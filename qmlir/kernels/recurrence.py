@@ -13,9 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import arith, ir, math
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 ATTRIBUTE = "qmlir.recurrence"
 LSTM, GRU, RNN = "lstm", "gru", "rnn"
@@ -147,6 +150,22 @@ class Recurrence:
         said["reverse"] = tuple(said["reverse"])
         said["activations"] = tuple(tuple(Activation(**a) for a in one) for one in said["activations"])
         return cls(**said)
+
+
+@dataclass(frozen=True)
+class RecurrenceCall:
+    """A call of a function that is a layer, and the sizes of its inputs, None where dynamic."""
+
+    op: OpLike
+    layer: Recurrence
+    steps: int | None
+    batch: int | None
+
+    @classmethod
+    def of(cls, op: OpLike, function: OpLike) -> RecurrenceCall:
+        kind = ir.RankedTensorType(op.operands[0].type)
+        steps, batch = (None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(2))
+        return cls(op, Recurrence.of(function.attributes[ATTRIBUTE]), steps, batch)
 
 
 # ---- functions of numbers or of vectors
