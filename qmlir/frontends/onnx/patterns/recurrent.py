@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
-from ....core.mlir import ir
-from ....ir.build import collapse, dims, expand, filled, scalar
+from ....core.mlir import arith, ir, tensor
+from ....ir.build import Arg, collapse, dims, elementwise, expand, filled, index, loop_index, scalar
 from ....kernels.recurrence import ACTIVATIONS, GATES, GRU, LSTM, RNN, Activation, Recurrence
 from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
@@ -19,9 +18,9 @@ from ..node import Node
 from .common import ints, onnx_op, quantised_input
 
 _USUAL = {LSTM: ("sigmoid", "tanh", "tanh"), GRU: ("sigmoid", "tanh"), RNN: ("tanh",)}
-# Of the activations that have parameters, what these are where the node does not say.
-_ALPHA = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
-_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
+# Parameters of activations, with what they are where the node does not say; None where ONNX and onnxruntime differ.
+_ALPHA = {"affine": None, "leakyrelu": 0.01, "thresholdedrelu": None, "scaledtanh": None, "hardsigmoid": 0.2, "elu": 1.0}
+_BETA = {"affine": None, "scaledtanh": None, "hardsigmoid": 0.5}
 
 
 @raises("onnx.LSTM", "onnx.GRU", "onnx.RNN")
@@ -150,8 +149,13 @@ class _Layer:
             raise refuse(f"{self.op.op_type} with activations {names} is not imported", self.op.where)
         # The lists have an element for each activation with such a parameter.
         alphas, betas = iter(a.get("activation_alpha", [])), iter(a.get("activation_beta", []))
-        made = [Activation(n, next(alphas, _ALPHA[n]) if n in _ALPHA else 0.0, next(betas, _BETA[n]) if n in _BETA else 0.0)
-                for n in names]  # fmt: skip
+        made = []
+        for name in names:
+            alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
+            beta = next(betas, _BETA[name]) if name in _BETA else 0.0
+            if alpha is None or beta is None:
+                raise refuse(f"{self.op.op_type} with an activation {name} has to state its parameters", self.op.where)
+            made.append(Activation(name, alpha, beta))
         return tuple(tuple(made[d * len(usual) : (d + 1) * len(usual)]) for d in range(self.directions))
 
     # ---- moves
@@ -166,7 +170,13 @@ class _Layer:
     def _turned(self, t: Tensor) -> Tensor:
         """`[T, B, N]` with the steps of each row last first, those behind its length where they are."""
         assert self.lengths is not None
-        rows = onnx_op(self.op, "Transpose", t, perm=[1, 0, 2])
-        lengths = onnx_op(self.op, "Cast", self.lengths, to=onnx.TensorProto.INT64)
-        rows = onnx_op(self.op, "ReverseSequence", rows, lengths, batch_axis=0, time_axis=1)
-        return onnx_op(self.op, "Transpose", rows, perm=[1, 0, 2])
+        sizes = dims(t.value)
+
+        def body(length: ir.Value) -> ir.Value:
+            step, steps = loop_index(0), arith.index_cast(ir.IndexType.get(), length)
+            last_first = arith.subi(arith.subi(steps, index(1)), step)
+            inside = arith.cmpi(arith.CmpIPredicate.slt, step, steps)
+            return tensor.extract(t.value, [arith.select(inside, last_first, step), loop_index(1), loop_index(2)])
+
+        made = elementwise([Arg(self.lengths.value, (1,))], sizes, ir.F32Type.get(), body)
+        return Tensor(t.spec, made)

@@ -52,8 +52,7 @@ class RecurrencePlan:
         ]
         with op.location, ir.InsertionPoint(function):
             name = unused_name(function, "recurrence")
-            given = {axis: i for i, axis in enumerate(a for a, s in enumerate((steps, batch)) if not isinstance(s, int))}
-            entry = kernel.emit(name, kinds, [[given[a] for a in one] for one in axes])
+            entry = kernel.emit(name, kinds, axes)
         entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
             sizes: list[Extent] = [steps, batch]
@@ -89,8 +88,6 @@ class RecurrenceStrategy:
         """See `strategy.GroupStrategy`."""
         if declined := lacks(self.target, *self.registers.features):
             return declined
-        if call.layer.hidden < self.registers.lanes:
-            return Decline(f"{call.layer.hidden} units", f"{self.registers.lanes} units")
         kernel = RecurrenceKernel(call.layer, call.steps, call.batch, self.registers)
         return Accept(RecurrencePlan(call.layer, kernel), Estimate(None))
 
