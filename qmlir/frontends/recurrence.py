@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..core.mlir import arith, func, ir, scf, tensor
-from ..ir.build import Arg, Extent, as_index, dims, elementwise, empty, filled, generic, generics, index, scalar, static
+from ..ir.barriers import Reason, fusion_barrier
+from ..ir.build import (
+    Arg, Extent, as_index, dims, elementwise, empty, filled, generic, generics, index, loop_index, scalar, static,
+)  # fmt: skip
 from ..kernels.recurrence import ATTRIBUTE, LSTM, Phase, Recurrence
 
 
@@ -49,31 +52,55 @@ class _Loops:
 
     def results(self) -> list[ir.Value]:
         layer = self.layer
-        states = ("h", "c") if layer.cell == LSTM else ("h",)
         y = empty([self.steps, layer.directions, self.batch, layer.hidden], self.f32)
-        last = {s: empty([layer.directions, self.batch, layer.hidden], self.f32) for s in states}
+        last = [empty([layer.directions, self.batch, layer.hidden], self.f32) for _ in self.states]
         for d in range(layer.directions):
-            first = [self._of_direction(self.operands[s], d) for s in states]
-            op = scf.ForOp(index(0), as_index(self.steps), index(1), [y, *first])
-            with ir.InsertionPoint(op.body):
-                y, *held = op.inner_iter_args
-                scf.YieldOp(self._step(d, op.induction_variable, y, dict(zip(states, held, strict=True))))
-            y = op.results[0]
-            for s, value in zip(states, list(op.results)[1:], strict=True):
-                last[s] = self._insert(value, last[s], [d, 0, 0])
-        return [y, *last.values()]
+            history = self._history(d)
+            # The states in front of the first step and behind the last one are at either end.
+            shown: Extent = 0 if layer.reverse[d] else 1
+            end: Extent = 0 if layer.reverse[d] else self.steps
+            whole: list[Extent] = [self.steps, self.batch, layer.hidden]
+            y = self._insert(self._cut(history, [shown, 0, 0, 0], _one(whole, 1), whole), y, [0, d, 0, 0])
+            for i in range(len(last)):
+                if layer.lengths:
+                    value = self._ended(history, i)
+                else:
+                    value = self._state(history, end, i)
+                last[i] = self._insert(value, last[i], [d, 0, 0])
+        return [self._shown(y) if layer.lengths else y, *last]
 
-    def _step(self, d: int, number: ir.Value, y: ir.Value, state: dict[str, ir.Value]) -> list[ir.Value]:
-        layer, old = self.layer, dict(state)
-        t = arith.subi(arith.subi(as_index(self.steps), index(1)), number) if layer.reverse[d] else number
-        state = dict(state)
-        for phase in layer.phases:
-            state.update(self._phase(d, phase, t, state))
-        made, kept = state["h"], {s: state[s] for s in old}
-        if layer.lengths:
-            made = self._while_inside(t, made, filled([self.batch, layer.hidden], scalar(0.0, self.f32)))
-            kept = {s: self._while_inside(t, kept[s], old[s]) for s in old}
-        return [self._insert(made, y, [t, d, 0, 0]), *kept.values()]
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("h", "c") if self.layer.cell == LSTM else ("h",)
+
+    def _history(self, d: int) -> ir.Value:
+        """The states in front of each step and behind the last, `[T + 1, states, B, H]`. All that the loop
+        carries."""
+        layer = self.layer
+        slots = arith.addi(as_index(self.steps), index(1)) if not isinstance(self.steps, int) else self.steps + 1
+        history = empty([slots, len(self.states), self.batch, layer.hidden], self.f32)
+        start: Extent = self.steps if layer.reverse[d] else 0
+        for i, name in enumerate(self.states):
+            history = self._insert(self._of_direction(self.operands[name], d), history, [start, i, 0, 0])
+        history = fusion_barrier(history, Reason.LOOP_START)
+        op = scf.ForOp(index(0), as_index(self.steps), index(1), [history])
+        with ir.InsertionPoint(op.body):
+            number, (history,) = op.induction_variable, op.inner_iter_args
+            t, old, new = number, number, arith.addi(number, index(1))
+            if layer.reverse[d]:
+                old = arith.subi(as_index(self.steps), number)
+                t = new = arith.subi(old, index(1))
+            state = {name: self._state(history, old, i) for i, name in enumerate(self.states)}
+            for phase in layer.phases:
+                state.update(self._phase(d, phase, t, state))
+            for i, name in enumerate(self.states):
+                history = self._insert(state[name], history, [new, i, 0, 0])
+            scf.YieldOp([history])
+        return op.results[0]
+
+    def _state(self, history: ir.Value, slot: Extent, i: int) -> ir.Value:
+        sizes: list[Extent] = [self.batch, self.layer.hidden]
+        return self._cut(history, [slot, i, 0, 0], [1, 1, *sizes], sizes)
 
     def _phase(self, d: int, phase: Phase, t: ir.Value, state: Mapping[str, ir.Value]) -> Mapping[str, ir.Value]:
         layer, h = self.layer, self.layer.hidden
@@ -111,14 +138,24 @@ class _Loops:
             return Arg(self._cut(self.operands["peepholes"], [d, int(name[1:]) * h], [1, h], [h]), (1,))
         return self._input(d, int(name[1:]), t) if name.startswith("x") else Arg(state[name], (0, 1))
 
-    def _while_inside(self, t: ir.Value, inside: ir.Value, outside: ir.Value) -> ir.Value:
-        """Elementwise, by whether the step is one of the row's."""
+    def _shown(self, y: ir.Value) -> ir.Value:
+        """0 behind the length of a row."""
 
-        def body(length: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-            now = arith.index_cast(length.type, t)
-            return arith.select(arith.cmpi(arith.CmpIPredicate.slt, now, length), a, b)
+        def body(x: ir.Value, length: ir.Value) -> ir.Value:
+            steps = arith.index_cast(ir.IndexType.get(), length)
+            inside = arith.cmpi(arith.CmpIPredicate.slt, loop_index(0), steps)
+            return arith.select(inside, x, scalar(0.0, self.f32))
 
-        args = [Arg(self.operands["lengths"], (0,)), Arg(inside, (0, 1)), Arg(outside, (0, 1))]
+        return elementwise([Arg(y, (0, 1, 2, 3)), Arg(self.operands["lengths"], (2,))], dims(y), self.f32, body)
+
+    def _ended(self, history: ir.Value, i: int) -> ir.Value:
+        """A state behind the last step of each row."""
+
+        def body(length: ir.Value) -> ir.Value:
+            slot = arith.index_cast(ir.IndexType.get(), length)
+            return tensor.extract(history, [slot, index(i), loop_index(0), loop_index(1)])
+
+        args = [Arg(self.operands["lengths"], (0,))]
         return elementwise(args, [self.batch, self.layer.hidden], self.f32, body)
 
     def _of_direction(self, value: ir.Value, d: int) -> ir.Value:
@@ -136,10 +173,17 @@ class _Loops:
         ).result
 
     def _insert(self, value: ir.Value, into: ir.Value, at: Sequence[Extent]) -> ir.Value:
-        sizes = [*[1] * (len(at) - 2), *dims(value)]
+        """`value` has the last axes of `into`, and the first where these are three of four."""
+        sizes = dims(value)
+        sizes = _one(sizes, 1) if len(sizes) == 3 else [*[1] * (len(at) - 2), *sizes]
         return tensor.InsertSliceOp(
             value, into, _dynamic(at), _dynamic(sizes), [], static(at), static(sizes), [1] * len(at)
         ).result
+
+
+def _one(sizes: Sequence[Extent], axis: int) -> list[Extent]:
+    """With an axis of size one more."""
+    return [*sizes[:axis], 1, *sizes[axis:]]
 
 
 def _dynamic(extents: Sequence[Extent]) -> list[ir.Value]:

@@ -66,7 +66,7 @@ def phased(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor |
         x = onnx_op(op, "Slice", x, ints([max(s, 0) for s in starts]), ints(ends), ints([2 + i for i in axes]))
     y = onnx_op(op, "Conv", x, Tensor.constant(filters, weight.dtype), group=groups, pads=[*before, *after])
     if each > 1:
-        y = Tensor(y.spec, fusion_barrier(y.value, Reason.PATCHES))
+        y = Tensor(y.spec, fusion_barrier(y.value, Reason.PHASES))
         # [N, F, s.., q..] to [N, F, q, s, ..]
         rank = len(axes)
         order = [0, 1, *(a for i in axes for a in (2 + rank + i, 2 + i))]
