@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ...core.mlir import ir
 from ...core.spelling import location_text
@@ -12,9 +12,6 @@ from ...kernels.recurrence import ATTRIBUTE, RecurrenceCall
 from ...targets import backend_of, resolve
 from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy
 from ..base import Pass, State
-
-if TYPE_CHECKING:
-    from ...core.mlir import OpLike
 
 
 @dataclass(frozen=True)

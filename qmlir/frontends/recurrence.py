@@ -1,16 +1,32 @@
-"""Recurrent layers (`kernels/recurrence.py`) as a call of a private function that computes them in linalg, a step in each
-turn of a loop. Where a target has a kernel for them, `qmlir-recurrences` puts that in the call's place."""
+"""Recurrent layers (`kernels/recurrence.py`) as a call of a private function that computes them in linalg, a step in
+each turn of a loop. Where a target has a kernel for them, `qmlir-recurrences` puts that in the call's place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, func, ir, scf, tensor
 from ..ir.barriers import Reason, fusion_barrier
 from ..ir.build import (
-    Arg, Extent, as_index, dims, elementwise, empty, filled, generic, generics, index, loop_index, scalar, static,
+    Arg,
+    Extent,
+    as_index,
+    dims,
+    elementwise,
+    empty,
+    filled,
+    generic,
+    generics,
+    index,
+    loop_index,
+    scalar,
+    static,
 )  # fmt: skip
 from ..kernels.recurrence import ATTRIBUTE, LSTM, Phase, Recurrence
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Value]:
@@ -21,7 +37,7 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
     f32, d, h = ir.F32Type.get(), layer.directions, layer.hidden
     shapes = [[steps, d, batch, h], [d, batch, h], *([[d, batch, h]] if layer.cell == LSTM else [])]
     results = [ir.RankedTensorType.get(shape, f32) for shape in shapes]
-    caller = ir.InsertionPoint.current.block.owner.operation
+    caller: OpLike = ir.InsertionPoint.current.block.owner.operation
     while caller.name != "func.func":
         caller = caller.parent
     with ir.InsertionPoint(caller):
@@ -37,7 +53,7 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
     return list(func.CallOp(made, given).results)
 
 
-def _unused_name(caller: ir.Operation) -> str:
+def _unused_name(caller: OpLike) -> str:
     taken = {ir.StringAttr(op.attributes["sym_name"]).value for op in caller.block if "sym_name" in op.attributes}
     return next(name for i in range(len(taken) + 1) if (name := f"recurrence_{i}") not in taken)
 
@@ -164,9 +180,7 @@ class _Loops:
 
     # ---- slices, without their axes of size one
 
-    def _cut(
-        self, value: ir.Value, at: Sequence[Extent], sizes: Sequence[Extent], kept: Sequence[Extent]
-    ) -> ir.Value:
+    def _cut(self, value: ir.Value, at: Sequence[Extent], sizes: Sequence[Extent], kept: Sequence[Extent]) -> ir.Value:
         kind = ir.RankedTensorType.get(static(kept), value.type.element_type)
         return tensor.ExtractSliceOp(
             kind, value, _dynamic(at), _dynamic(sizes), [], static(at), static(sizes), [1] * len(at)

@@ -123,10 +123,10 @@ def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]
 
 def recurrence_strategies(target: Target) -> tuple[GroupStrategy[RecurrenceCall], ...]:
     """Kernels for recurrent layers, best first."""
-    from .kernels import recurrence
+    from .kernels.recurrence import ARM, X86
     from .kernels.recurrence_strategy import RecurrenceStrategy
 
-    of_target = (recurrence.NEON,) if _is_arm(target) else recurrence.REGISTERS
+    of_target = (ARM,) if _is_arm(target) else X86
     return tuple(RecurrenceStrategy(target, registers) for registers in of_target)
 
 

@@ -19,7 +19,14 @@ from .common import ints, onnx_op, quantised_input
 
 _USUAL = {LSTM: ("sigmoid", "tanh", "tanh"), GRU: ("sigmoid", "tanh"), RNN: ("tanh",)}
 # Parameters of activations, with what they are where the node does not say; None where ONNX and onnxruntime differ.
-_ALPHA = {"affine": None, "leakyrelu": 0.01, "thresholdedrelu": None, "scaledtanh": None, "hardsigmoid": 0.2, "elu": 1.0}
+_ALPHA = {
+    "affine": None,
+    "thresholdedrelu": None,
+    "scaledtanh": None,
+    "leakyrelu": 0.01,
+    "hardsigmoid": 0.2,
+    "elu": 1.0,
+}
 _BETA = {"affine": None, "scaledtanh": None, "hardsigmoid": 0.5}
 
 

@@ -36,11 +36,11 @@ class RecurrenceRegisters:
     sums: int
 
 
-REGISTERS = (
+X86 = (
     RecurrenceRegisters("recurrence-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, sums=16),
     RecurrenceRegisters("recurrence-avx2", (frozenset({"avx2", "fma"}),), lanes=8, sums=8),
 )
-NEON = RecurrenceRegisters("recurrence-neon", (frozenset({"neon"}),), lanes=4, sums=16)
+ARM = RecurrenceRegisters("recurrence-neon", (frozenset({"neon"}),), lanes=4, sums=16)
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class UnitBlocks:
 class RecurrenceKernel:
     """The executable of a layer whose inputs have the static sizes `steps` and `batch`, None where they are dynamic."""
 
-    def __init__(
-        self, layer: Recurrence, steps: int | None, batch: int | None, registers: RecurrenceRegisters
-    ) -> None:
+    def __init__(self, layer: Recurrence, steps: int | None, batch: int | None, registers: RecurrenceRegisters) -> None:
         self.layer, self.steps, self.batch, self.registers = layer, steps, batch, registers
         self.tile = _TILE if batch is None else min(batch, _TILE)
         self.rows = _ROWS if batch is None else min(batch, _ROWS)
