@@ -24,7 +24,7 @@ ATTRIBUTE = "qmlir.recurrence"
 LSTM, GRU, RNN = "lstm", "gru", "rnn"
 GATES = {LSTM: 4, GRU: 3, RNN: 1}  # in ONNX's order: i o f c; z r h
 
-ReadByName: TypeAlias = "Callable[[str], ir.Value]"
+ReadState: TypeAlias = "Callable[[str], ir.Value]"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ class Recurrence:
         """What is added to a gate's product: its input, or a bias of its own."""
         return "bias" if self.late_reset and gate == 2 else "inputs"
 
-    def computed(self, direction: int, phase: Phase, sums: Sequence[ir.Value], read: ReadByName) -> Mapping[str, ir.Value]:
+    def computed(
+        self, direction: int, phase: Phase, sums: Sequence[ir.Value], read: ReadState
+    ) -> Mapping[str, ir.Value]:
         """What a phase writes, from its gates' sums: of numbers, or of vectors of them."""
         f, *others = self.activations[direction]
         if self.cell == RNN:
@@ -119,7 +121,7 @@ class Recurrence:
         new, old = g(self._clipped(candidate)), read("h")
         return {"h": arith.addf(arith.mulf(arith.subf(_like(new, 1.0), update), new), arith.mulf(update, old))}
 
-    def _lstm(self, direction: int, sums: Sequence[ir.Value], read: ReadByName) -> Mapping[str, ir.Value]:
+    def _lstm(self, direction: int, sums: Sequence[ir.Value], read: ReadState) -> Mapping[str, ir.Value]:
         f, g, h = self.activations[direction]
         cell = read("c")
 
