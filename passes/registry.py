@@ -21,6 +21,7 @@ PASSES: dict[str, str] = {
     "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
     "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
     "qmlir-crop-windows": f"{IREE_3_13}.crop_windows:CropWindowsPass",
+    "qmlir-recurrences": "core.recurrences:RecurrencesPass",
     "qmlir-attention": "core.attention:AttentionPass",
     "qmlir-select": "core.select:SelectPass",
     "qmlir-float-convolutions": "core.float_convolutions:FloatConvolutionsPass",

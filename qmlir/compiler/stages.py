@@ -11,7 +11,7 @@ STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-guard-divisions,qmlir-crop-windows,"
-    "qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},"
+    "qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},"
     "{target_passes}qmlir-store-shared,qmlir-own-destinations,qmlir-guard",
 }
 

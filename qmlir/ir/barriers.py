@@ -27,6 +27,8 @@ class Reason(str, Enum):
     PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
 
     # For every target.
+    LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
+    PHASES = "phases"  # the move of a convolution's results to their places would make its loops scalar
     UNTILED_PRODUCT = "untiled-product"  # a small product over a dynamic size is not tiled with what makes its operands
 
     # Written by the strategies and passes of a target, for that target.

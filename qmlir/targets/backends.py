@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..kernels.attention import Attention
     from ..kernels.code_pooling import CodePooling
     from ..kernels.pointwise import Pointwise
+    from ..kernels.recurrence import RecurrenceCall
     from ..kernels.rows import RowGroup
     from ..kernels.tile.instruction import Fragments
     from .base import Device
@@ -64,6 +65,12 @@ class Backend:
     def attention_strategies(self, target: Target) -> tuple[GroupStrategy[Attention], ...]:
         """Kernels for attention, best first. What none accepts is decomposed (`qmlir-attention`)."""
         build: Callable[[Target], tuple[GroupStrategy[Attention], ...]] | None = self._optional("attention_strategies")
+        return () if build is None else build(target)
+
+    def recurrence_strategies(self, target: Target) -> tuple[GroupStrategy[RecurrenceCall], ...]:
+        """Kernels for recurrent layers, best first. What none accepts stays a loop (`qmlir-recurrences`)."""
+        build: Callable[[Target], tuple[GroupStrategy[RecurrenceCall], ...]] | None
+        build = self._optional("recurrence_strategies")
         return () if build is None else build(target)
 
     def rows_strategies(self, target: Target) -> tuple[GroupStrategy[RowGroup], ...]:

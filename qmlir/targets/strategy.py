@@ -37,6 +37,7 @@ class Contraction:
     """
 
     kind: str  # "matmul" | "conv2d" | "depthwise_conv2d" | "attention" (M queries, N keys, heads of K)
+    # | "lstm" | "gru" | "rnn" (a step: M rows of K units, N of all gates, directions)
     batch: tuple[int | None, ...]
     m: int | None
     n: int | None

@@ -79,3 +79,20 @@ func.func @dynamic(%x: tensor<1x80x?xf32>, %w: tensor<32x80x3xf32>, %out: tensor
       ins(%x, %w : tensor<1x80x?xf32>, tensor<32x80x3xf32>) outs(%out : tensor<1x32x?xf32>) -> tensor<1x32x?xf32>
   return %0 : tensor<1x32x?xf32>
 }
+
+// Windows of a few elements: patches are not much more than the image. Of larger ones the vectors stay.
+// CHECK-LABEL: func.func @small_windows(
+// CHECK-NOT: linalg.conv
+// CHECK: linalg.generic {{.*}} : tensor<8x16xf32>, tensor<16x?xf32>)
+// CHECK-LABEL: func.func @larger_windows(
+// CHECK: linalg.conv_2d_nchw_fchw
+func.func @small_windows(%x: tensor<?x4x11x11xf32>, %w: tensor<8x4x2x2xf32>, %out: tensor<?x8x10x10xf32>) -> tensor<?x8x10x10xf32> {
+  %0 = linalg.conv_2d_nchw_fchw {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<?x4x11x11xf32>, tensor<8x4x2x2xf32>) outs(%out : tensor<?x8x10x10xf32>) -> tensor<?x8x10x10xf32>
+  return %0 : tensor<?x8x10x10xf32>
+}
+func.func @larger_windows(%x: tensor<1x4x11x11xf32>, %w: tensor<8x4x2x3xf32>, %out: tensor<1x8x10x9xf32>) -> tensor<1x8x10x9xf32> {
+  %0 = linalg.conv_2d_nchw_fchw {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<1x4x11x11xf32>, tensor<8x4x2x3xf32>) outs(%out : tensor<1x8x10x9xf32>) -> tensor<1x8x10x9xf32>
+  return %0 : tensor<1x8x10x9xf32>
+}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...kernels.attention import Attention
     from ...kernels.code_pooling import CodePooling
     from ...kernels.pointwise import Pointwise
+    from ...kernels.recurrence import RecurrenceCall
     from ...kernels.rows import RowGroup
 
 
@@ -118,6 +119,15 @@ def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]
     """Kernels for attention, best first."""
     of_target = (NEON_REGISTERS,) if _is_arm(target) else REGISTERS
     return tuple(AttentionStrategy(target, registers) for registers in of_target)
+
+
+def recurrence_strategies(target: Target) -> tuple[GroupStrategy[RecurrenceCall], ...]:
+    """Kernels for recurrent layers, best first."""
+    from .kernels.recurrence import ARM, X86
+    from .kernels.recurrence_strategy import RecurrenceStrategy
+
+    of_target = (ARM,) if _is_arm(target) else X86
+    return tuple(RecurrenceStrategy(target, registers) for registers in of_target)
 
 
 def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:

@@ -19,6 +19,7 @@ from . import (
     pointwise as pointwise,
     pooling as pooling,
     products as products,
+    recurrent as recurrent,
     remainder as remainder,
     reshaped as reshaped,
 )

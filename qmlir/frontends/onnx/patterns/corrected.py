@@ -21,9 +21,10 @@ from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op, quantised_input
 from .interpolated import interpolated
+from .phases import phased
 from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
-from .products import keep, not_raised
+from .products import keep
 from .resized import nearest, repeats
 from .transposed import transposed_product
 
@@ -207,9 +208,9 @@ def max_pool(op: Node) -> Tensor:
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Node) -> Tensor:
-    """Dequantised values: a convolution for each phase of the stride, of integers. Floats in groups, which torch-mlir
-    does not convert: with one channel per group, a convolution of the input with zeros between its elements; otherwise
-    one convolution per group. Uneven pads are cut off the result."""
+    """A convolution for each phase of the stride: of integers, where the values are dequantised. Floats whose weight is
+    not constant or whose sizes are dynamic are torch-mlir's, with a convolution per group, which it does not convert,
+    and with uneven pads cut off the result."""
     why = ""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         try:
@@ -217,6 +218,10 @@ def conv_transpose(op: Node) -> Tensor:
         except PatternDeclined as e:
             why = str(e)
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
+    if x.dtype in ("f32", "f16", "bf16") and (made := phased(op, x, weight, bias)) is not None:
+        if why:
+            op.left(why)
+        return made
     groups = int(op.attributes.get("group", 1))
     space = len(x.shape) - 2
     pads = list(op.attributes.get("pads", []))
@@ -228,10 +233,6 @@ def conv_transpose(op: Node) -> Tensor:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
     if why:
         op.left(why)
-    if channels == groups > 1:
-        made = _depthwise_transposed(op, x, weight, bias)
-        if made is not None:
-            return made
     attributes = {k: v for k, v in op.attributes.items() if k != "group" and not (k == "pads" and uneven)}
     each = channels // groups
 
@@ -249,33 +250,6 @@ def conv_transpose(op: Node) -> Tensor:
         return whole
     ends = [-p if p else np.iinfo(np.int64).max for p in pads[space:]]
     return onnx_op(op, "Slice", whole, ints(pads[:space]), ints(ends), ints(range(2, 2 + space)))
-
-
-def _depthwise_transposed(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """None where the weight is not constant, a size is dynamic, or the pads are stated another way."""
-    a = op.attributes
-    if weight.array is None or None in x.shape[1:] or "output_shape" in a or a.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    space = len(x.shape) - 2
-    sizes = [s for s in x.shape[2:] if s is not None]
-    kernel = weight.array.shape[2:]
-    strides, dilations = (list(a.get(n, [1] * space)) for n in ("strides", "dilations"))
-    pads, more = list(a.get("pads", [0] * 2 * space)), list(a.get("output_padding", [0] * space))
-    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-    before = [reach[i] - pads[i] for i in range(space)]
-    # The zeros behind the last element of an axis, of which there are stride - 1, count as padding.
-    after = [reach[i] - pads[space + i] + more[i] - (strides[i] - 1) for i in range(space)]
-    channels = weight.array.shape[0]
-    apart = onnx_op(op, "Reshape", x, ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
-    zero = Tensor.constant(np.zeros((), DTYPES[x.dtype].numpy), x.dtype)
-    gaps = [n for s in strides for n in (0, s - 1)]
-    apart = onnx_op(op, "Pad", apart, ints([*[0] * (2 + 2 * space), 0, 0, *gaps]), zero)
-    wide = onnx_op(op, "Reshape", apart, ints([-1, channels, *(s * t for s, t in zip(sizes, strides, strict=True))]))
-    if any([*before, *after]):
-        wide = onnx_op(op, "Pad", wide, ints([0, 0, *before, 0, 0, *after]), zero)
-    reversed_ = weight.array[(slice(None), slice(None), *[slice(None, None, -1)] * space)]
-    filters = Tensor.constant(np.ascontiguousarray(reversed_.reshape(-1, 1, *kernel)), weight.dtype)
-    return onnx_op(op, "Conv", wide, filters, *([] if bias is None else [bias]), group=channels, dilations=dilations)
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -309,15 +283,6 @@ def grid_sample(op: Node) -> Tensor:
     if op.attributes.get("mode", "linear") == "nearest":
         raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
                      op.where)  # fmt: skip
-    raise NotQuantised("as it is")
-
-
-@raises("onnx.LSTM")
-def lstm(op: Node) -> Tensor:
-    """Imported by torch-mlir, in floats; refused with peepholes, which torch-mlir drops."""
-    if op.optional(7) is not None:
-        raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
-    not_raised(op)
     raise NotQuantised("as it is")
 
 

@@ -21,6 +21,7 @@ from ....kernels.emit import (
     broadcast as broadcast,
     divide as divide,
     divide_up as divide_up,
+    equal as equal,
     index as index,
     integer as integer,
     intrinsic as intrinsic,
