@@ -49,7 +49,7 @@ def _is_elementwise(op: OpLike) -> bool:
     maps = indexing_maps(op)
     if not maps[-1].is_projected_permutation:
         return False
-    single = {loop for value, m in zip(op.operands, maps, strict=False)
+    single = {loop for value, m in zip(op.operands, maps, strict=False) if isinstance(value.type, ir.ShapedType)
               for size, e in zip(value.type.shape, m.results, strict=True)
               for loop in loops_of(e) if size == 1 and isinstance(e, ir.AffineDimExpr)}  # fmt: skip
     return single | set(axis_loops(maps[-1])) == set(range(maps[-1].n_dims))
