@@ -8,7 +8,6 @@ _OTHERS = {"com.microsoft.QGemm", "com.microsoft.QAttention", "com.microsoft.QEm
            "com.microsoft.MatMulBnb4", "com.microsoft.DynamicQuantizeLSTM"}  # fmt: skip
 # What would work instead of an operator that has no pattern.
 _REMEDIES = {
-    "com.microsoft.DynamicQuantizeLSTM": "leave LSTM out of op_types_to_quantize: it has no integer form here",
     "com.microsoft.MatMulFpQ4": "MatMulNBits is imported: its quantiser is MatMulNBitsQuantizer",
 }
 

@@ -66,7 +66,7 @@ def quick_gelu(op: Node) -> Tensor:
 # ------------------------------------------------------------------------------------ taken apart
 
 
-class _Parts:
+class Parts:
     """Nodes that a node is taken apart into; each one reads the result of the one before it."""
 
     def __init__(self, op: Node) -> None:
@@ -81,14 +81,16 @@ class _Parts:
         return self.add("Constant", value=onnx.helper.make_tensor("", ONNX[like.dtype], [], [value]))
 
     def done(self) -> Sequence[Tensor]:
-        self.nodes[-1].output[0] = self.op.proto.output[0]
+        """The results of the node, which are those of the last part."""
+        del self.nodes[-1].output[:]
+        self.nodes[-1].output.extend(self.op.proto.output)
         return self.op.graph.taken_apart(self.op, self.nodes)
 
 
 @raises("onnx.com.microsoft.FusedMatMul", "onnx.com.microsoft.TransposeMatMul")
 def fused_matmul(op: Node) -> Sequence[Tensor]:
     """`alpha A B`, either side transposed: Transpose, MatMul and Mul."""
-    parts = _Parts(op)
+    parts = Parts(op)
     sides = []
     for i, side in enumerate("AB"):
         rank, name = len(op.operand(i).shape), op.proto.input[i]
@@ -108,7 +110,7 @@ def fused_matmul(op: Node) -> Sequence[Tensor]:
 @raises("onnx.com.microsoft.FusedGemm")
 def fused_gemm(op: Node) -> Sequence[Tensor]:
     """Gemm and the activation behind it."""
-    parts = _Parts(op)
+    parts = Parts(op)
     given = {k: v for k, v in op.attributes.items() if k in ("alpha", "beta", "transA", "transB")}
     _activation(op, parts, parts.add("Gemm", *op.proto.input, **given), "activation_alpha", "activation_beta")
     return parts.done()
@@ -117,7 +119,7 @@ def fused_gemm(op: Node) -> Sequence[Tensor]:
 @raises("onnx.com.microsoft.FusedConv")
 def fused_conv(op: Node) -> Sequence[Tensor]:
     """Conv, the sum with Z, and the activation behind both."""
-    parts = _Parts(op)
+    parts = Parts(op)
     given = {k: v for k, v in op.attributes.items() if k not in ("activation", "activation_params")}
     made = parts.add("Conv", *op.proto.input[:3], **given)
     if len(op.proto.input) > 3 and op.proto.input[3]:
@@ -133,7 +135,7 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _activation(op: Node, parts: _Parts, of: str, *names: str) -> None:
+def _activation(op: Node, parts: Parts, of: str, *names: str) -> None:
     """What the attribute `activation` names; its parameters are attributes of these `names`, or in a list."""
     kind = op.attributes.get("activation", "")
     if not kind:
