@@ -202,6 +202,12 @@ def _elu(x: ir.Value, alpha: float) -> ir.Value:
     return _where(x, 0.0, x, below)
 
 
+def _softplus(x: ir.Value) -> ir.Value:
+    """`log(1 + exp(x))`, also where `exp(x)` is more than f32 has."""
+    rest = math.log1p(math.exp(arith.negf(math.absf(x))))
+    return arith.addf(arith.maximumf(x, _like(x, 0.0)), rest)
+
+
 ACTIVATIONS: dict[str, Callable[[ir.Value, float, float], ir.Value]] = {
     "sigmoid": lambda x, a, b: _sigmoid(x),
     "tanh": lambda x, a, b: math.tanh(x),
@@ -213,5 +219,5 @@ ACTIVATIONS: dict[str, Callable[[ir.Value, float, float], ir.Value]] = {
     "hardsigmoid": lambda x, a, b: _between(_affine(x, a, b), 0.0, 1.0),
     "elu": lambda x, a, b: _elu(x, a),
     "softsign": lambda x, a, b: arith.divf(x, arith.addf(_like(x, 1.0), math.absf(x))),
-    "softplus": lambda x, a, b: math.log1p(math.exp(x)),
+    "softplus": lambda x, a, b: _softplus(x),
 }

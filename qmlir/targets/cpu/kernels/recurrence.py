@@ -19,8 +19,10 @@ from ..threads.program import has_helpers
 from . import emit as e
 from .chunks import Chunked, executable
 
-_ROWS = 16  # of a chunk, at most
-_TILE = 4  # rows whose sums are in registers at once, at most
+# Rows of a chunk, at most: more where the weights do not stay in a core's own cache from one chunk to the next.
+_ROWS, _MORE_ROWS, _OWN_CACHE = 16, 64, 1 << 20
+# Rows whose sums are in registers at once, at most. Of a dynamic number, those that are left go by halves.
+_TILE, _DYNAMIC_TILE = 6, 4
 _UNROLL = 4
 # Beside its multiply-adds, a gate of a unit costs as much as so many operations.
 _GATE_OPERATIONS = 40
@@ -37,10 +39,10 @@ class RecurrenceRegisters:
 
 
 X86 = (
-    RecurrenceRegisters("recurrence-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, sums=16),
-    RecurrenceRegisters("recurrence-avx2", (frozenset({"avx2", "fma"}),), lanes=8, sums=8),
+    RecurrenceRegisters("recurrence-avx512", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, sums=24),
+    RecurrenceRegisters("recurrence-avx2", (frozenset({"avx2", "fma"}),), lanes=8, sums=12),
 )
-ARM = RecurrenceRegisters("recurrence-neon", (frozenset({"neon"}),), lanes=4, sums=16)
+ARM = RecurrenceRegisters("recurrence-neon", (frozenset({"neon"}),), lanes=4, sums=24)
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,14 @@ class RecurrenceKernel:
 
     def __init__(self, layer: Recurrence, steps: int | None, batch: int | None, registers: RecurrenceRegisters) -> None:
         self.layer, self.steps, self.batch, self.registers = layer, steps, batch, registers
-        self.tile = _TILE if batch is None else min(batch, _TILE)
-        self.rows = _ROWS if batch is None else min(batch, _ROWS)
+        own = 4 * layer.gates * layer.hidden**2 <= _OWN_CACHE
+        self.rows = min(batch or _MORE_ROWS, _ROWS if own else _MORE_ROWS)
+        most = max(1, registers.sums // max(len(phase.gates) for phase in layer.phases))
+        if batch is None or batch % self.rows:
+            self.tiles = [n for n in (_DYNAMIC_TILE, 2, 1) if n <= most]
+        else:
+            tiles = -(-self.rows // min(self.rows, most, _TILE))
+            self.tiles = [-(-self.rows // tiles)]
         self.blocks = [self._blocks(phase) for phase in layer.phases]
         # Two of states, that of the last step and that of this one, and what a phase makes for the next.
         made = [name for phase in layer.phases for name in phase.writes if name not in ("h", "c")]
@@ -81,7 +89,7 @@ class RecurrenceKernel:
     def _blocks(self, phase: Phase) -> UnitBlocks:
         """Those with the fewest units that are not there, of these the widest."""
         gates, lanes, hidden = phase.gates, self.registers.lanes, self.layer.hidden
-        most = max(1, self.registers.sums // (self.tile * len(gates)))
+        most = max(1, self.registers.sums // (self.tiles[0] * len(gates)))
         all_vectors = -(-hidden // lanes)
         best = min(range(1, most + 1), key=lambda n: (-(-all_vectors // n) * n, -n))
         return UnitBlocks(hidden, gates, best, lanes)
@@ -200,16 +208,14 @@ class _Direction:
 
     def _rows(self, place: _Place) -> None:
         """All rows of the chunk, as many at a time as there are registers for."""
-        tile = self.kernel.tile
-        whole = e.multiply(e.divide(self.count, tile), tile)
-        with e.loop(0, whole, tile) as row:
-            self._tile(place, e.add(self.first, row.index), tile)
-        if isinstance(self.count, int):
-            if self.count % tile:
-                self._tile(place, e.add(self.first, whole), self.count % tile)
-            return
-        with e.loop(whole, self.count) as row:
-            self._tile(place, e.add(self.first, row.index), 1)
+        start: e.Index = 0
+        for tile in self.kernel.tiles:
+            end = e.multiply(e.divide(self.count, tile), tile)
+            with e.loop(start, end, tile) as row:
+                self._tile(place, e.add(self.first, row.index), tile)
+            start = end
+        if isinstance(self.count, int) and self.count % tile:
+            self._tile(place, e.add(self.first, start), self.count % tile)
 
     def _tile(self, place: _Place, row: e.Index, rows: int) -> None:
         place.row, place.rows = row, rows
