@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ...core.mlir import arith, ir, linalg, tensor
-from ...dialect.constants import constant_array
 from ...ir.affine import axis_loops, indexing_maps
 from ...ir.build import collapse, dims, expand, filled
-from ...ir.walk import behind, collect, made_by, producer, terminator_of
+from ...ir.walk import collect, made_by, producer, terminator_of
+from ...kernels.bodies import scalar_constant
 from ..base import Pass, State
 from .contractions import is_product
 
@@ -89,9 +89,7 @@ def _loop(index: ir.Value, out: ir.Value) -> int | None:
     select = made_by(index, "arith.select")
     if select is not None:
         test = made_by(select.operands[0], "arith.cmpi")
-        zero = constant_array(select.operands[1])
-        one = None if test is None else constant_array(test.operands[1])
-        if test is None or zero is None or one is None or (zero.item(), one.item()) != (0, 1):
+        if test is None or _number(select.operands[1]) != 0 or _number(test.operands[1]) != 1:
             return None
         loop = _loop(select.operands[2], out)
         equal = ir.IntegerAttr(test.attributes["predicate"]).value == arith.CmpIPredicate.eq
@@ -120,10 +118,13 @@ def _size(value: ir.Value, axis: int) -> _Size:
 
 def _known(size: ir.Value) -> _Size:
     of = made_by(size, "tensor.dim")
-    axis = None if of is None else constant_array(of.operands[1])
-    if of is None or axis is None:
-        return size
-    return _size(of.operands[0], int(axis.item()))
+    axis = None if of is None else _number(of.operands[1])
+    return size if of is None or axis is None else _size(of.operands[0], axis)
+
+
+def _number(value: ir.Value) -> int | None:
+    known = scalar_constant(value)
+    return int(known.value) if isinstance(known, ir.IntegerAttr) else None
 
 
 # ---- products
