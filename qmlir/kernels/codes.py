@@ -42,6 +42,8 @@ def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
     array = constant_codes(kernel)
     if array is not None:
+        if array.dtype.kind == "f":
+            return Codes(array, *_BYTE)  # numbers are no codes
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         return Codes(array, low, high)
     value = kernel.rhs.value
