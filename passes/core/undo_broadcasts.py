@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from ...core.mlir import arith, ir, linalg, tensor
+from ...core.mlir import arith, ir, linalg
 from ...ir.affine import axis_loops, indexing_maps
 from ...ir.build import collapse, dims, expand, filled
 from ...ir.walk import collect, made_by, producer, terminator_of
@@ -64,7 +64,7 @@ def _read_by_loops(gather: OpLike) -> None:
     out = gather.operands[0]
     yielded = terminator_of(gather.regions[0].blocks[0]).operands[0]
     source, *indices = yielded.owner.operation.operands
-    read = []
+    read: list[ir.AffineExpr] = []
     for axis, index in enumerate(indices):
         if _size(source, axis) == 1:
             read.append(ir.AffineConstantExpr.get(0))
@@ -134,30 +134,22 @@ def _common_matrix(op: OpLike) -> ir.Value | None:
     """`[K, N]` of a batch of products `[b.., M, K]` by `[b.., K, N]` of floats, all of which have it."""
     lhs, rhs, out = op.operands
     rank = len(out.type.shape)
-    wanted = [(*range(rank - 1), rank), (*range(rank - 2), rank, rank - 1), tuple(range(rank))]
-    if rank < 3 or not isinstance(lhs.type.element_type, ir.FloatType):
+    batch, (m, n, k) = range(rank - 2), range(rank - 2, rank + 1)
+    maps = indexing_maps(op)
+    if rank < 3 or not isinstance(lhs.type.element_type, ir.FloatType) or made_by(out, "linalg.fill") is None:
         return None
-    if any(not m.is_permutation and not m.is_projected_permutation for m in indexing_maps(op)):
+    if lhs.type.element_type != rhs.type.element_type or not all(m.is_projected_permutation for m in maps):
         return None
-    found = [axis_loops(m) for m in indexing_maps(op)]
-    order = [*found[2], *(i for i in found[0] if i not in found[2])]  # the op's loop of each of ours
-    if any(len(order) != rank + 1 or [order[i] for i in want] != have for want, have in zip(wanted, found, strict=True)):
+    found = [axis_loops(m) for m in maps]
+    ours = [*found[2], *(i for i in found[0] if i not in found[2])]  # the op's loop of each of ours
+    if len(ours) != rank + 1 or found != [[ours[i] for i in (*batch, *own)] for own in ((m, k), (k, n), (m, n))]:
         return None
-    fill, repeated = made_by(out, "linalg.fill"), made_by(rhs, "linalg.generic", "linalg.broadcast")
-    if fill is None or repeated is None or len(repeated.operands) != 2 or not _copies(repeated):
+    copies = made_by(rhs, "linalg.generic", "linalg.broadcast")
+    if copies is None or len(copies.operands) != 2:
         return None
-    maps = indexing_maps(repeated)
-    alike = {str(v.type.element_type) for v in (lhs, rhs)}
-    same = [ir.AffineDimExpr.get(i) for i in (rank - 2, rank - 1)]
-    found_matrix = repeated.operands[0]
-    if list(maps[0].results) != same or maps[1] != ir.AffineMap.get_identity(rank) or len(alike) != 1:
-        return None
-    return found_matrix
-
-
-def _copies(op: OpLike) -> bool:
-    block = op.regions[0].blocks[0]
-    return terminator_of(block).operands[0] == block.arguments[0]
+    body, (read, written) = copies.regions[0].blocks[0], indexing_maps(copies)
+    same = terminator_of(body).operands[0] == body.arguments[0] and written == ir.AffineMap.get_identity(rank)
+    return copies.operands[0] if same and list(read.results) == [ir.AffineDimExpr.get(i) for i in (m, n)] else None
 
 
 def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:
@@ -165,8 +157,8 @@ def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:
     sizes = dims(out)
     last = len(sizes) - 1
     rows = collapse(lhs, [list(range(last)), [last]])
-    value = made_by(out, "linalg.fill").operands[0]
-    product = linalg.matmul(rows, matrix, outs=[filled([dims(rows)[0], sizes[last]], value)])
+    fill: ir.OpView = out.owner
+    product = linalg.matmul(rows, matrix, outs=[filled([dims(rows)[0], sizes[last]], fill.operands[0])])
     # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
     m, n, k = (ir.AffineDimExpr.get(i) for i in range(3))
     maps = [ir.AffineMap.get(3, 0, axes) for axes in ([m, k], [k, n], [m, n])]
