@@ -1,4 +1,4 @@
-"""Products of floats by constant weights of floats. The data are integers, such that all sums are exact in f32: then the
+"""Products of floats by constant weights of floats. The data are integers, so that all sums are exact in f32: then the
 order of additions does not show, and results are equal bit for bit."""
 
 from __future__ import annotations
