@@ -8,7 +8,6 @@ import numpy as np
 
 from ....core.mlir import ir, tensor
 from ....dialect.dtypes import Array
-from ....ir.build import bitcast
 from ....kernels.at_load import at_load
 from ....kernels.codes import Codes
 from ....kernels.description import Factor, Kernel, Literal, Operand, Stage
@@ -120,8 +119,6 @@ def _layout(gemm: Gemm) -> WeightLayout:
 def _packed_array(gemm: Gemm, codes: Array) -> Array:
     if gemm.weights.codes is not None:
         codes = np.searchsorted(np.array(gemm.weights.codes), codes)
-    if gemm.weights.bits > 8:
-        codes = codes.view(np.int8)  # numbers, byte by byte
     if gemm.kernel.gate is not None:
         codes = halves_by_turns(codes, gemm.micro.lanes)
     return _layout(gemm).each(codes)
@@ -129,8 +126,6 @@ def _packed_array(gemm: Gemm, codes: Array) -> Array:
 
 def _packed_value(gemm: Gemm, rhs: Factor) -> ir.Value:
     value = by_columns(rhs)
-    if gemm.weights.bits > 8:
-        value = bitcast(value, [gemm.kernel.n, gemm.kernel.k * gemm.weights.bits // 8], ir.IntegerType.get_signless(8))
     if gemm.kernel.gate is not None:
         value = emit_halves_by_turns(value, gemm.micro.lanes)
     return _layout(gemm).emit(value, rhs.flipped)

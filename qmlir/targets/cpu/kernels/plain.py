@@ -30,10 +30,10 @@ class PlainFma(Fma):
         return _STEP
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
-        """`[N/p, K, p]` of a weight whose elements are seen as bytes."""
+        """`[N/p, K, p]`."""
         assert k_last
         np_, kp = -(-n // self.panel) * self.panel, -(-k // _STEP) * _STEP
-        return WeightLayout((np_, _BYTES * kp), ((np_ // self.panel, self.panel), (kp, _BYTES)), (0, 2, 1, 3))
+        return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         chains = Chains(tile.rows, self.vectors, self.lanes, _STEP)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import numpy as np
 
 from ....dialect.dtypes import DTYPES
-from ....ir.walk import VIEWS, behind, made_by
 from ....kernels.bodies import unclonable
 from ....kernels.codes import Codes, codes_of
 from ....kernels.description import Factor, Kernel, Unfit
@@ -57,7 +56,6 @@ _KNOBS = (
     Knob("lhs_bytes", (48 << 10, 16 << 10, 24 << 10, 32 << 10)),
 )
 
-_STORED = ("arith.constant", "flow.tensor.constant", "util.global.load")
 # Rows that are read where they lie stay in the second-level cache.
 _CACHED_ROWS = Knob("chunk_rows", (256, 64, 128, 512))
 
@@ -329,8 +327,7 @@ class PlainStrategy(CpuProductStrategy):
         return None
 
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
-        # What a shorter weight is widened to takes several times its memory.
-        if codes.is_argument or made_by(behind(kernel.rhs.value, *VIEWS), *_STORED) is None:
+        if codes.is_argument:  # what a shorter weight is widened to takes several times its memory
             return Decline("the weight is an argument or computed", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k":
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
