@@ -20,6 +20,7 @@ PASSES: dict[str, str] = {
     "qmlir-fold": "core.fold:FoldPass",
     "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
     "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
+    "qmlir-undo-broadcasts": "core.undo_broadcasts:UndoBroadcastsPass",
     "qmlir-crop-windows": f"{IREE_3_13}.crop_windows:CropWindowsPass",
     "qmlir-recurrences": "core.recurrences:RecurrencesPass",
     "qmlir-attention": "core.attention:AttentionPass",

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
     "qmlir-store-shared": ("passes/store_shared.mlir", 0),
     "qmlir-order-loops": ("passes/order_loops.mlir", 0),
+    "qmlir-undo-broadcasts": ("passes/undo_broadcasts.mlir", 0),
     "qmlir-crop-windows": ("passes/crop_windows.mlir", 0),
     "qmlir-guard-divisions": ("passes/guard_divisions.mlir", 0),
     "qmlir-float-convolutions": ("passes/float_convolutions.mlir", 0),

@@ -10,9 +10,9 @@ from ..targets.strategy import Choice, choice_text
 STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
-    "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-guard-divisions,qmlir-crop-windows,"
-    "qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},"
-    "{target_passes}qmlir-store-shared,qmlir-own-destinations,qmlir-guard",
+    "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
+    "qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
+    "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-shared,qmlir-own-destinations,qmlir-guard",
 }
 
 

@@ -120,8 +120,8 @@ class Chain:
         self.axes = (*self.batch, *self.rows, self.column)
 
     def _split_rows(self) -> bool:
-        """Look through a view that makes several axes of the rows, as of an image, but at most one of them dynamic;
-        whether there was one."""
+        """Look through a view that makes several axes of the rows, as of an image or of sequences in a batch; whether
+        there was one."""
         owners = [use.owner.operation for use in self.value.uses]
         if self.batch or len(owners) != 1 or owners[0].name != "tensor.expand_shape":
             return False
@@ -131,8 +131,6 @@ class Chain:
             return False
         first = 1 + max(a.number for a in (*self.rows, self.column))
         rows = tuple(Axis(ROW, first + i, size_of(view.results[0], i)) for group in groups[:-1] for i in group)
-        if sum(a.size is None for a in rows) > 1:
-            return False
         self.rows = rows
         self._take(view)
         return True

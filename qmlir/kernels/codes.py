@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.mlir import ir
 from ..dialect.dtypes import Array
-from ..ir.walk import producer
+from ..ir.walk import VIEWS, behind, made_by, producer
 from .at_load import of_parameters
 from .bodies import scalar_constant
 from .description import Kernel
@@ -24,7 +24,7 @@ class Codes:
     Attributes:
         array: of a constant, `[N, K]` (`[matrices, N, K]` of a batch).
         low, high: the smallest and the largest that there may be.
-        parameters: whether parameters decide them, so that they are known when the program is loaded.
+        parameters: whether they are known when the program is loaded, because parameters decide them.
     """
 
     array: Array | None
@@ -40,11 +40,15 @@ class Codes:
 
 def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
+    value = kernel.rhs.value
+    if isinstance(value.type.element_type, ir.F32Type):  # numbers are no codes, and long: they are not copied here
+        constant = made_by(behind(value, *VIEWS), "arith.constant", "flow.tensor.constant") is not None
+        loaded = made_by(behind(value, *VIEWS), "util.global.load") is not None and of_parameters(value)
+        return Codes(None, *_BYTE, constant or loaded)
     array = constant_codes(kernel)
     if array is not None:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         return Codes(array, low, high)
-    value = kernel.rhs.value
     low, high = _BYTE if kernel.rhs.flipped else code_range(value)
     return Codes(None, low, high, of_parameters(value))
 

@@ -16,15 +16,18 @@ from .axes import Axes, axes_of, dims_of, loops_of_contraction, product_of
 from .chain import Chain
 from .computes import multiply_add, widened_from
 from .description import BATCH, COLUMN, GROUP, ROW, Kernel, Unfit
-from .factors import both_of_e2m1, decoded_weight, factor, group_of, one_byte
+from .factors import both_of_e2m1, decoded_weight, factor, group_of, one_byte, plain_weight
 from .gathers import batch_of, counts_of, gathered_rows, ungrouped
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 
-def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False) -> Kernel:
-    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
+def describe(
+    op: OpLike, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False, plain: bool = False
+) -> Kernel:
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes, with
+    `plain` by one of floats.
 
     What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
     activations that are widened in front of the product, decodes that are tables of whatever form, and products of
@@ -62,6 +65,8 @@ def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, 
         raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
     if batch and (len(rows) != 1 or rows[0].size is None):
         raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
+    if sum(a.size is None for a in rows) > 1:
+        raise Unfit("more than one axis of the rows is dynamic", "at most one dynamic axis")
     group = product_of([a.size for a in depth]) if groups else None
     fraction, acc = None, value.type.element_type
     codes = both_of_e2m1(lhs, rhs) if small_floats and floating and not batch else None
@@ -73,7 +78,7 @@ def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, 
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
             )
         lhs = replace(lhs, value=widened_from(lhs.value) if extended else lhs.value)
-        rhs = decoded_weight(rhs, extended and not decoded_batches)
+        rhs = plain_weight(rhs) if plain else decoded_weight(rhs, extended and not decoded_batches)
         group = group_of(rhs)
     products = None
     if batch:

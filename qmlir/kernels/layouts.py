@@ -75,8 +75,8 @@ class WeightLayout:
         return self.apply(codes) if codes.ndim == 2 else np.stack([self.apply(matrix) for matrix in codes])
 
     def emit(self, value: ir.Value, flipped: bool = False) -> ir.Value:
-        """The same of a tensor of i8 codes `[.., rows, columns]` at the current insertion point; `flipped`, where it
-        holds the codes with their top bit inverted."""
+        """The same of a tensor of i8 codes `[.., rows, columns]` at the current insertion point, or of numbers, which
+        are stored as they are; `flipped`, where it holds the codes with their top bit inverted."""
         offset = (self.offset + (128 if flipped else 0)) & 255
         if offset or self.bits < 8:
             value = _stored(value, offset, self.bits)
@@ -130,7 +130,7 @@ def _pad(value: ir.Value, sizes: Sequence[int]) -> ir.Value:
     index = ir.IndexType.get()
     block = op.regions[0].blocks.append(*[index] * len(shape))
     with ir.InsertionPoint(block):
-        tensor.YieldOp(arith.constant(t, 0))
+        tensor.YieldOp(arith.constant(t, 0.0 if isinstance(t, ir.FloatType) else 0))
     return op.result
 
 

@@ -304,12 +304,17 @@ def _as_result(value: ir.Value, kind: ir.Type, kernel: Kernel, rows: list[ir.Val
     if count == 1:
         return tensor.CastOp(kind, value).result
     sizes: list[ir.Value | int] = []
+    # Of several dynamic axes of rows, the sizes are those of the view that made them.
+    view = next((op for op in reversed(kernel.operations) if op.name == "tensor.expand_shape"), None)
+    given = iter(list(view.operands)[1:] if view is not None and kernel.row_sizes.count(None) > 1 else [])
     for size in kernel.row_sizes:
         if size is not None:
             sizes.append(size)
             continue
-        known = arith.constant(ir.IndexType.get(), _known_rows(kernel))
-        sizes.append(arith.divui(rows[0], known))
+        known = next(given, None)
+        if known is None:
+            known = arith.divui(rows[0], arith.constant(ir.IndexType.get(), _known_rows(kernel)))
+        sizes.append(known)
     dynamic = ir.ShapedType.get_dynamic_size()
     static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.columns]
     values = [s for s in sizes if not isinstance(s, int)]

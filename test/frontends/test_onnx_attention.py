@@ -44,6 +44,29 @@ EXPORTED = f"""
     w = Where(nan, zero, p)
     y = MatMul(w, v)
 """
+# The same with dynamic sizes: shapes are computed, and values between have no names for their sizes.
+COMPUTED = f"""
+    first = Constant<value = int64[1] {{0}}>()
+    two = Constant<value = int64[1] {{2}}>()
+    three = Constant<value = int64[1] {{3}}>()
+    rest = Constant<value = int64[1] {{-1}}>()
+    width = Constant<value = int64[1] {{{D}}}>()
+    zero = Constant<value = float {{0.0}}>()
+    sizes = Shape(k)
+    batch = Slice(sizes, first, two)
+    keys = Slice(sizes, two, three)
+    flat = Concat<axis = 0>(rest, keys, width)
+    wide = Concat<axis = 0>(batch, width, keys)
+    k3 = Reshape(k, flat)
+    kt3 = Transpose<perm = [0, 2, 1]>(k3)
+    kt = Reshape(kt3, wide)
+    s = MatMul(q, kt)
+    t = Add(s, mask)
+    p = Softmax<axis = -1>(t)
+    nan = IsNaN(p)
+    w = Where(nan, zero, p)
+    y = MatMul(w, v)
+"""
 REPEATED = f"""
     axis = Constant<value = int64[1] {{2}}>()
     wide = Constant<value = int64[5] {{2, {H}, {G}, {K}, {D}}}>()
@@ -85,6 +108,8 @@ CASES: dict[str, tuple[list[str], str]] = {
     "dynamic": ([f"float[B, {H}, M, {D}] q", f"float[B, {H}, K, {D}] k", f"float[B, {H}, K, {N}] v"], TRANSPOSED),
     "dynamic-mask": ([f"float[B, {H}, M, {D}] q", f"float[B, {H}, K, {D}] k", f"float[B, {H}, K, {N}] v",
                       "float[B, 1, M, K] mask"], SCALES),
+    "computed": ([f"float[B, {H}, M, {D}] q", f"float[B, {H}, K, {D}] k", f"float[B, {H}, K, {N}] v",
+                  "float[B, 1, M, K] mask"], COMPUTED),
 }  # fmt: skip
 OTHERS: dict[str, tuple[list[str], str]] = {
     "weights-read-twice": (PLAIN, TRANSPOSED + "\n z = Exp(p)"),
@@ -99,11 +124,12 @@ SIZES = {"B": 2, "M": M, "K": K, "X": K}
 
 def model(inputs: list[str], body: str) -> Any:
     outputs = "float y, float z" if " z = " in body else "float y"
-    text = f'<ir_version: 9, opset_import: ["" : 18]> graph ({", ".join(inputs)}) => ({outputs}) {{ {body} }}'
+    known = "<float[?, ?, ?] k3, float[?, ?, ?] kt3, float[?, ?, ?, ?] kt>" if body == COMPUTED else ""
+    text = f'<ir_version: 9, opset_import: ["" : 18]> graph ({", ".join(inputs)}) => ({outputs}) {known} {{ {body} }}'
     made = parser.parse_model(text)
     for out in made.graph.output:
         out.type.tensor_type.ClearField("shape")
-    return onnx.shape_inference.infer_shapes(made)
+    return made if known else onnx.shape_inference.infer_shapes(made)
 
 
 def arguments(made: Any, seed: int = 0) -> list[Any]:

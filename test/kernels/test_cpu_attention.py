@@ -49,6 +49,18 @@ def test_the_kernel_is_right(name: str, target: str) -> None:
         np.testing.assert_allclose(run(*arguments), FORMS[name].expected(*arguments), rtol=2e-5, atol=2e-5)
 
 
+def test_every_pair_of_sizes() -> None:
+    """Numbers of queries and keys around the sizes of vectors, tiles and blocks, of one program."""
+    form = FORMS["shared-mask"]
+    _, run = _compiled(form, "cpu")
+    sizes = (1, 3, 7, 13, 16, 17, 77, 128)
+    for queries in sizes:
+        for keys in sizes:
+            arguments = _arguments(form, (2, queries, keys))
+            arguments[-1][..., 0] = 0  # f32 does not tell scores of -1e9 apart
+            np.testing.assert_allclose(run(*arguments), form.expected(*arguments), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", ["heads-mixed", "grouped"])
 def test_the_decomposition_is_right(name: str) -> None:
     artifact, run = _compiled(FORMS[name], "cpu:x86-64")

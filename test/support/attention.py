@@ -98,4 +98,5 @@ FORMS = {
     "heads-mixed": Form("bqhd", "bhkd", "bhqk", width=8, columns=20),
     "plain": Form(width=64, heads=1),
     "grouped": Form("bqhrd", "bkhd", "qk"),
+    "shared-mask": Form("bhrqd", "bhkd", "bqk"),
 }

@@ -38,7 +38,10 @@ class Shapes:
             if spec is not None:
                 self._known[value.name] = _merged(self._known.get(value.name), spec)
                 names = tuple(d.dim_param for d in value.type.tensor_type.shape.dim)
-                self._names.setdefault(value.name, names)  # the model's own come before what onnx infers
+                known = self._names.get(value.name, ())
+                if len(known) == len(names):  # the model's own come before what onnx infers
+                    names = tuple(a or b for a, b in zip(known, names, strict=True))
+                self._names[value.name] = names if not known or len(known) == len(names) else known
 
     def _inferred(self) -> Sequence[onnx.ValueInfoProto]:
         """What onnx infers of the whole model, without its constants' data."""
@@ -51,6 +54,7 @@ class Shapes:
         out.output.extend(graph.output)
         given = {v.name for v in graph.input}
         out.input.extend(graph.input)
+        out.value_info.extend(graph.value_info)  # names of sizes that an exporter knows and inference does not
         for t in graph.initializer:
             if len(t.raw_data) <= 8 * _MOST_OF_A_SHAPE and t.data_location != onnx.TensorProto.EXTERNAL:
                 out.initializer.append(t)

@@ -24,8 +24,9 @@ from .kernels.attention_strategy import AttentionStrategy
 from .kernels.convolution_strategy import CpuConvolutionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import FloatMicro, Half
+from .kernels.plain import plain_kernels
 from .kernels.rows import LANES, NEON
-from .kernels.strategy import CpuProductStrategy, CpuWeightOnlyStrategy, HalfStrategy, KernelStrategy
+from .kernels.strategy import CpuProductStrategy, CpuWeightOnlyStrategy, HalfStrategy, KernelStrategy, PlainStrategy
 
 if TYPE_CHECKING:
     from ...kernels.attention import Attention
@@ -89,6 +90,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         *convolutions,
         DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
         *weight_only,
+        *(PlainStrategy(target, kernel) for kernel in plain_kernels(_is_arm(target))),
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),
         stock,

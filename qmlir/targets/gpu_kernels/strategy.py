@@ -145,8 +145,6 @@ def small_floats(c: Contraction) -> bool:
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     """A Decline where activations do not lie as kernels read them, `piece` codes of a pixel at once."""
-    if sum(size is None for size in kernel.row_sizes) > 1:
-        return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window

@@ -361,7 +361,7 @@ def bias_of(
     return real(scalar_of(bias) if bias.shape == (1,) and DTYPES[bias.dtype].kind == "float" else bias), ()
 
 
-@raises("onnx.Einsum", "onnx.GRU", "onnx.RNN", "onnx.Attention")
+@raises("onnx.Einsum", "onnx.Attention")
 def not_raised(op: Node) -> Tensor:
     """Imported by torch-mlir, in floats. A warning names those with dequantised operands, which have no integer
     form."""

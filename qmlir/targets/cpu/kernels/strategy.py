@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from ...strategy import (
 )  # fmt: skip
 from ..description import lacks
 from ..threads.program import team_of, threads_of
+from .chunk import Chunk
 from .float_micro import Half
 from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
@@ -39,6 +40,7 @@ from .integer import IntegerChunk
 from .lines import in_lines
 from .micro import IntegerMicro, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
+from .plain import PlainChunk, PlainFma
 from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
 
@@ -82,9 +84,15 @@ class CpuKernelPlan:
         last = kernel.operations[-1]
         if gemm.copies:
             kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
-        floats = DecodingChunk if self.weights.values is None else ScaledChunk
-        product = Product(gemm, IntegerChunk if self.kernel.rhs.decode is None else floats)
+        product = Product(gemm, self._chunk)
         outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.features)])
+
+    @property
+    def _chunk(self) -> type[Chunk]:
+        if isinstance(self.micro, PlainFma):
+            return PlainChunk
+        floats = DecodingChunk if self.weights.values is None else ScaledChunk
+        return IntegerChunk if self.kernel.rhs.decode is None else floats
 
     def describe(self) -> Facts:
         gemm = self._gemm
@@ -110,6 +118,7 @@ class CpuProductStrategy(ABC):
     micro: Micro
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
     rival: CpuProductStrategy | None = None  # takes what it is faster at, until this one is asked for by its name
+    plain: ClassVar[bool] = False  # whether weights are multiplied as they are
 
     @property
     def name(self) -> str:
@@ -142,7 +151,7 @@ class CpuProductStrategy(ABC):
     def of_group(self, op: OpLike) -> Accept | Decline:
         """Whether it computes a product and what is fused with it."""
         try:
-            kernel = describe(op, extended=True)
+            kernel = describe(op, extended=True, plain=self.plain)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)
@@ -166,8 +175,6 @@ class CpuProductStrategy(ABC):
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
-        if sum(size is None for size in kernel.row_sizes) > 1:
-            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
         codes = codes_of(kernel)
         if codes.is_argument:
             kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
@@ -304,3 +311,27 @@ class HalfStrategy(CpuWeightOnlyStrategy):
         if high - low + len(values) > 32:
             return Decline(f"zero points from {low} to {high}", "a range of at most 16")
         return replace(weights, largest_zero=high)
+
+
+@dataclass(frozen=True)
+class PlainStrategy(CpuProductStrategy):
+    """Floats by a constant weight of floats."""
+
+    micro: PlainFma
+    plain: ClassVar[bool] = True
+
+    def unlike(self, contraction: Contraction) -> Decline | None:
+        c = contraction
+        if (c.kind, c.lhs, c.rhs, c.acc) != ("matmul", "f32", "f32", "f32"):
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f32")
+        return None
+
+    def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
+        if codes.is_argument:  # what a shorter weight is widened to takes several times its memory
+            return Decline("the weight is an argument or computed", "make the weight a constant or a parameter")
+        if kernel.lhs.source_axes[-1] != "k":
+            return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        return None
+
+    def weights(self, kernel: Kernel, codes: Codes) -> Weights:
+        return Weights(self.micro.bits[0], 0)
