@@ -15,7 +15,7 @@ from ....dialect.dtypes import DTYPES
 from ...attention import HEADS, AttentionCall, AttentionInput
 from ...raising import NotQuantised, Tensor, raises
 from ..node import Node
-from .common import absorb, onnx_op
+from .common import absorb, narrowed, onnx_op
 
 _BATCH = "ABCDEF"  # its axes but for the last, which is the one of heads
 NodeInput: TypeAlias = "tuple[Node, int]"  # an input of a node
@@ -37,18 +37,21 @@ def attention_of(op: Node) -> Tensor | None:
 
 @raises("onnx.Transpose")
 def transpose(op: Node) -> Tensor:
-    """A transpose of an attention's result, which is stored in that order."""
-    node = op.producer(0)
+    """A transpose of an attention's result, which is stored in that order. Others are imported by torch-mlir, which
+    wants to know of the input what is known of the result."""
+    node, x, spec = op.producer(0), op.operand(0), op.results[0]
+    order = list(op.attributes.get("perm") or range(len(x.shape))[::-1])
     call = None if node is None else op.graph.attentions.get(node.index)
-    if node is None or call is None or node.uses() != 1:
-        raise NotQuantised("not of an attention")
-    order = op.attributes.get("perm") or list(range(len(call.axes)))[::-1]
-    axes = "".join(call.axes[i] for i in order)
-    if axes[-1] != "n":
-        raise NotQuantised("the columns of values are no longer neighbours")
-    shape = op.operand(0).shape
-    op.plain = True
-    return call.made(axes, [shape[i] for i in order])
+    if node is not None and call is not None and node.uses() == 1:
+        axes = "".join(call.axes[i] for i in order)
+        if axes[-1] == "n":  # the columns of values stay neighbours
+            op.plain = True
+            return call.made(axes, [x.shape[i] for i in order])
+    if spec is None or all(x.shape[i] is not None or size is None for i, size in zip(order, spec.shape, strict=True)):
+        raise NotQuantised("as it is")
+    return onnx_op(
+        op, "Transpose", narrowed(op, x, [spec.shape[order.index(i)] for i in range(len(order))]), perm=order
+    )
 
 
 # ---- what the graph has

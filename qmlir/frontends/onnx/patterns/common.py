@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from ....core.mlir import arith
+from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DTYPES
+from ....ir import build
+from ....ir.checks import assert_that
+from ....spec import TensorSpec
 from ...raising import PatternDeclined, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of
 from ..node import Node
@@ -190,3 +193,16 @@ def onnx_op(op: Node, kind: str, *operands: Tensor | None, **attributes: object)
     result: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
                                                             for k, v in attributes.items()], op)  # fmt: skip
     return result
+
+
+def narrowed(op: Node, x: Tensor, shape: Sequence[int | None]) -> Tensor:
+    """A tensor with the sizes that are known of it from elsewhere, which are checked when the program runs."""
+    dims, sizes = build.dims(x.value), list[build.Extent]()
+    for axis, (size, have, known) in enumerate(zip(dims, x.shape, shape, strict=True)):
+        sizes.append(size if known is None or have is not None else known)
+        if sizes[-1] is not size:
+            fits = arith.cmpi(arith.CmpIPredicate.eq, build.as_index(size), build.as_index(sizes[-1]))
+            assert_that(fits, f"{op.where}: axis {axis} of the input has another size than {known}")
+    spec = TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes), x.dtype)
+    kind = build.tensor_type(sizes, x.value.type.element_type)
+    return x if spec.shape == x.shape else Tensor(spec, tensor.cast(kind, x.value))

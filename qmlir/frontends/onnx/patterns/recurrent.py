@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....core.mlir import arith, ir, tensor
-from ....ir.build import Arg, collapse, dims, elementwise, expand, filled, index, loop_index, scalar
+from ....ir.build import (
+    Arg,
+    collapse,
+    dims,
+    elementwise,
+    expand,
+    filled,
+    index,
+    loop_index,
+    scalar,
+)
 from ....kernels.recurrence import ACTIVATIONS, GATES, GRU, LSTM, RNN, Activation, Recurrence
 from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
@@ -15,7 +25,7 @@ from ...recurrence import recurrent
 from ...tensors import drop_axis, new_axis
 from ..model import refuse
 from ..node import Node
-from .common import ints, onnx_op, quantised_input
+from .common import ints, narrowed, onnx_op, quantised_input
 
 _USUAL = {LSTM: ("sigmoid", "tanh", "tanh"), GRU: ("sigmoid", "tanh"), RNN: ("tanh",)}
 # Parameters of activations, with what they are where the node does not say; None where ONNX and onnxruntime differ.
@@ -50,7 +60,7 @@ class _Layer:
         self.directions, _, self.hidden = (s or 0 for s in op.operand(2).shape)
         self.gates = GATES[cell]
         self.batch_first = bool(op.attributes.get("layout", 0))
-        self.x = self._moved(op.operand(0))
+        self.x = narrowed(op, self._moved(op.operand(0)), [None, None, op.operand(1).shape[2]])
         self.late_reset = cell == GRU and bool(op.attributes.get("linear_before_reset", 0))
         self.bias = op.optional(3)
         self.lengths = self._lengths()
