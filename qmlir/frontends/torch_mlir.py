@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, passmanager
 from ..core.spelling import location_text
 from ..errors import Diagnostic, FrontEndError
+from ..ir.walk import collect, made_by
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -38,6 +43,29 @@ def to_linalg(
     except ir.MLIRError as e:
         diagnostics = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
         raise FrontEndError([blame(diagnostics) or Diagnostic(str(e).splitlines()[0], name)]) from None
+    if sum(map(_read_directly, collect(module, "tensor.extract"))):
+        passmanager.PassManager.parse("builtin.module(func.func(canonicalize,cse))").run(module.operation)
+
+
+def _read_directly(extract: OpLike) -> bool:
+    """Replace a number that is read out of a part of a list by the number, where the list says which it is: sizes, of
+    which torch-mlir makes a tensor. MLIR does not look through the part, and IREE 3.13 reads another number there."""
+    source, *indices = extract.operands
+    known = [made_by(i, "arith.constant") for i in indices]
+    if len(known) != 1 or known[0] is None:
+        return False
+    place = ir.IntegerAttr(known[0].attributes["value"]).value
+    while (part := made_by(source, "tensor.extract_slice")) is not None:
+        offset, step = (ir.DenseI64ArrayAttr(part.attributes[f"static_{n}"]) for n in ("offsets", "strides"))
+        if len(offset) != 1 or len(list(part.operands)) > 1:
+            return False
+        place = offset[0] + place * step[0]
+        source = part.operands[0]
+    listed = made_by(source, "tensor.from_elements")
+    if listed is None:
+        return False
+    extract.results[0].replace_all_uses_with(listed.operands[place])
+    return True
 
 
 def without_ir(message: str) -> str:

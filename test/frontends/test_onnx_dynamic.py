@@ -133,3 +133,44 @@ def test_expand_of_another_size() -> None:
     main = opened(qmlir.compile(made)).main
     with pytest.raises(qmlir.errors.QmlirError, match="a size of axis 0 is neither 1 nor that of the shape"):
         main(np.zeros((2, 5), np.float32), np.zeros((3, 5), np.float32))
+
+
+def test_a_shape_that_is_computed_from_sizes() -> None:
+    """Regression: the second size of `[S, S]` was read as 0."""
+    made = model("float[B, S] x", """
+        zero = Constant<value = int64 {0}>()
+        one = Constant<value = int64 {1}>()
+        first = Constant<value = int64[1] {0}>()
+        last = Constant<value = int64[1] {1}>()
+        shape = Shape<start = 1>(x)
+        size = Squeeze(shape)
+        places = Range(zero, size, one)
+        rows = Unsqueeze(places, last)
+        columns = Unsqueeze(places, first)
+        apart = Sub(rows, columns)
+        square = Shape(apart)
+        zeros = Expand(zero, square)
+        near = Min(apart, zeros)
+        y = Cast<to = 1>(near)
+    """)  # fmt: skip
+    places = np.arange(5)
+    want = np.minimum(places[:, None] - places, 0)
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(np.zeros((2, 5), np.float32)), want)
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_layers_whose_inputs_are_of_unknown_width(operator: str) -> None:
+    """Regression: a second layer behind a reshape by computed sizes was not imported."""
+    gates = {"LSTM": 4, "GRU": 3}[operator]
+    rng = np.random.default_rng(0)
+    weights = {"w": (1, gates * 8, 6), "r": (1, gates * 8, 8)}
+    made = model("float[B, 3, 6] x, int64[3] shape", f"""
+        t = Reshape(x, shape)
+        all = {operator}<hidden_size = 8>(t, w, r)
+        axis = Constant<value = int64[1] {{1}}>()
+        h = Squeeze(all, axis)
+        y = Transpose<perm = [1, 0, 2]>(h)
+    """, weights={n: rng.standard_normal(s).astype(np.float32) for n, s in weights.items()})  # fmt: skip
+    x, shape = rng.standard_normal((2, 3, 6)).astype(np.float32), np.array([3, 2, 6])
+    [want] = session(made, threads=1).run(None, {"x": x, "shape": shape})
+    np.testing.assert_allclose(opened(qmlir.compile(made)).main(x, shape), want, rtol=1e-5, atol=1e-6)
