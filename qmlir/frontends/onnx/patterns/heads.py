@@ -121,7 +121,7 @@ def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
     if len(mask.shape) != 1:
         return [flags(mask, hidden)]
     size = op.graph.shapes.named(op.proto.input[_MASK[op.proto.op_type]], mask.shape)[0]
-    if size == batch:
+    if size == batch != "":
         return [between(None, mask, hidden)]
     if not isinstance(batch, int) or size != 2 * batch or op.proto.op_type == "MultiHeadAttention":
         raise PatternDeclined(f"a mask {mask.spec} for a batch of {batch or 'unknown size'}; lengths, [batch], and "

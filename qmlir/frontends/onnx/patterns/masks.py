@@ -72,7 +72,13 @@ def flags(mask: Tensor, otherwise: float) -> MaskTerm:
     axes = {2: "bk", 3: "bmk"}.get(len(mask.shape))
     if axes is None:
         raise PatternDeclined(f"a mask {mask.spec}; [batch, keys] and [batch, queries, keys] are imported")
-    return MaskTerm([mask], [axes], axes, value)
+    axes = repeated(mask, axes)
+    return MaskTerm([mask], [axes], axes.replace("1", ""), value)
+
+
+def repeated(t: Tensor, axes: str) -> str:
+    """The letters of a tensor's axes, "1" for one of size one but for that of keys, which every mask has."""
+    return "".join("1" if size == 1 and a != "k" else a for size, a in zip(t.shape, axes, strict=True))
 
 
 def between(start: Tensor | None, end: Tensor, otherwise: float) -> MaskTerm:
@@ -94,9 +100,8 @@ def bias(t: Tensor, heads: int, shared: int = 1) -> MaskTerm:
         raise PatternDeclined(
             f"an attention_bias {t.spec}; [batch or 1, {heads * shared} or 1, queries, keys] is taken"
         )
-    one = t.shape[1] == 1
-    axes = ("1" if t.shape[0] == 1 else "b") + ("1" if one else HEADS if shared == 1 else HEADS + SHARED) + "mk"
-    wide = real(t) if one or shared == 1 else in_heads(real(t), 1, heads)
+    wide = real(t) if t.shape[1] == 1 or shared == 1 else in_heads(real(t), 1, heads)
+    axes = repeated(wide, f"b{HEADS}mk" if len(wide.shape) == 4 else f"b{HEADS}{SHARED}mk")
     return MaskTerm([wide], [axes], axes.replace("1", ""), lambda at, x: x)
 
 
