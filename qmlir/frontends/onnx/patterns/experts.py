@@ -7,7 +7,6 @@ the chosen experts by their sum whatever the attribute says; its others, and thi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from .common import ints, onnx_op
 from .fused import gelu_tanh
 from .heads import without
 
-Function: TypeAlias = "Callable[[ir.Value], ir.Value]"
 _CODES = {2: "u2", 4: "u4", 8: "u8"}
 
 
@@ -32,7 +30,7 @@ def _silu(v: ir.Value) -> ir.Value:
     return arith.mulf(v, sigmoid(v))
 
 
-_PLAIN: dict[str, Function] = {
+_PLAIN: dict[str, Callable[[ir.Value], ir.Value]] = {
     "relu": lambda v: arith.maximumf(v, const(0.0)), "gelu": gelu_tanh, "silu": _silu, "identity": lambda v: v,
 }  # fmt: skip
 

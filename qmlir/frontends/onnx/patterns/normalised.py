@@ -19,7 +19,7 @@ from ..model import refuse
 from ..node import Node
 from .common import onnx_op, scale_of, zero_of
 
-Numbers: TypeAlias = "Callable[[Tensor], Tensor]"  # the numbers of rows of a table, as floats
+RowNumbers: TypeAlias = "Callable[[Tensor], Tensor]"  # the numbers of rows of a table, as floats
 
 
 def normalised(
@@ -141,7 +141,7 @@ def embed_layer_normalization(op: Node) -> list[Tensor]:
 def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
     """The same of tables of codes: their scales are inputs 8 to 12, their zero points inputs 13 to 17."""
 
-    def number(i: int) -> Numbers:
+    def number(i: int) -> RowNumbers:
         """The numbers of codes of input `2 + i`."""
 
         def numbers(codes: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
 
 
 def _embedded(
-    op: Node, tables: Sequence[Tensor | None], numbers: Sequence[Numbers], gamma: Tensor, beta: Tensor
+    op: Node, tables: Sequence[Tensor | None], numbers: Sequence[RowNumbers], gamma: Tensor, beta: Tensor
 ) -> list[Tensor]:
     """The normalised sum of rows of the tables of words, positions and segments, `numbers` of each; how many words the
     mask keeps; and the sum."""
