@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
-from ...ir.build import Arg, Extent, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
+from ...ir.build import Arg, Extent, collapse, dims, elementwise, expand, filled, generic, inlined, scalar, transpose
 from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, AttentionTensor, describe, has_body
 from ...kernels.description import Unfit
 from ...targets import backend_of, resolve
-from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy, Plan
+from ...targets.strategy import Contraction, Decision, GroupStrategy, Plan, first_accepted
 from ..base import Pass, State
 
 if TYPE_CHECKING:
@@ -59,13 +59,7 @@ def _decide(a: Attention, strategies: Sequence[GroupStrategy[Attention]]) -> tup
     m, n, k = (a.sizes[one[0]] if len(one) == 1 else None for one in (a.rows, a.keys, a.inner))
     batch = tuple(a.sizes[b] for b in a.batch)
     about = Contraction("attention", batch, m, n, k, kind, kind, kind, location=location_text(a.op.location))
-    answers = []
-    for strategy in strategies:
-        answer = strategy.consider(a)
-        answers.append((strategy.name, answer))
-        if isinstance(answer, Accept):
-            return Decision(about, tuple(answers), strategy.name), answer.plan
-    return Decision(about, tuple(answers), ""), None
+    return first_accepted(about, strategies, a)
 
 
 def _attention_ops(module: ir.Module) -> list[OpLike]:
@@ -106,7 +100,7 @@ def _decomposed(a: Attention) -> ir.Value:
         args.append(Arg(a.mask.value, tuple(loops.index(i) for i in a.mask.axes)))
 
     def masked(score: ir.Value, *mask: ir.Value) -> ir.Value:
-        scaled = _through_body(a.op, arith.mulf(score, a.scale))
+        scaled = inlined(a.op.regions[0].blocks[0], [arith.mulf(score, a.scale)])
         return arith.addf(scaled, mask[0]) if mask else scaled
 
     def over_keys(value: ir.Value, start: float, combine: Callable[..., ir.Value]) -> ir.Value:
@@ -127,20 +121,6 @@ def _decomposed(a: Attention) -> ir.Value:
     result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
     found = (*batch, *rows, columns)
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
-
-
-def _through_body(op: OpLike, score: ir.Value) -> ir.Value:
-    """What the op's body makes of a score."""
-    block = op.regions[0].blocks[0]
-    known = {block.arguments[0]: score}
-    *steps, end = block.operations
-    for step in steps:
-        made = step.operation.clone(ir.InsertionPoint.current)
-        for i, operand in enumerate(step.operation.operands):
-            made.operands[i] = known.get(operand, operand)
-        known[step.operation.results[0]] = made.results[0]
-    result: ir.Value = end.operation.operands[0]
-    return known.get(result, result)
 
 
 def _but(x: ir.Value, value: float, instead: float) -> ir.Value:

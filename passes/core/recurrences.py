@@ -10,7 +10,7 @@ from ...core.spelling import location_text
 from ...ir.walk import collect, functions
 from ...kernels.recurrence import ATTRIBUTE, RecurrenceCall
 from ...targets import backend_of, resolve
-from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy
+from ...targets.strategy import Contraction, GroupStrategy, first_accepted
 from ..base import Pass, State
 
 
@@ -51,13 +51,10 @@ def _taken(call: RecurrenceCall, strategies: tuple[GroupStrategy[RecurrenceCall]
         layer.cell, (layer.directions,), call.batch, layer.gates * layer.hidden, layer.hidden, "f32", "f32", "f32",
         location=location_text(op.location),
     )  # fmt: skip
-    answers = []
-    for strategy in strategies:
-        answer = strategy.consider(call)
-        answers.append((strategy.name, answer))
-        if isinstance(answer, Accept):
-            with op.context, op.location:
-                answer.plan.apply(op)
-            state.decisions.append(Decision(about, tuple(answers), strategy.name))
-            return True
-    return False
+    decision, plan = first_accepted(about, strategies, call)
+    if plan is None:
+        return False
+    state.decisions.append(decision)
+    with op.context, op.location:
+        plan.apply(op)
+    return True

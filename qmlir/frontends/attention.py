@@ -78,24 +78,24 @@ def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: Mapping[str, Ext
         if mask.dtype != "f32":
             rank = tuple(range(len(letters)))
             shape = [sizes[a] for a in letters]
-            value = elementwise([Arg(value, rank)], shape, f32, lambda kept: _hidden(kept, f32))
+            value = elementwise([Arg(value, rank)], shape, f32, lambda kept: hidden(kept, f32))
     if causal:
         assert value is None
         shape, letters = [sizes["m"], sizes["k"]], "mk"
 
         def earlier() -> ir.Value:
             kept = arith.cmpi(arith.CmpIPredicate.ule, loop_index(1), loop_index(0))
-            return _hidden(kept, f32)
+            return hidden(kept, f32)
 
         value = elementwise([], shape, f32, earlier)
     return [] if value is None else [(value, letters)]
 
 
-def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
-    """0 where a key is kept, minus infinity where it is not."""
+def hidden(kept: ir.Value, t: ir.Type, otherwise: float = float("-inf")) -> ir.Value:
+    """0 where a key is kept, which an integer that is not 0 says too; `otherwise` where it is not."""
     if kept.type != ir.IntegerType.get_signless(1):
         kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
-    return arith.select(kept, scalar(0.0, t), scalar(float("-inf"), t))
+    return arith.select(kept, scalar(0.0, t), scalar(otherwise, t))
 
 
 @dataclass(frozen=True)

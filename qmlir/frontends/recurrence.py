@@ -23,6 +23,7 @@ from ..ir.build import (
     scalar,
     static,
 )  # fmt: skip
+from ..kernels.outline import unused_name
 from ..kernels.recurrence import ATTRIBUTE, LSTM, Phase, Recurrence
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
         caller = caller.parent
     with ir.InsertionPoint(caller):
         kind = ir.FunctionType.get([v.type for v in given], results)
-        made = func.FuncOp(_unused_name(caller), kind, visibility="private")
+        made = func.FuncOp(unused_name(caller, "recurrence"), kind, visibility="private")
         made.attributes[ATTRIBUTE] = layer.attribute()
         made.attributes["no_inline"] = ir.UnitAttr.get()
         for name in caller.attributes:  # the versions of the model, which torch-mlir asks of every function
@@ -51,11 +52,6 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
         with ir.InsertionPoint(made.add_entry_block()):
             func.ReturnOp(_Loops(layer, dict(zip(layer.operands, made.arguments, strict=True))).results())
     return list(func.CallOp(made, given).results)
-
-
-def _unused_name(caller: OpLike) -> str:
-    taken = {ir.StringAttr(op.attributes["sym_name"]).value for op in caller.block if "sym_name" in op.attributes}
-    return next(name for i in range(len(taken) + 1) if (name := f"recurrence_{i}") not in taken)
 
 
 class _Loops:

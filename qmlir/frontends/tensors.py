@@ -231,6 +231,31 @@ def picked(t: Tensor, axis: int, place: int) -> Tensor:
     return drop_axis(part(t, axis, place, 1), axis)
 
 
+def one_more(t: Tensor, axis: int) -> Tensor:
+    """With one place of zeros more behind the last along an axis."""
+    size, high = t.shape[axis], [int(i == axis) for i in range(len(t.shape))]
+    zero = arith.constant(t.value.type.element_type, 0.0)
+    shape = (*t.shape[:axis], None if size is None else size + 1, *t.shape[axis + 1 :])
+    return Tensor(TensorSpec(shape, t.dtype), build.pad(t.value, [0] * len(high), high, zero))
+
+
+def in_rows(t: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """All axes but the last as one, and what gives a matrix of as many rows these axes back."""
+    lead, sizes = t.shape[:-1], build.dims(t.value)[:-1]
+    if len(lead) == 1:
+        return t, lambda made: made
+    rows = 1
+    for size in lead:
+        rows *= size or 0
+    value = build.collapse(t.value, [list(range(len(lead))), [len(lead)]])
+
+    def apart(made: Tensor) -> Tensor:
+        wide = build.expand(made.value, [sizes, [build.dims(made.value)[-1]]])
+        return Tensor(TensorSpec((*lead, made.shape[-1]), made.dtype), wide)
+
+    return Tensor(TensorSpec((None if None in lead else rows, t.shape[-1]), t.dtype), value), apart
+
+
 def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
     """Each element along `axis` `times` times over, and of that the first `size`."""
     own = t.shape[axis]
@@ -259,7 +284,26 @@ _LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e4m3fnuz": 0x7F, "e5m2fnuz": 0x7F, "e2m
 _BEYOND = {"e4m3": 0x7F, "e5m2": 0x7C, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 7}
 _NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 8}
 
-__all__ = ["at_axis", "broadcast", "cast_real", "clamp", "drop_axis", "elementwise", "integer", "new_axis", "number",
-           "part", "picked",
-           "quantised", "real", "repeat", "round_to", "scalar_of", "scale_code", "small_float_code",
-           "store_integer"]  # fmt: skip
+__all__ = [
+    "at_axis",
+    "broadcast",
+    "cast_real",
+    "clamp",
+    "drop_axis",
+    "elementwise",
+    "in_rows",
+    "integer",
+    "new_axis",
+    "number",
+    "one_more",
+    "part",
+    "picked",
+    "quantised",
+    "real",
+    "repeat",
+    "round_to",
+    "scalar_of",
+    "scale_code",
+    "small_float_code",
+    "store_integer",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
@@ -26,6 +27,12 @@ def loops_of(e: ir.AffineExpr) -> list[int]:
     if isinstance(e, ir.AffineDimExpr):
         return [e.position]
     return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
+
+
+def in_order(m: ir.AffineMap, loops: Sequence[int]) -> ir.AffineMap:
+    """The map by other loops, of which number `i` was `loops[i]`."""
+    place = ir.AffineMap.get(len(loops), 0, [ir.AffineDimExpr.get(loops.index(i)) for i in range(len(loops))])
+    return ir.AffineMap.get(len(loops), 0, [e.compose(place) for e in m.results])
 
 
 def axis_loops(m: ir.AffineMap) -> list[int]:

@@ -302,6 +302,23 @@ def generics(
     return list(op.results)
 
 
+def inlined(block: ir.Block, arguments: Sequence[ir.Value]) -> ir.Value:
+    """What a block yields of `arguments`: its operations at the insertion point, one by one, operands renamed, because
+    the bindings have no mapping for clones."""
+    *steps, end = (op.operation for op in block.operations)
+    names = list(zip(block.arguments, arguments, strict=True))
+
+    def renamed(value: ir.Value) -> ir.Value:
+        return next((new for known, new in names if known == value), value)
+
+    for step in steps:
+        copy = step.clone(ir.InsertionPoint.current)
+        for position, value in enumerate(step.operands):
+            copy.operation.operands[position] = renamed(value)
+        names += zip(step.results, copy.operation.results, strict=True)
+    return renamed(end.operands[0])
+
+
 def loop_index(i: int) -> ir.Value:
     """The running index of loop `i`, inside a body."""
     return linalg.IndexOp(i).result

@@ -13,6 +13,16 @@ def assert_that(condition: ir.Value, message: str) -> None:
     ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
 
 
+def equal(a: Extent, b: Extent) -> ir.Value:
+    """Whether two sizes are equal, an i1."""
+    return arith.cmpi(arith.CmpIPredicate.eq, as_index(a), as_index(b))
+
+
+def assert_equal(a: Extent, b: Extent, message: str) -> None:
+    """Fail at run time with the message unless two sizes are equal."""
+    assert_that(equal(a, b), message)
+
+
 def assert_at_most(sizes: Sequence[Extent], most: int, message: str) -> None:
     """Fail at run time with the message where the product of the sizes is larger."""
     assert_that(arith.cmpi(arith.CmpIPredicate.ule, as_index(product(sizes)), index(most)), message)

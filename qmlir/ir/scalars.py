@@ -199,6 +199,12 @@ def gelu_tanh(x: ir.Value) -> ir.Value:
     return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), math.tanh(inner)))
 
 
+def gelu_by_sigmoid(x: ir.Value) -> ir.Value:
+    """The tanh form as `x * sigmoid(2 u)`, because `1 + tanh(u)` cancels for large negative u."""
+    inner = arith.addf(x, arith.mulf(arith.mulf(arith.mulf(x, x), x), const(0.044715)))
+    return arith.mulf(x, sigmoid(arith.mulf(inner, const(2 * 0.7978845608028654))))
+
+
 def activate(x: ir.Value, name: str, bounds: tuple[float, ...] | None) -> ir.Value:
     """An activation that keeps the shape."""
     if name == "none":

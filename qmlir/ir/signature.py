@@ -19,7 +19,7 @@ from ..dialect.sizes import Size, Solver
 from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
-from .checks import assert_that
+from .checks import assert_equal
 from .relations import Relations
 from .walk import collect, operations_of, terminator_of
 
@@ -224,7 +224,7 @@ def assert_sizes(module: ir.Module, signatures: dict[str, Signature]) -> None:
                 for axis, size in enumerate(spec.shape):
                     if size is not None and stated[axis] is None:
                         message = f"the size of axis {axis} of argument {i} ('{name}') must be {size}"
-                        _assert_equal(_dim(block, i, axis), build.index(size), message)
+                        assert_equal(_dim(block, i, axis), build.index(size), message)
             for a in signature.agreements:
                 one, other = (
                     f"axis {axis} of argument {i} ('{signature.inputs[i][0]}')"
@@ -233,7 +233,7 @@ def assert_sizes(module: ir.Module, signatures: dict[str, Signature]) -> None:
                 form = replace(a.size, name="s")
                 text = "be the same as" if a.size.plain else f"be {form}, where s is"
                 message = f"the size of {other} must {text} the size of {one}"
-                _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
+                assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
 
 
 def _dim(block: ir.Block, argument: int, axis: int) -> ir.Value:
@@ -247,10 +247,6 @@ def _made(value: ir.Value, size: Size) -> ir.Value:
     if size.add:
         value = arith.addi(value, build.index(size.add))
     return value if size.div == 1 else arith.floordivsi(value, build.index(size.div))
-
-
-def _assert_equal(a: ir.Value, b: ir.Value, message: str) -> None:
-    assert_that(arith.cmpi(arith.CmpIPredicate.eq, a, b), message)
 
 
 def drop_attributes(module: ir.Module) -> None:

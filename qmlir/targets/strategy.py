@@ -378,3 +378,16 @@ def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[De
         if plan is None and isinstance(answer, Accept):
             chosen, plan = strategy.name, answer.plan
     return Decision(contraction, tuple(answers), chosen), plan
+
+
+def first_accepted(
+    about: Contraction, strategies: Iterable[GroupStrategy[_Group]], group: _Group
+) -> tuple[Decision, Plan | None]:
+    """Ask `strategies` about a group in order, up to the first that accepts."""
+    answers: list[tuple[str, Accept | Decline]] = []
+    for strategy in strategies:
+        answer = strategy.consider(group)
+        answers.append((strategy.name, answer))
+        if isinstance(answer, Accept):
+            return Decision(about, tuple(answers), strategy.name), answer.plan
+    return Decision(about, tuple(answers), ""), None

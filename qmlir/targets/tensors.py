@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.affine import indexing_maps, loops_of
 from ..ir.attributes import iterator_types
-from ..ir.build import dims, tensor_type
+from ..ir.build import dims, inlined, tensor_type
 from ..ir.walk import behind, made_by, producer
 
 if TYPE_CHECKING:
@@ -86,26 +86,8 @@ def generic_like(
 ) -> ir.Value:
     """A `linalg.generic` with the body of the linalg op `op` on other operands; the last one is the init."""
     *inputs, init = operands
-    old = op.regions[0].blocks[0]
-
-    def body(*arguments: ir.Value) -> ir.Value:
-        # Cloned op by op, operands renamed: the bindings have no mapping for clones.
-        names = list(zip(old.arguments, arguments, strict=True))
-
-        def renamed(value: ir.Value) -> ir.Value:
-            return next((new for known, new in names if known == value), value)
-
-        for inner in old.operations:
-            source = inner.operation
-            if source.name == "linalg.yield":
-                return renamed(source.operands[0])
-            copy = source.clone()
-            for position, value in enumerate(source.operands):
-                copy.operation.operands[position] = renamed(value)
-            names += zip(source.results, copy.operation.results, strict=True)
-        raise AssertionError("a linalg body ends in a yield")
-
-    return generic(inputs, init, maps, iterators, body)
+    block = op.regions[0].blocks[0]
+    return generic(inputs, init, maps, iterators, lambda *arguments: inlined(block, arguments))
 
 
 def rewritten(op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]) -> ir.Value:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.faults import Fault
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
-from ..ir.affine import axis_loops, indexing_maps
+from ..ir.affine import axis_loops, in_order, indexing_maps
 from ..ir.build import transpose
 from .tensors import filled, generic_like, sizes_of, type_of
 
@@ -34,9 +34,8 @@ def transposed(op: OpLike) -> tuple[OpLike, list[int]]:
     order = list(readers[0].attributes["permutation"])
     result = [axis_loops(maps[2])[i] for i in order]
     loops = [*result, *(x for x in same if x not in result)]
-    place = ir.AffineMap.get(len(loops), 0, [ir.AffineDimExpr.get(loops.index(x)) for x in same])
     out = ir.AffineMap.get(len(loops), 0, [ir.AffineDimExpr.get(x) for x in result])
-    renamed = [ir.AffineMap.get(len(loops), 0, [e.compose(place) for e in m.results]) for m in (*maps[:2], out)]
+    renamed = [in_order(m, loops) for m in (*maps[:2], out)]
     kinds = ["parallel" if x in result else "reduction" for x in loops]
     with op.location, ir.InsertionPoint(op):
         init = op.operands[2]

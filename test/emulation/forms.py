@@ -16,7 +16,6 @@ from qmlir.dialect.dtypes import DTYPES
 
 R = qmlir.reference
 ROWS = (1, 3, 16, 33, 70)
-ACTIVATIONS = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "clamp(-1.5,2.0)")
 
 
 class Draw:

@@ -23,9 +23,7 @@ _TOKEN = re.compile(
 )
 _PRECEDENCE = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!=", "<>"], ["<", "<=", ">", ">="], ["<<", ">>"], ["+", "-"],
                ["*", "/", "%"], ["**"]]  # fmt: skip
-_FORMATS = {16: "<e", 32: "<f", 64: "<d"}
 _QUIET = {16: 1 << 9, 32: 1 << 22, 64: 1 << 51}  # what makes a NaN that floats are assigned a quiet one
-_KINDS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 class Lane:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<sized>\d+'(?:0x[0-9a-fA-F]+|\d+)(?:U|I|F)?(?![A-Za-z]))|(?P<cast>\d+'[UIFB](?=\())"
-    r"|(?P<number>0x[0-9a-fA-F]+(?:ULL|LL|U|L)?|\d+\.\d+F?|\d+(?:ULL|LL|U|L|F)?)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<op>\*\*|<<|>>|&&|\|\||==|!=|<>|<=|>=|\+=|-=|[-+*/%&|^~!<>=?:()\[\]{},.]))"
-)
-_PRECEDENCE = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!=", "<>"], ["<", "<=", ">", ">="], ["<<", ">>"], ["+", "-"],
-               ["*", "/", "%"], ["**"]]  # fmt: skip
 _FORMATS = {16: "<e", 32: "<f", 64: "<d"}
-_QUIET = {16: 1 << 9, 32: 1 << 22, 64: 1 << 51}  # what makes a NaN that floats are assigned a quiet one
 _KINDS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 

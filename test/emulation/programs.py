@@ -26,7 +26,6 @@ from qmlir.targets.strategy import parse_choice
 from .forms import Draw, Form, w4, w8
 
 R = qmlir.reference
-ROWS = (1, 3, 16, 33, 70)
 ACTIVATIONS = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "clamp(-1.5,2.0)")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
-from ....ir.build import as_index, index
-from ....ir.checks import assert_that
+from ....ir.build import index
+from ....ir.checks import assert_that, equal
 from ....ir.signature import NAME
 from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
 from ...base import Pass, State
@@ -172,7 +172,7 @@ def _all_empty(results: list[tuple[list[ir.Value | int], ir.Type]]) -> ir.Value:
     """Whether every result has an axis of size 0."""
     every = arith.constant(ir.IntegerType.get_signless(1), 1)
     for sizes, _ in results:
-        each = [arith.cmpi(arith.CmpIPredicate.eq, as_index(size), index(0)) for size in sizes]
+        each = [equal(size, 0) for size in sizes]
         one = each[0]
         for more in each[1:]:
             one = arith.ori(one, more)
@@ -185,7 +185,7 @@ def _any_empty(arguments: list[ir.Value]) -> ir.Value:
     found = None
     for value in arguments:
         for axis in _axes(value):
-            empty = arith.cmpi(arith.CmpIPredicate.eq, tensor.dim(value, index(axis)), index(0))
+            empty = equal(tensor.dim(value, index(axis)), 0)
             found = empty if found is None else arith.ori(found, empty)
     assert found is not None
     return found

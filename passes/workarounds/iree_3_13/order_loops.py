@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir, linalg
-from ....ir.affine import axis_loops, indexing_maps
+from ....ir.affine import axis_loops, in_order, indexing_maps
 from ....ir.walk import collect
 from ....targets.tensors import rewritten
 from ...base import Pass, State
@@ -44,11 +44,5 @@ class OrderLoopsPass(Pass):
             long = [i for i, size in zip(kept, op.results[0].type.shape, strict=True) if size != 1]
             if len(order) == len(kept) or long == sorted(long):
                 continue
-            place = ir.AffineMap.get(len(order), 0, [ir.AffineDimExpr.get(order.index(i)) for i in range(len(order))])
             with op.location, ir.InsertionPoint(op):
-                rewritten(op, list(op.operands), [_composed(m, place) for m in maps])
-
-
-def _composed(m: ir.AffineMap, place: ir.AffineMap) -> ir.AffineMap:
-    """A map of other loops: `place` says which of them each loop is now."""
-    return ir.AffineMap.get(place.n_dims, 0, [e.compose(place) for e in m.results])
+                rewritten(op, list(op.operands), [in_order(m, order) for m in maps])

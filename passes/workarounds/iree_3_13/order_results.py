@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.affine import in_order
 from ....ir.walk import collect
 from ....targets.tensors import rewritten, type_of
 from ...base import Pass, State
@@ -56,11 +56,4 @@ def _order_loops(op: OpLike, axes: ProductAxes) -> None:
     if kept == sorted(kept):
         return
     loops = [*kept, *(x for x in range(axes.maps[0].n_dims) if x not in kept)]
-    rewritten(op, list(op.operands), [_renamed(m, loops) for m in axes.maps])
-
-
-def _renamed(affine_map: ir.AffineMap, loops: list[int]) -> ir.AffineMap:
-    """The map by loops of which number `i` was `loops[i]`."""
-    arguments, results = str(affine_map).split("->")
-    results = re.sub(r"\bd(\d+)", lambda found: f"d{loops.index(int(found[1]))}", results)
-    return ir.AffineMapAttr(ir.Attribute.parse(f"affine_map<{arguments}->{results}>")).value
+    rewritten(op, list(op.operands), [in_order(m, loops) for m in axes.maps])

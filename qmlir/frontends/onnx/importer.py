@@ -210,7 +210,7 @@ class GraphImporter:
                 raise refuse(text, node.where) from e
             else:
                 self._bind(node, tensors)
-                if node.proto.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type, node.opset, ""):
+                if node.proto.domain in ("", "ai.onnx"):
                     self.shapes.learn_names(node.proto, node.operands)
                 if node.why_left or not node.plain:
                     self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")

@@ -113,11 +113,19 @@ class Node(Raising):
         """The sizes of input `i`, dynamic ones by the names that the graph has for them, "" without one."""
         return self.graph.shapes.named(self.proto.input[i], self.operand(i).shape)
 
+    def wants(self, result: int) -> bool:
+        """Whether a result is asked for."""
+        return result < len(self.proto.output) and bool(self.proto.output[result])
+
+    def sized(self, made: Tensor, names: Sequence[int | str], result: int = 0) -> Tensor:
+        """`made` as a result whose dynamic sizes have these names."""
+        if self.wants(result):
+            self.graph.shapes.learn(self.proto.output[result], made.spec, names)
+        return made
+
     def sized_as(self, i: int, made: Tensor, result: int = 0) -> Tensor:
         """`made` as a result whose dynamic sizes have the names of input `i`'s."""
-        if result < len(self.proto.output) and self.proto.output[result]:
-            self.graph.shapes.learn(self.proto.output[result], made.spec, self.named(i))
-        return made
+        return self.sized(made, self.named(i), result)
 
     def left(self, reason: str) -> None:
         """What the pattern builds is right, but no product of integers: reported as left, with a warning."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -12,11 +12,12 @@ import onnx
 from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DTYPES
 from ....ir import build
-from ....ir.checks import assert_that
+from ....ir.checks import assert_equal
 from ....spec import TensorSpec
 from ...raising import PatternDeclined, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of
 from ..node import Node
+from ..types import ONNX
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -201,8 +202,28 @@ def narrowed(op: Node, x: Tensor, shape: Sequence[int | None]) -> Tensor:
     for axis, (size, have, known) in enumerate(zip(dims, x.shape, shape, strict=True)):
         sizes.append(size if known is None or have is not None else known)
         if sizes[-1] is not size:
-            fits = arith.cmpi(arith.CmpIPredicate.eq, build.as_index(size), build.as_index(sizes[-1]))
-            assert_that(fits, f"{op.where}: axis {axis} of the input has another size than {known}")
+            assert_equal(size, sizes[-1], f"{op.where}: axis {axis} of the input has another size than {known}")
     spec = TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes), x.dtype)
     kind = build.tensor_type(sizes, x.value.type.element_type)
     return x if spec.shape == x.shape else Tensor(spec, tensor.cast(kind, x.value))
+
+
+class Parts:
+    """Nodes that a node is taken apart into; each one reads the result of the one before it."""
+
+    def __init__(self, op: Node) -> None:
+        self.op, self.nodes = op, list[onnx.NodeProto]()
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{self.op.label}/{len(self.nodes)} {kind}"
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=self.op.label, **attributes))
+        return name
+
+    def number(self, value: float, like: Tensor) -> str:
+        return self.add("Constant", value=onnx.helper.make_tensor("", ONNX[like.dtype], [], [value]))
+
+    def done(self) -> Sequence[Tensor]:
+        """The results of the node, which are those of the last part."""
+        del self.nodes[-1].output[:]
+        self.nodes[-1].output.extend(self.op.proto.output)
+        return self.op.graph.taken_apart(self.op, self.nodes)

@@ -14,7 +14,7 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
-from ....ir.scalars import const, sigmoid
+from ....ir.scalars import gelu_by_sigmoid
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
@@ -100,13 +100,7 @@ def gelu(op: Node) -> Tensor:
     if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
         raise NotQuantised("as it is")
     op.plain = True
-
-    def body(v: ir.Value) -> ir.Value:
-        cube = arith.mulf(arith.mulf(v, v), v)
-        inner = arith.addf(v, arith.mulf(cube, const(0.044715)))
-        return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * 0.7978845608028654))))
-
-    return elementwise(body, [x], "f32")
+    return elementwise(gelu_by_sigmoid, [x], "f32")
 
 
 @raises("onnx.Sign")

@@ -20,17 +20,17 @@ from ....ir.build import (
     elementwise as loops,
     expand,
     loop_index,
-    pad,
 )
+from ....ir.checks import equal
 from ....ir.scalars import const
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, drop_axis, elementwise, new_axis, part, picked, real, scalar_of
+from ...tensors import cast_real, drop_axis, elementwise, new_axis, one_more, part, picked, real, scalar_of
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
-from .heads import KeyOrValue, attended, head_count, no_inputs, no_results, without
+from .heads import KeyOrValue, attended, head_count, no_inputs, no_results, with_states, without
 from .masks import At, MaskTerm, as_place, between, bias, causal, in_heads
 from .normalised import normalised
 
@@ -62,15 +62,15 @@ def rotary_embedding(op: Node) -> Tensor:
 
 
 def _following(first: Tensor, count: Extent) -> Tensor:
-    """`[1, count]` places from the one in `first [1]` on."""
+    """`[B, count]` i64: places from the ones in `first [B]` on."""
     i64 = ir.IntegerType.get_signless(64)
 
     def body(start: ir.Value) -> ir.Value:
         start = start if start.type == i64 else arith.extsi(i64, start)
         return arith.addi(start, arith.index_cast(i64, loop_index(1)))
 
-    made = loops([Arg(first.value, (0,))], [1, count], i64, body)
-    return Tensor(TensorSpec((1, count if isinstance(count, int) else None), "i64"), made)
+    made = loops([Arg(first.value, (0,))], [dims(first.value)[0], count], i64, body)
+    return Tensor(TensorSpec((first.shape[0], count if isinstance(count, int) else None), "i64"), made)
 
 
 def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int, interleaved: str) -> Tensor:
@@ -123,7 +123,9 @@ def group_query_attention(op: Node) -> list[Tensor]:
     before: Tensor | int = 0 if past[0] is None else _before(op, dims(q.value)[1])
     if op.attributes.get("do_rotary", 0):
         places = op.optional(9)
-        places = _places(before, dims(q.value)) if places is None else places
+        if places is None:
+            first = before if isinstance(before, Tensor) else Tensor.constant(np.full(1, before, np.int64))
+            places = _following(first, dims(q.value)[1])
         q, k = (cast_real(_turned(op, real(t), places, 7, 8, 2, "rotary_interleaved"), t.dtype) for t in (q, k))
     found = KeyOrValue(k), KeyOrValue(v)
     if past[0] is not None and past[1] is not None and isinstance(before, Tensor):
@@ -134,9 +136,7 @@ def group_query_attention(op: Node) -> list[Tensor]:
             KeyOrValue(_appended(past[1], v, before, length), axes),
         )
     made = _attention(op, q, found, before, shared)
-    op.graph.shapes.learn(op.proto.output[0], made.spec, (*op.named(0)[:2], made.shape[2] or ""))
-    wanted = [i < len(op.proto.output) and bool(op.proto.output[i]) for i in (1, 2)]
-    return [made, *(t.in_state(op) if want else made for t, want in zip(found, wanted, strict=True))]
+    return with_states(op, made, *found)
 
 
 def _separate(op: Node, heads: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,19 +172,6 @@ def _before(op: Node, queries: Extent) -> Tensor:
         return arith.select(first, arith.constant(i32, 0), arith.subi(arith.addi(last, one), count))
 
     return elementwise(body, [lengths, total], "i32")
-
-
-def _places(before: Tensor | int, sizes: Sequence[Extent]) -> Tensor:
-    """`[B or 1, m]` i64: the place of each query."""
-    if isinstance(before, int):
-        return _following(Tensor.constant(np.full(1, before, np.int64)), sizes[1])
-    i64 = ir.IntegerType.get_signless(64)
-
-    def body(count: ir.Value) -> ir.Value:
-        return arith.addi(arith.extsi(i64, count), arith.index_cast(i64, loop_index(1)))
-
-    made = loops([Arg(before.value, (0,))], sizes[:2], i64, body)
-    return Tensor(TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes[:2]), "i64"), made)
 
 
 def _length(op: Node, past: Tensor) -> Extent:
@@ -262,13 +249,16 @@ def _with_sink(terms: Sequence[MaskTerm], sink: Tensor, last: Extent, heads: int
     the head."""
 
     def is_last(at: At) -> ir.Value:
-        return arith.cmpi(arith.CmpIPredicate.eq, at["k"], as_index(last))
+        return equal(at["k"], last)
 
     def but_last(term: MaskTerm) -> MaskTerm:
         def value(at: At, *xs: ir.Value) -> ir.Value:
             return arith.select(is_last(at), const(0.0), term.value(at, *xs))
 
-        wide = [_one_key_more(t) if axes.endswith("k") else t for t, axes in zip(term.tensors, term.axes, strict=True)]
+        wide = [
+            one_more(t, len(axes) - 1) if axes.endswith("k") else t
+            for t, axes in zip(term.tensors, term.axes, strict=True)
+        ]
         letters = term.letters if "k" in term.letters else f"{term.letters}k"
         return replace(term, tensors=wide, value=value, letters=letters)
 
@@ -276,10 +266,3 @@ def _with_sink(terms: Sequence[MaskTerm], sink: Tensor, last: Extent, heads: int
     by_head = real(sink) if shared == 1 else in_heads(real(sink), 0, heads)
     of_sink = MaskTerm([by_head], [letters], f"{letters}k", lambda at, x: arith.select(is_last(at), x, const(0.0)))
     return [*map(but_last, terms), of_sink]
-
-
-def _one_key_more(t: Tensor) -> Tensor:
-    rank = len(t.shape)
-    made = pad(t.value, [0] * rank, [*[0] * (rank - 1), 1], const(0.0))
-    size = t.shape[-1]
-    return Tensor(TensorSpec((*t.shape[:-1], None if size is None else size + 1), t.dtype), made)

@@ -10,7 +10,7 @@ from ....ir import build
 from ...raising import Tensor, raises
 from ...tensors import elementwise
 from ..node import Node
-from .fused import Parts
+from .common import Parts
 
 
 @raises("onnx.DynamicQuantizeLinear")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ....core.mlir import arith, ir, tensor
 from ....ir import build
-from ....ir.checks import assert_that
+from ....ir.checks import assert_that, equal
 from ...raising import NotQuantised, Tensor, raises
 from ..node import Node
 
@@ -26,18 +26,19 @@ def expand(op: Node) -> Tensor:
     op.plain = True
     wanted = _wanted(shape, len(spec.shape))
     dims = build.dims(x.value)
-    one = build.index(1)
     sizes = list(wanted)
     for i, (size, known) in enumerate(zip(dims, x.shape, strict=True)):
         at = first + i
         if known == 1:
             continue
-        have, want = build.as_index(size), build.as_index(wanted[at])
-        single, repeated, same = (arith.cmpi(arith.CmpIPredicate.eq, *pair) for pair in
-                                  ((have, one), (want, one), (have, want)))  # fmt: skip
-        fits = arith.ori(arith.ori(single, repeated), same)
+        single = equal(size, 1)
+        fits = arith.ori(arith.ori(single, equal(wanted[at], 1)), equal(size, wanted[at]))
         assert_that(fits, f"{op.where}: a size of axis {i} is neither 1 nor that of the shape it is expanded to")
-        sizes[at] = size if known is not None or i not in unknown else arith.select(single, want, have)
+        sizes[at] = (
+            size
+            if known is not None or i not in unknown
+            else arith.select(single, build.as_index(wanted[at]), build.as_index(size))
+        )
     sizes = [s if s is not None else size for s, size in zip(spec.shape, sizes, strict=True)]
 
     def body() -> ir.Value:
@@ -47,8 +48,7 @@ def expand(op: Node) -> Tensor:
             if x.shape[i] == 1:
                 place = build.index(0)
             elif i in unknown:
-                single = arith.cmpi(arith.CmpIPredicate.eq, build.as_index(size), one)
-                place = arith.select(single, build.index(0), place)
+                place = arith.select(equal(size, 1), build.index(0), place)
             places.append(place)
         return tensor.extract(value, places)
 

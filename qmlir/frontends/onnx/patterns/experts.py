@@ -12,26 +12,22 @@ import numpy as np
 
 from ....core.mlir import arith, ir
 from ....dialect.reference.packing import unpack
-from ....ir.build import collapse, dims, expand
-from ....ir.scalars import const, sigmoid
+from ....ir.build import dims, expand
+from ....ir.scalars import activate, const, gelu_by_sigmoid, sigmoid
 from ....spec import TensorSpec
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, elementwise, picked, real
+from ...tensors import cast_real, elementwise, in_rows, picked, real
 from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op
-from .fused import gelu_tanh
 from .heads import without
 
 _CODES = {2: "u2", 4: "u4", 8: "u8"}
 
 
-def _silu(v: ir.Value) -> ir.Value:
-    return arith.mulf(v, sigmoid(v))
-
-
 _PLAIN: dict[str, Callable[[ir.Value], ir.Value]] = {
-    "relu": lambda v: arith.maximumf(v, const(0.0)), "gelu": gelu_tanh, "silu": _silu, "identity": lambda v: v,
+    "relu": lambda v: activate(v, "relu", None), "gelu": gelu_by_sigmoid, "silu": lambda v: activate(v, "silu", None),
+    "identity": lambda v: v,
 }  # fmt: skip
 
 
@@ -42,7 +38,8 @@ def mixture_of_experts(op: Node) -> Tensor:
     coded = op.proto.op_type == "QMoE"
     without(op, "use_sparse_mixer", "swiglu_limit_after_activation")
     op.plain = not coded
-    x, logits = _rows(op.operand(0)), real(_rows(op.operand(1)))
+    x, apart = in_rows(op.operand(0))
+    logits = real(in_rows(op.operand(1))[0])
     ids, weights = _routed(op, logits, op.optional(14) if coded else None)
 
     def product(layer: int, lhs: Tensor, **more: object) -> Tensor:
@@ -54,7 +51,7 @@ def mixture_of_experts(op: Node) -> Tensor:
 
     hidden = _activated(op, product, x, 8 if coded else 6)
     made = product(2, hidden, routing_weights=weights)
-    return op.sized_as(0, _as_it_was(made, op.operand(0)))
+    return op.sized_as(0, cast_real(apart(made), x.dtype))
 
 
 def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -65,25 +62,10 @@ def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Ten
                             renormalize=divided)  # fmt: skip
     if given is None:
         return ids, weights
-    weights = real(onnx_op(op, "GatherElements", real(_rows(given)), ids, axis=1))
+    weights = real(onnx_op(op, "GatherElements", real(in_rows(given)[0]), ids, axis=1))
     if divided:
         weights = onnx_op(op, "Div", weights, onnx_op(op, "ReduceSum", weights, ints([1]), keepdims=1))
     return ids, weights
-
-
-def _rows(t: Tensor) -> Tensor:
-    """`[B, m, ..]` as `[B m, ..]`."""
-    if len(t.shape) == 2:
-        return t
-    rows = None if None in t.shape[:2] else int(np.prod([s for s in t.shape[:2] if s is not None]))
-    return Tensor(TensorSpec((rows, *t.shape[2:]), t.dtype), collapse(t.value, [[0, 1], [2]]))
-
-
-def _as_it_was(made: Tensor, x: Tensor) -> Tensor:
-    if len(x.shape) == 3:
-        made = Tensor(TensorSpec((*x.shape[:2], made.shape[1]), made.dtype),
-                      expand(made.value, [dims(x.value)[:2], [dims(made.value)[1]]]))  # fmt: skip
-    return cast_real(made, x.dtype)
 
 
 def _activated(op: Node, product: Callable[..., Tensor], x: Tensor, third: int) -> Tensor:

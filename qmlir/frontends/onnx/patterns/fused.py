@@ -7,18 +7,13 @@ Source: onnxruntime, docs/ContribOperators.md; cpu/activation/activations.h for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import onnx
-
-from ....core.mlir import arith, ir, math
-from ....ir.scalars import const, sigmoid
+from ....core.mlir import arith, ir
+from ....ir.scalars import const, gelu, gelu_by_sigmoid, sigmoid
 from ...raising import PatternDeclined, Tensor, raises
 from ...tensors import cast_real, elementwise, real
 from ..node import Node
-from ..types import ONNX
-
-_SQRT_HALF, _SQRT_2_OVER_PI = 0.7071067811865476, 0.7978845608028654
+from .common import Parts
 
 
 def _activated(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
@@ -34,26 +29,15 @@ def _activated(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
 
 
 @raises("onnx.com.microsoft.Gelu", "onnx.com.microsoft.BiasGelu")
-def gelu(op: Node) -> Tensor:
+def gelu_of_sum(op: Node) -> Tensor:
     """`x / 2 (1 + erf(x / sqrt 2))` of the input, or of its sum with a bias."""
-
-    def f(v: ir.Value) -> ir.Value:
-        half = arith.mulf(v, const(0.5))
-        return arith.mulf(half, arith.addf(const(1.0), math.erf(arith.mulf(v, const(_SQRT_HALF)))))
-
-    return _activated(op, f)
-
-
-def gelu_tanh(v: ir.Value) -> ir.Value:
-    """`v sigmoid(2 u)`, u = sqrt(2 / pi) (v + 0.044715 v^3), of an f32 scalar."""
-    inner = arith.addf(v, arith.mulf(arith.mulf(arith.mulf(v, v), v), const(0.044715)))
-    return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * _SQRT_2_OVER_PI))))
+    return _activated(op, gelu)
 
 
 @raises("onnx.com.microsoft.FastGelu")
 def fast_gelu(op: Node) -> Tensor:
     """`x sigmoid(2 u)`, u = sqrt(2 / pi) (x + 0.044715 x^3), of the input, or of its sum with a bias."""
-    return _activated(op, gelu_tanh)
+    return _activated(op, gelu_by_sigmoid)
 
 
 @raises("onnx.com.microsoft.QuickGelu")
@@ -64,27 +48,6 @@ def quick_gelu(op: Node) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------ taken apart
-
-
-class Parts:
-    """Nodes that a node is taken apart into; each one reads the result of the one before it."""
-
-    def __init__(self, op: Node) -> None:
-        self.op, self.nodes = op, list[onnx.NodeProto]()
-
-    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{self.op.label}/{len(self.nodes)} {kind}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=self.op.label, **attributes))
-        return name
-
-    def number(self, value: float, like: Tensor) -> str:
-        return self.add("Constant", value=onnx.helper.make_tensor("", ONNX[like.dtype], [], [value]))
-
-    def done(self) -> Sequence[Tensor]:
-        """The results of the node, which are those of the last part."""
-        del self.nodes[-1].output[:]
-        self.nodes[-1].output.extend(self.op.proto.output)
-        return self.op.graph.taken_apart(self.op, self.nodes)
 
 
 @raises("onnx.com.microsoft.FusedMatMul", "onnx.com.microsoft.TransposeMatMul")

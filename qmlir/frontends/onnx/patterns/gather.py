@@ -53,8 +53,7 @@ def gather_block_quantized(op: Node) -> Tensor:
         zero_point=None if not zero.any() else picked(Tensor.constant(zero)), dtype=wide,
         out_dtype=op.operand(2).dtype,
     )  # fmt: skip
-    op.graph.shapes.learn(op.proto.output[0], made.spec, (*op.named(1), width))
-    return made
+    return op.sized(made, (*op.named(1), width))
 
 
 def _zero_points(op: Node, shape: tuple[int, ...], dtype: str, packed: bool) -> Array:

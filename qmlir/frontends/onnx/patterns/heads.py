@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....core.mlir import arith
-from ....ir.build import Extent, collapse, dims, pad
+from ....ir.build import Extent, collapse, dims
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED, attention
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, new_axis, part, picked, real
+from ...tensors import cast_real, new_axis, one_more, part, picked, real
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
@@ -49,11 +48,7 @@ class KeyOrValue:
 
     def with_one_more(self) -> KeyOrValue:
         """With one of zeros behind the last."""
-        t, axis = self.tensor, self.axes.index("k")
-        high = [int(i == axis) for i in range(4)]
-        shape = tuple(None if s is None else s + more for s, more in zip(t.shape, high, strict=True))
-        zero = arith.constant(t.value.type.element_type, 0.0)
-        return KeyOrValue(Tensor(TensorSpec(shape, t.dtype), pad(t.value, [0] * 4, high, zero)), self.axes)
+        return KeyOrValue(one_more(self.tensor, self.axes.index("k")), self.axes)
 
 
 def attended(
@@ -109,7 +104,7 @@ def no_inputs(op: Node, inputs: dict[int, str]) -> None:
 def no_results(op: Node, results: dict[int, str]) -> None:
     """Refuse results, by their places, that are asked for."""
     for i, name in results.items():
-        if i < len(op.proto.output) and op.proto.output[i]:
+        if op.wants(i):
             raise refuse(f"the result {name} of {op.op_type} is not imported", op.where)
 
 
@@ -133,8 +128,9 @@ def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
 _MASK = {"Attention": 3, "QAttention": 5, "MultiHeadAttention": 4}  # the input that is the mask
 
 
-def _behind_past(past: KeyOrValue | Tensor | None) -> Extent:
-    return 0 if past is None else dims(past.value)[2] if isinstance(past, Tensor) else past.places
+def _count(past: Tensor | None) -> Extent:
+    """How many places a state has."""
+    return 0 if past is None else dims(past.value)[2]
 
 
 # --------------------------------------------------------------------------------------- projections inside
@@ -165,12 +161,12 @@ def attention_with_weights(op: Node) -> list[Tensor]:
     keys, values = (KeyOrValue(t).behind(op, s) for t, s in zip((k, v), states, strict=True))
     terms = _padding(op, op.optional(_MASK[op.proto.op_type]), op.named(0)[0])
     if op.attributes.get("unidirectional", 0):
-        terms.append(causal(_behind_past(states[0])))
+        terms.append(causal(_count(states[0])))
     if extra is not None:
         terms.append(bias(extra, heads))
     op.plain = not coded
     made = op.sized_as(0, attended(q, keys, values, terms, float(op.attributes.get("scale", 0.0))))
-    if len(op.proto.output) < 2 or not op.proto.output[1]:
+    if not op.wants(1):
         return [made]
     present = [new_axis(t.in_state(op), 0) for t in (keys, values)]
     return [made, onnx_op(op, "Concat", *present, axis=0)]
@@ -210,14 +206,18 @@ def multi_head_attention(op: Node) -> list[Tensor]:
     keys, values = (t.behind(op, s) for t, s in zip((k, v), past, strict=True))
     terms = _padding(op, op.optional(4), op.named(0)[0])
     if op.attributes.get("unidirectional", 0):
-        terms.append(causal(_behind_past(past[0])))
+        terms.append(causal(_count(past[0])))
     extra = op.optional(5)
     if extra is not None:
         terms.append(bias(extra, heads))
     made = attended(q, keys, values, terms, float(op.attributes.get("scale", 0.0)))
-    op.graph.shapes.learn(op.proto.output[0], made.spec, (*op.named(0)[:2], made.shape[2] or ""))
-    wanted = [i < len(op.proto.output) and bool(op.proto.output[i]) for i in (1, 2)]
-    return [made, *(t.in_state(op) if want else made for t, want in zip((keys, values), wanted, strict=True))]
+    return with_states(op, made, keys, values)
+
+
+def with_states(op: Node, made: Tensor, keys: KeyOrValue, values: KeyOrValue) -> list[Tensor]:
+    """The results: `[B, m, ..]`, and keys and values as states, as far as they are asked for."""
+    made = op.sized(made, (*op.named(0)[:2], ""))
+    return [made, *(t.in_state(op) if op.wants(i) else made for i, t in enumerate((keys, values), 1))]
 
 
 def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:

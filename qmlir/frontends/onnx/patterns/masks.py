@@ -12,14 +12,12 @@ from typing import TypeAlias
 
 from ....core.mlir import arith, ir
 from ....ir.build import Arg, Extent, as_index, dims, elementwise, expand, loop_index
-from ....ir.scalars import const
 from ....spec import TensorSpec
-from ...attention import HEADS, SHARED
+from ...attention import HEADS, SHARED, hidden
 from ...raising import PatternDeclined, Tensor
 from ...tensors import real
 
 At: TypeAlias = "Mapping[str, ir.Value]"  # the index of each axis, by its letter
-NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,6 @@ class MaskTerm:
     axes: Sequence[str]
     letters: str
     value: Callable[..., ir.Value]
-
-
-def kept(test: ir.Value, otherwise: float = NEVER) -> ir.Value:
-    """0 where the key is kept, else `otherwise`."""
-    return arith.select(test, const(0.0), const(otherwise))
 
 
 def as_place(x: ir.Value) -> ir.Value:
@@ -58,7 +51,7 @@ def causal(before: Extent | Tensor, window: int = -1) -> MaskTerm:
         seen = arith.cmpi(arith.CmpIPredicate.sle, at["k"], place)
         if window >= 0:
             seen = arith.andi(seen, less(place, arith.addi(at["k"], as_index(window))))
-        return kept(seen)
+        return hidden(seen, ir.F32Type.get())
 
     return MaskTerm([before], ["b"], "bmk", value) if isinstance(before, Tensor) else MaskTerm([], [], "mk", value)
 
@@ -66,14 +59,11 @@ def causal(before: Extent | Tensor, window: int = -1) -> MaskTerm:
 def flags(mask: Tensor, otherwise: float) -> MaskTerm:
     """Keys are kept where a mask `[B, k]` or `[B, m, k]` of integers is not 0."""
 
-    def value(at: At, x: ir.Value) -> ir.Value:
-        return kept(arith.cmpi(arith.CmpIPredicate.ne, x, arith.constant(x.type, 0)), otherwise)
-
     axes = {2: "bk", 3: "bmk"}.get(len(mask.shape))
     if axes is None:
         raise PatternDeclined(f"a mask {mask.spec}; [batch, keys] and [batch, queries, keys] are imported")
     axes = repeated(mask, axes)
-    return MaskTerm([mask], [axes], axes.replace("1", ""), value)
+    return MaskTerm([mask], [axes], axes.replace("1", ""), lambda at, x: hidden(x, ir.F32Type.get(), otherwise))
 
 
 def repeated(t: Tensor, axes: str) -> str:
@@ -89,7 +79,7 @@ def between(start: Tensor | None, end: Tensor, otherwise: float) -> MaskTerm:
         inside = less(at["k"], stop)
         if begin:
             inside = arith.andi(inside, arith.cmpi(arith.CmpIPredicate.sge, at["k"], as_place(begin[0])))
-        return kept(inside, otherwise)
+        return hidden(inside, ir.F32Type.get(), otherwise)
 
     return MaskTerm(tensors, ["b"] * len(tensors), "bk", value)
 

@@ -82,7 +82,7 @@ def _epsilon(op: Node) -> float:
 def only(op: Node, *wanted: int) -> None:
     """Refuse results that are there for training."""
     for i, name in enumerate(op.proto.output):
-        if name and i not in wanted:
+        if op.wants(i) and i not in wanted:
             raise refuse(f"result {i} of {op.op_type} ({name!r}) is not imported: it is there for training", op.where)
 
 
@@ -173,9 +173,7 @@ def _embedded(
     made = cast_real(normalised(total, gamma, beta, _epsilon(op)), dtype)
     counts = _counts(ids, mask)
     names = (*op.named(0), width or "")
-    for result, t, sizes in zip(op.proto.output, (made, counts, total), (names, names[:1], names), strict=False):
-        op.graph.shapes.learn(result, t.spec, sizes)
-    return [made, counts, cast_real(total, dtype)]
+    return [op.sized(made, names), op.sized(counts, names[:1], 1), op.sized(cast_real(total, dtype), names, 2)]
 
 
 def _first(op: Node, table: Tensor, ids: Tensor) -> Tensor:

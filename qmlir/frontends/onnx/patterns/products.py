@@ -12,11 +12,18 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
-from ....ir import build
 from ....ir.barriers import Reason, fusion_barrier
-from ....spec import TensorSpec
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
-from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
+from ...tensors import (
+    at_axis,
+    drop_axis,
+    elementwise,
+    in_rows,
+    new_axis,
+    quantised as requantise_scalar,
+    real,
+    scalar_of,
+)
 from ..node import Node, OnnxProduct
 from .attention import attention_of
 from .common import BYTES, DequantizedValue, absorb, quantised_input, ratio, scale_of, times, zero_of
@@ -149,15 +156,7 @@ def _one_axis_of_rows(
         return None
     if bias is not None and len(bias.shape) > 1:
         return None
-    sizes = build.dims(codes.value)[:-1]
-    value = build.collapse(codes.value, [list(range(rank - 1)), [rank - 1]])
-    flat = Tensor(TensorSpec((None, codes.shape[-1]), codes.dtype), value)
-
-    def apart(t: Tensor) -> Tensor:
-        columns = t.shape[-1]
-        made = build.expand(t.value, [sizes, [build.dims(t.value)[-1]]])
-        return Tensor(TensorSpec((*lead, columns), t.dtype), made)
-
+    flat, apart = in_rows(codes)
     return replace(lhs, codes=flat) if isinstance(lhs, DequantizedValue) else flat, apart
 
 

@@ -9,10 +9,8 @@ import numpy as np
 from ....core.mlir import arith, ir, tensor
 from ....ir.build import (
     Arg,
-    collapse,
     dims,
     elementwise,
-    expand,
     filled,
     index,
     loop_index,
@@ -22,7 +20,7 @@ from ....kernels.recurrence import ACTIVATIONS, GATES, GRU, LSTM, RNN, Activatio
 from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
 from ...recurrence import recurrent
-from ...tensors import drop_axis, new_axis
+from ...tensors import drop_axis, in_rows, new_axis
 from ..model import refuse
 from ..node import Node
 from .common import ints, narrowed, onnx_op, quantised_input
@@ -113,19 +111,16 @@ class _Layer:
     def _inputs(self) -> Tensor:
         """What the gates get of all steps, `[T, B, D * G * H]`."""
         op, w = self.op, self.op.operand(1)
-        width, size = self.directions * self.gates * self.hidden, w.shape[2] or 0
+        size = w.shape[2] or 0
         if w.array is not None:
             weights = Tensor.constant(np.ascontiguousarray(w.array.reshape(-1, size).T))
         else:
             weights = onnx_op(op, "Transpose", onnx_op(op, "Reshape", w, ints([-1, size])), perm=[1, 0])
-        steps, batch = self.x.shape[:2]
-        rows = None if steps is None or batch is None else steps * batch
-        sizes = dims(self.x.value)[:2]
-        flat = Tensor(TensorSpec((rows, size), "f32"), collapse(self.x.value, [[0, 1], [2]]))
+        flat, apart = in_rows(self.x)
         product = onnx_op(op, "MatMul", flat, weights)
         if self.bias is not None:
             product = onnx_op(op, "Add", product, self._input_bias(self.bias))
-        return Tensor(TensorSpec((steps, batch, width), "f32"), expand(product.value, [sizes, [width]]))
+        return apart(product)
 
     def _input_bias(self, bias: Tensor) -> Tensor:
         """The sum of both of a gate's biases; only the input's where the state's is added within the loop."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.common import tensor_type
 from ....ir import build
-from ....ir.checks import assert_that
+from ....ir.checks import assert_equal
 from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
 from ...tensors import new_axis
@@ -34,8 +34,10 @@ def reshape(op: Node) -> Tensor:
             op.plain = True
             return _stated(spec, _by_one_axis(x.value, [int(size) for size in shape], op.where))
         made = onnx_op(op, "Reshape", x, op.operand(1))
-        fits = _equal(build.product(build.dims(x.value)), build.product(build.dims(made.value)))
-        assert_that(fits, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph")
+        had, has = (build.product(build.dims(t.value)) for t in (x, made))
+        assert_equal(
+            had, has, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph"
+        )
         return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
         return onnx_op(op, "Reshape", x, op.operand(1))  # no size of a shape that is computed is 0
@@ -49,12 +51,10 @@ def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
     whole, known = build.product(dims), build.product([size for size in sizes if size != -1])
     if -1 in shape:
         of, by = build.as_index(whole), build.as_index(known)
-        assert_that(
-            _equal(arith.remui(of, by), 0), f"{where}: the elements do not fill whole rows of the shape {shape}"
-        )
+        assert_equal(arith.remui(of, by), 0, f"{where}: the elements do not fill whole rows of the shape {shape}")
         sizes[shape.index(-1)] = arith.divui(of, by)
     else:
-        assert_that(_equal(whole, known), f"{where}: the shape {shape} has another number of elements than the input")
+        assert_equal(whole, known, f"{where}: the shape {shape} has another number of elements than the input")
     flat = build.collapse(value, [list(range(len(dims)))])
     if isinstance(known, int) and -1 not in shape:
         flat = tensor.cast(ir.RankedTensorType.get([known], flat.type.element_type), flat)
@@ -136,10 +136,6 @@ def _divided(whole: build.Extent, known: int) -> build.Extent:
     return whole // known if isinstance(whole, int) else arith.divui(whole, build.index(known))
 
 
-def _equal(a: build.Extent, b: build.Extent) -> ir.Value:
-    return arith.cmpi(arith.CmpIPredicate.eq, build.as_index(a), build.as_index(b))
-
-
 def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str], where: str) -> ir.Value | None:
     """The reshape as axes that stay, and one run of axes between them that is merged, or an axis that is split."""
     front = 0
@@ -156,7 +152,7 @@ def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int
     if len(outer) == 1 and inner:
         if isinstance(outer[0], int):
             text = f"{where}: the result {list(has)} has another number of elements than the input"
-            assert_that(_equal(build.product(dims[front : front + len(inner)]), outer[0]), text)
+            assert_equal(build.product(dims[front : front + len(inner)]), outer[0], text)
         axes = [*kept, list(range(front, front + len(inner))), *([i] for i in range(len(had) - back, len(had)))]
         return build.collapse(value, axes)
     sizes = [s for s in outer if isinstance(s, int)]
@@ -168,7 +164,7 @@ def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int
         assert isinstance(whole, ir.Value)
         divisor = build.index(known)
         text = f"{where}: the size of axis {front} is not a multiple of {known}"
-        assert_that(_equal(arith.remui(whole, divisor), 0), text)
+        assert_equal(arith.remui(whole, divisor), 0, text)
         unknown = arith.divui(whole, divisor)
     elif whole != known:
         return None
