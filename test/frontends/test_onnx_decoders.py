@@ -69,6 +69,28 @@ def test_grouped_queries(name: str) -> None:
             close(g[b, :, : end + 1], w[b, :, : end + 1])
 
 
+@pytest.mark.parametrize(("past", "queries", "total", "last", "message"), [
+    (7, 1, 10, [9, 9], "total_sequence_length is neither"),
+    (7, 3, 8, [7, 7], "total_sequence_length is neither"),
+    (12, 1, 5, [20, 4], "seqlens_k of a row is no place of the cache"),
+    (7, 2, 3, [2, -5], "seqlens_k of a row is no place of the cache"),
+    (7, 1, 8, [7, 8], "seqlens_k of a row is no place of the cache"),
+])  # fmt: skip
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_lengths_that_do_not_fit_the_cache(
+    past: int, queries: int, total: int, last: list[int], message: str, dynamic: bool
+) -> None:
+    """Regression: keys that nobody wrote were read. onnxruntime refuses these too."""
+    q, k = f(2, queries, H), f(2, queries, KEYS * D)
+    cache = f(2, KEYS, past, D)
+    inputs = [q, k, k, cache, cache, np.array(last, np.int32), scalar(total)]
+    state = ("B", "", "P")
+    names = {**dict.fromkeys(range(3), ("B", "S")), 3: state, 4: state, 5: ("B",)} if dynamic else None
+    made = model("GroupQueryAttention", inputs, outs=(0, 1, 2), names=names, num_heads=N, kv_num_heads=KEYS)
+    with pytest.raises(qmlir.errors.InputError, match=f"GroupQueryAttention: {message}"):
+        opened(qmlir.compile(made)).main(*inputs)
+
+
 def test_normalised_heads() -> None:
     """By their definition: onnxruntime takes the weights on CUDA only."""
 

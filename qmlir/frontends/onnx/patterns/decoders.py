@@ -19,9 +19,11 @@ from ....ir.build import (
     dims,
     elementwise as loops,
     expand,
+    filled,
+    generic,
     loop_index,
 )
-from ....ir.checks import equal
+from ....ir.checks import assert_that, equal
 from ....ir.scalars import const
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED
@@ -130,6 +132,7 @@ def group_query_attention(op: Node) -> list[Tensor]:
     found = KeyOrValue(k), KeyOrValue(v)
     if past[0] is not None and past[1] is not None and isinstance(before, Tensor):
         length = _length(op, past[0])
+        _check_lengths(op, past[0], before, dims(q.value)[1], length)
         axes = f"b{HEADS}k"
         found = (
             KeyOrValue(_appended(past[0], k, before, length), axes),
@@ -185,6 +188,27 @@ def _length(op: Node, past: Tensor) -> Extent:
         return max(size, int(total.array))
     longest = as_place(tensor.extract(total.value, []))
     return arith.maxsi(as_index(dims(past.value)[2]), longest)
+
+
+def _check_lengths(op: Node, past: Tensor, before: Tensor, queries: Extent, length: Extent) -> None:
+    """Fail at run time where what is said of the cache does not fit it: places would be read that hold nothing."""
+    longest = as_place(tensor.extract(scalar_of(op.operand(6)).value, []))
+    places = as_index(dims(past.value)[2])
+    grown = equal(longest, arith.addi(places, as_index(queries)))
+    inside = arith.cmpi(arith.CmpIPredicate.sle, longest, places)
+    fits = arith.ori(arith.ori(grown, inside), equal(longest, queries))
+    assert_that(fits, f"{op.where}: total_sequence_length is neither that of these queries alone, nor that of the "
+                "cache and these queries, nor within the cache")  # fmt: skip
+    rows = Arg(before.value, (0,))
+    i32 = ir.IntegerType.get_signless(32)
+    least, most = (
+        tensor.extract(generic([rows], filled([], arith.constant(i32, start)), (), 1, choose), [])
+        for start, choose in ((2**31 - 1, arith.minsi), (-(2**31), arith.maxsi))
+    )
+    enough = arith.cmpi(arith.CmpIPredicate.sge, least, arith.constant(i32, 0))
+    room = arith.cmpi(arith.CmpIPredicate.sle, arith.addi(as_place(most), as_index(queries)), as_index(length))
+    assert_that(arith.andi(enough, room), f"{op.where}: seqlens_k of a row is no place of the cache, or leaves no "
+                "place for its queries")  # fmt: skip
 
 
 def _appended(past: Tensor, new: Tensor, before: Tensor, length: Extent) -> Tensor:
