@@ -136,7 +136,7 @@ def add_check(folder: Folder, check: Check, target: str) -> list[dict[str, Any]]
             return [{**case, "refused": str(e).splitlines()[0]}]
         operands = check.operands(m)
         inputs = [folder.array(f"{name}/{i['name']}", operands[i["name"]]) for i in stored["inputs"]]
-        cases.append({**case, "program": stored, "inputs": inputs, "expected": folder.array(name, check.expected(m))})
+        cases.append({**case, "program": stored, "inputs": inputs, "expected": [folder.array(name, check.expected(m))]})
     return cases
 
 

@@ -88,11 +88,11 @@ def test_a_wrong_result_is_reported(trial: Path, tmp_path: Path) -> None:
     with np.load(folder / "arrays.npz") as stored:
         arrays = dict(stored)
     case = contents["checks"][0]
-    arrays[case["expected"]].flat[3] += 1
+    arrays[case["expected"][0]].flat[3] += 1
     np.savez(folder / "arrays.npz", **arrays)
     done = run(folder, "--checks")
     assert done.returncode == 1
-    assert f"wrong      cpu            {case['name']}: 1 of " in done.stdout
+    assert f"wrong      cpu            {case['name']}: result 0: 1 of " in done.stdout
     (folder / contents["checks"][1]["program"]["file"]).write_bytes(b"no program")
     assert run(folder, "--dry").returncode == 1
 

@@ -11,10 +11,16 @@ from typing import Any
 
 import numpy as np
 
-ELEMENTS = {"i8": "INT_8", "u8": "INT_8", "i32": "INT_32", "f32": "FLOAT_32", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
-            "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2"}  # fmt: skip
-BITS = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
-        "e4m3": np.uint8, "e5m2": np.uint8}  # fmt: skip
+# Of each dtype: the element type of the runtime, and the bits in numpy.
+DTYPES = {
+    "i8": ("INT_8", np.int8), "u8": ("INT_8", np.uint8), "i16": ("INT_16", np.int16), "u16": ("INT_16", np.uint16),
+    "i32": ("INT_32", np.int32), "u32": ("INT_32", np.uint32), "i64": ("INT_64", np.int64),
+    "bool": ("BOOL_8", np.bool_),
+    "f64": ("FLOAT_64", np.float64), "f32": ("FLOAT_32", np.float32), "f16": ("FLOAT_16", np.float16),
+    "bf16": ("BFLOAT_16", np.uint16), "e4m3": ("FLOAT_8_E4M3_FN", np.uint8), "e5m2": ("FLOAT_8_E5M2", np.uint8),
+    "e4m3fnuz": ("FLOAT_8_E4M3_FNUZ", np.uint8), "e5m2fnuz": ("FLOAT_8_E5M2_FNUZ", np.uint8),
+    "e8m0": ("FLOAT_8_E8M0_FNU", np.uint8),
+}  # fmt: skip
 
 
 class NoDevice(Exception):
@@ -79,7 +85,7 @@ class Device:
     def buffer(self, array: Any, dtype: str) -> Any:
         """A buffer on the device with the bits of an array."""
         b = binding()
-        element = int(getattr(b.HalElementType, ELEMENTS[dtype]))
+        element = int(getattr(b.HalElementType, DTYPES[dtype][0]))
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         memory = int(b.MemoryType.DEVICE_LOCAL)
         return self.hal.allocator.allocate_buffer_copy(memory, self.usage, self.hal, array, element)
@@ -112,7 +118,7 @@ class Program:
     def _array(self, results: Any, i: int, dtype: str) -> Any:
         b = binding()
         view = results.get_as_object(i, b.HalBufferView)
-        shape, kind = tuple(view.shape), np.dtype(BITS[dtype])
+        shape, kind = tuple(view.shape), np.dtype(DTYPES[dtype][1])
         if self.device.driver.startswith("local"):
             return np.array(view.map().asarray(shape, kind))
         source = view.get_buffer()

@@ -13,9 +13,7 @@ ROUNDS = 5
 INT8_PEAK = FP8_PEAK = 1979e12  # dense, of an H100 or H200 SXM (NVIDIA's data sheets)
 
 
-def measured(
-    work: dict[str, Any], folder: Path, device: Any, arrays: Any, peers: Any, seconds: float
-) -> dict[str, Any]:
+def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, seconds: float) -> dict[str, Any]:
     """Microseconds of one product: ours, every peer's; ratios; the share of the limit that is aimed at."""
     row = {"name": work["name"], "row": work["row"], "us": {}, "ratios": {}, "missing": {}, "goals": work["goals"]}
     if "refused" in work:
@@ -23,9 +21,9 @@ def measured(
     try:
         ours = _ours(work, folder, device)
     except Exception as e:
-        return {**row, "refused": f"{type(e).__name__}: {e}"[:300]}
+        return {"result": "failed", "why": f"{type(e).__name__}: {e}"[:300]}
     candidates = {"ours": ours}
-    for name in work["peers"]:
+    for name in () if peers is None else work["peers"]:
         made, why = peers.make(name, work)
         if made is None:
             row["missing"][name] = why
@@ -43,7 +41,7 @@ def measured(
     row["bytes_per_s"] = work["bytes"] / (mine * 1e-6)
     if work["share"]:
         kind, wanted = work["share"]
-        limit = {"int8 peak": INT8_PEAK, "fp8 peak": FP8_PEAK, "copy bandwidth": peers.copy_bandwidth()}[kind]
+        limit = {"int8 peak": INT8_PEAK, "fp8 peak": FP8_PEAK, "copy bandwidth": peers and peers.copy_bandwidth()}[kind]
         done = row["bytes_per_s"] if kind == "copy bandwidth" else row["ops_per_s"]
         row["share"] = {"of": kind, "wanted": wanted, "got": done / limit if limit else None}
     return row
