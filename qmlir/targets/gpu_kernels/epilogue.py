@@ -147,12 +147,21 @@ class Epilogue:
 
     def _operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> ir.Value:
         """The operand's values at the columns from `column` on."""
+        at = self._at(operand, group, row, column)
+        return self.once(self._key(operand, at), lambda: self._load(operand, at))
+
+    def _at(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> dict[str, e.Index]:
+        """The place on each axis."""
         at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
         if TOKEN in operand.axes:
             at[TOKEN] = self.once((TOKEN, row), lambda: self._place.token(row))
         if SLOT in operand.axes:
             at[SLOT] = self.once((SLOT, row), lambda: self._place.slot(row))
-        return self.once((operand, *(at[a] for a in letters(operand))), lambda: self._load(operand, at))
+        return at
+
+    @staticmethod
+    def _key(operand: Operand, at: Mapping[str, e.Index]) -> tuple[object, ...]:
+        return (operand, *(at[a] for a in letters(operand)))
 
     def number(self, operand: Operand, at: Mapping[str, e.Index]) -> ir.Value:
         """One number of an operand, by the place on each of its axes."""
@@ -160,16 +169,41 @@ class Epilogue:
 
     def hold(self, operands: Sequence[Operand], group: e.Index, columns: Sequence[e.Index]) -> None:
         """Read now what is the same in all rows, at runs from `columns` on."""
-        for operand in dict.fromkeys(operands):
-            if not _follows_rows(operand):
-                for column in columns:
-                    self._operand(operand, group, 0, column)
+        for operand, at in self._places(operands, group, [], columns).values():
+            self._operand(operand, group, 0, at[COLUMN])
 
     def hold_row(self, operands: Sequence[Operand], group: e.Index, row: e.Index) -> None:
         """Read now what is the same in all columns of a row."""
+        for operand, _ in self._places(operands, group, [row], []).values():
+            self._operand(operand, group, row, 0)
+
+    def read(
+        self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]
+    ) -> list[ir.Value]:
+        """What is the same in all columns of `rows`, and what is the same in all rows, at runs from `columns` on: for
+        `know` with the same arguments."""
+        return [self._load(operand, at) for operand, at in self._places(operands, group, rows, columns).values()]
+
+    def know(
+        self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index],
+        values: Sequence[ir.Value],
+    ) -> None:  # fmt: skip
+        """In this scope, what was read."""
+        self._known |= zip(self._places(operands, group, rows, columns), values, strict=True)
+
+    def _places(
+        self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]
+    ) -> dict[tuple[object, ...], tuple[Operand, dict[str, e.Index]]]:
+        """By the key that it is known by: an operand, and where it is read."""
+        found = {}
         for operand in dict.fromkeys(operands):
-            if _follows_rows(operand) and COLUMN not in operand.axes:
-                self._operand(operand, group, row, 0)
+            follows = _follows_rows(operand)
+            if follows and COLUMN in operand.axes:
+                continue
+            for place in rows if follows else columns:
+                at = self._at(operand, group, place if follows else 0, 0 if follows else place)
+                found[self._key(operand, at)] = operand, at
+        return found
 
     @property
     def _around(self) -> dict[str, e.Index]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
 from ...core.mlir import arith, ir
@@ -163,21 +164,34 @@ class TileLoop(ABC):
         parts."""
         groups = self.kernel.groups
         start = [self.epilogue.start() for _ in range(self.run_count)]
-        with e.loop(first, last, self.workers, [*start, *held]) as outer:
+        read = self.read_group(first)
+        with e.loop(first, last, self.workers, [*start, *read, *held]) as outer:
+            totals, known, held = split(outer.values, len(start), len(read))
+            read = self.read_group(e.minimum(e.add(outer.index, 1), e.subtract(last, 1)))
             mine = e.add(outer.index, self.worker)
             if groups % self.workers:
                 mine = e.minimum(mine, groups - 1)
             zeros = self.zeros()
-            with e.loop(0, self.per_round, 1, [*zeros, *outer.values[len(start) :]]) as inner:
+            with e.loop(0, self.per_round, 1, [*zeros, *held]) as inner:
                 at = e.add(e.multiply(mine, self.per_round), inner.index)
                 inner.next = self._next(at, inner.values, len(zeros))
-            totals, parts = outer.values[: len(start)], inner.results[: len(zeros)]
+            parts, held = inner.results[: len(zeros)], inner.results[len(zeros) :]
             if self.workers == 1:
-                totals = self._combined(totals, parts, outer.index)
+                with self.epilogue.scope():
+                    self.know_group(outer.index, known)
+                    totals = self._combined(totals, parts, outer.index)
             else:
                 totals = self._in_turn(totals, parts, outer.index)
-            outer.next = [*totals, *inner.results[len(zeros) :]]
+            outer.next = [*totals, *read, *held]
         return list(outer.results[: len(start)])
+
+    def read_group(self, group: e.Index) -> Values:
+        """What the loop carries of what combines a group, read while the one before is multiplied."""
+        return []
+
+    def know_group(self, group: e.Index, values: Values) -> None:
+        """What was read is what combines the group, in this scope."""
+        assert not values
 
     def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
         """Totals of runs with the sums of one more group."""
@@ -217,6 +231,12 @@ def across(scalars: Values, lanes: int, subgroup: int) -> Values:
         lanes //= 2
         scalars = [add(s, e.shuffle(s, e.word(lanes), subgroup, "xor")) for s in scalars]
     return scalars
+
+
+def split(values: Sequence[ir.Value], *sizes: int) -> list[Values]:
+    """Runs of so many values, and what is behind them."""
+    ends = list(accumulate(sizes, initial=0))
+    return [list(values[a:b]) for a, b in zip(ends, [*ends[1:], len(values)], strict=True)]
 
 
 def elements(values: Sequence[ir.Value]) -> Values:

@@ -32,6 +32,7 @@ WARP, _WARPS = 32, 4  # threads, warps of a workgroup
 _ONES = 0x01010101
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 MOST_ROWS = 8
+_TOGETHER = 16  # groups, whose scales are read at once: each read takes as long as memory does
 
 
 @dataclass(frozen=True)
@@ -286,12 +287,21 @@ class _Block(TileLoop):
         if self.kernel.combine is None:
             parts = [part(p) for p in range(self.gemv.parts)]
             return self.runs([reduce(arith.addi, values) for values in zip(*parts, strict=True)])[0]
-        with e.loop(0, self.kernel.groups, 1, [self.epilogue.start()]) as group, self.epilogue.scope():
-            run = self.runs(part(group.index))[0]
-            group.next = [
-                self.epilogue.combine(group.values[0], run.value, run.row_sum, group.index, at.safe_row, at.safe_column)
-            ]
-        return Run(group.results[0])
+        total, groups = self.epilogue.start(), self.kernel.groups
+        rest = groups % _TOGETHER
+
+        def combined(total: ir.Value, first: e.Index, count: int) -> ir.Value:
+            with self.epilogue.scope():
+                for number in (e.add(first, i) for i in range(count)):
+                    run = self.runs(part(number))[0]
+                    total = self.epilogue.combine(total, run.value, run.row_sum, number, at.safe_row, at.safe_column)
+            return total
+
+        if groups > rest:
+            with e.loop(0, groups - rest, _TOGETHER, [total]) as group:
+                group.next = [combined(group.values[0], group.index, _TOGETHER)]
+            total = group.results[0]
+        return Run(combined(total, groups - rest, rest))
 
 
 def _words(source: ir.Value, where: Sequence[ir.Value], size: int) -> list[ir.Value]:

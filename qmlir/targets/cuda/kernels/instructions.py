@@ -311,7 +311,11 @@ def wgmma_wait(pending: int) -> None:
     _do("nvvm.wgmma.wait.group.sync.aligned", group=ir.IntegerAttr.get(e.integer(64), pending))
 
 
+def wgmma_done(acc: ir.Value, columns: int, kind: str = "s8", pending: int = 0) -> ir.Value:
+    """The accumulators once all but the last `pending` groups of products are done."""
+    return _through(f"wgmma.wait_group.sync.aligned {pending};", acc, columns, kind)
+
+
 def wgmma_results(acc: ir.Value, columns: int, kind: str = "s8") -> list[ir.Value]:
-    """The accumulators once all products are done."""
-    waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns, kind)
-    return [field_of(waited, i, _sums(kind)) for i in range(columns // 2)]
+    """The sums in accumulators whose products are done."""
+    return [field_of(acc, i, _sums(kind)) for i in range(columns // 2)]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ....core.mlir import arith, ir, memref
+from ....kernels.description import Operand
 from ....kernels.outline import picks
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
@@ -34,6 +35,7 @@ from .shared_tile import SharedTile
 # Of each fragment and chunk the stored word of this lane.
 Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
 
+_FEW_ACCUMULATORS = 32  # of a lane: many registers are left
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = 0x80808080  # turns the top bit of four codes
 
@@ -140,7 +142,18 @@ class Block(TileLoop):
         self.end = last
         for stage in range(self.ahead):
             self._copies(e.add(first, stage), stage)
-        return [e.index(0), e.index(self.ahead), *self.decoder.load(first)]
+        tiles = [e.minimum(e.add(first, i), e.subtract(last, 1)) for i in range(self._read_ahead)]
+        return [e.index(0), e.index(self.ahead), *(value for tile in tiles for value in self.decoder.load(tile))]
+
+    @property
+    def _small(self) -> bool:
+        """Whether registers are left for what is read long before it is needed."""
+        return self.tile.accumulators <= _FEW_ACCUMULATORS
+
+    @property
+    def _read_ahead(self) -> int:
+        """Tiles of K between what decodes a weight is read and its use: memory takes longer than one."""
+        return self.ahead if self._small else 1
 
     def _copies(self, k_tile: e.Index, stage: e.Index) -> None:
         wanted = e.less(k_tile, self.end)
@@ -161,11 +174,13 @@ class Block(TileLoop):
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        ring, self.decoder.held = held[:2], held[2:]
-        # Asked for a tile ahead: what is read here is needed after the next wait.
-        read = self.decoder.load(e.minimum(e.add(step, 1), e.subtract(self.end, 1)))
+        ring, read = held[:2], held[2:]
+        count = len(read) // self._read_ahead
+        self.decoder.held = read[:count]
+        # What is read here is needed tiles later.
+        new = self.decoder.load(e.minimum(e.add(step, self._read_ahead), e.subtract(self.end, 1)))
         self._advance(step, ring)
-        return self._tile(ring[0], totals), [*self._moved(ring), *read]
+        return self._tile(ring[0], totals), [*self._moved(ring), *read[count:], *new]
 
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
         """Several groups of a tile, one behind the other."""
@@ -181,6 +196,20 @@ class Block(TileLoop):
             k_tile.next = [*self._moved(ring), *totals]
         ring, totals = k_tile.results[:2], k_tile.results[2:]
         return self._groups(ring, totals, whole, rest) if rest else list(totals)
+
+    # ---- what combines groups, read a group ahead
+
+    def read_group(self, group: e.Index) -> list[ir.Value]:
+        return self.epilogue.read(*self._read_of(group)) if self._small else []
+
+    def know_group(self, group: e.Index, values: Sequence[ir.Value]) -> None:
+        if self._small:
+            self.epilogue.know(*self._read_of(group), values)
+
+    def _read_of(self, group: e.Index) -> tuple[Sequence[Operand], e.Index, list[e.Index], list[e.Index]]:
+        assert self.kernel.combine is not None
+        rows = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
+        return self.kernel.combine.operands, group, rows, self._columns(range(self.per_row))
 
     @property
     def shares_tiles(self) -> bool:

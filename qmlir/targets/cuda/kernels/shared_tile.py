@@ -92,20 +92,21 @@ class SharedTile(Generic[_Row]):
         self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element, _ALIGNMENT)
         self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
         step = self.threads // shape.chunks
-        self._places: list[tuple[e.Index, e.Condition, _Row]] = []
-        for i in range(-(-shape.rows // step)):
-            row = e.add(self._row, i * step)
-            there = True if (i + 1) * step <= shape.rows else e.less(row, shape.rows)
+        self._places: list[tuple[int, e.Condition, _Row]] = []
+        for down in range(0, shape.rows, step):
+            row = e.add(self._row, down)
+            there = True if down + step <= shape.rows else e.less(row, shape.rows)
             safe = row if there is True else e.minimum(row, shape.rows - 1)
-            self._places.append((row, there, self.global_row(safe)))
+            self._places.append((down, there, self.global_row(safe)))
 
     def copy(self, k_tile: e.Index, stage: e.Index, wanted: e.Condition) -> None:
         """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
         size = copy_size(gcd(self.length, self.aligned or self.length) * self._unit) // self._unit
         width = self.shape.width // self._unit
         first = e.add(e.multiply(k_tile, width), e.multiply(self._chunk, self._per_chunk))
-        for row, there, source_row in self._places:
-            target = e.add(e.multiply(stage, self.shape.rows), row)
+        top = e.add(e.multiply(stage, self.shape.rows), self._row)
+        for down, there, source_row in self._places:
+            row, target = e.add(self._row, down), e.add(top, down)
             needed = wanted if self.rows is None else e.both(wanted, e.less(row, self.rows))
             column = e.multiply(self.shape.place(row, self._chunk), self._per_chunk)
 

@@ -3,7 +3,7 @@
 The tensor core keeps about 14 bits of its sums (DeepSeek-V3 technical report, section 3.3, which promotes them to f32
 every 128 codes). So a sum of one tile of K, 128 codes, or of a group of fewer, is made by itself; then it is added to
 totals in f32, or combined with the group's scales. Both sums and totals are in registers: a warpgroup multiplies at
-most 128 columns at a time and adds them up while another one multiplies.
+most 128 columns at a time. It adds up those before them meanwhile, also those of the tile before.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
+_TOGETHER = 4  # tiles of K, whose products follow each other without a gap
 _GROUPS = (32, 64, 128)  # whose sums a tile holds whole
 
 
@@ -74,7 +75,8 @@ class _Block(WgmmaBlock):
 
     @property
     def ahead(self) -> int:
-        return self.tile.stages - 1
+        """Without groups the products of the tile before may be under way: see wgmma_gemm.py."""
+        return self.tile.stages - (2 if self.kernel.combine is None else 1)
 
     @property
     def shares_tiles(self) -> bool:
@@ -83,34 +85,72 @@ class _Block(WgmmaBlock):
     def zeros(self) -> list[ir.Value]:
         return [e.zero(self.kernel.acc_type)] * (4 * self.m_fragments * self.n_fragments)
 
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
+        """Totals over the tiles from `first` to `last`: `_TOGETHER` of them with products under way all the time, which
+        nothing may read behind the end of a loop's body, and then the rest one by one."""
+        if self.kernel.combine is not None:
+            return super().accumulated(first, last)
+        held, totals = self.start(first, last), self.zeros()
+        rest = e.remainder(e.subtract(last, first), _TOGETHER)
+        behind = e.subtract(last, rest)
+        for start, end, tiles in ((first, behind, _TOGETHER), (behind, last, 1)):
+            if isinstance(start, int) and start == end:
+                continue
+            with e.loop(start, end, tiles, [*totals, *held]) as each:
+                each.next = self._tiles(each.index, tiles, each.values)
+            totals, held = list(each.results[: len(totals)]), list(each.results[len(totals) :])
+        return totals
+
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """Totals with the sums of one tile."""
-        self.wait()  # all have waited for the products of the tile before: its place is free
-        made: list[ir.Value] = []
-        for column in range(0, self.tile.n, self.gemm.columns):
-            part = self._part(held[0], column, range(0, self.tile.k, DEPTH))
-            if column == 0:
-                self._copies(e.add(step, self.ahead), held[1])
-            made += [arith.addf(totals[len(made) + i], value) for i, value in enumerate(self._made(part))]
-        return made, self._moved(held)
+        raise AssertionError("groups are combined by _groups, all else is summed by accumulated")
 
-    def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        return totals
+    def _tiles(self, first: e.Index, count: int, values: Sequence[ir.Value]) -> list[ir.Value]:
+        """The totals, and the place in the ring, after some tiles. The sums of some columns are added up while those of
+        the next ones are made."""
+        made, ring = list(values[:-2]), list(values[-2:])
+        free = [self._new() for _ in range(2)]  # accumulators
+        before: tuple[int, ir.Value] | None = None
 
-    def _part(self, stage: e.Index, column: int, steps: Sequence[int]) -> ir.Value:
-        """Sums of some columns over some places of a tile, on their way."""
+        def add(pending: int) -> None:
+            """What is done of `before` to the totals."""
+            assert before is not None
+            done = self._done(before[1], pending)
+            for i, value in enumerate(self._sums(done), before[0]):
+                made[i] = arith.addf(made[i], value)
+            free.append(done)  # the next products take the same registers
+
+        for tile in range(count):
+            self.wait()
+            for column in range(0, self.tile.n, self.gemm.columns):
+                part = self._part(free.pop(0), ring[0], column, range(0, self.tile.k, DEPTH))
+                if column == 0:
+                    self._copies(e.add(e.add(first, tile), self.ahead), ring[1])
+                if before is not None:
+                    add(1)
+                before = column // 2, part
+            ring = self._moved(ring)
+        add(0)
+        return [*made, *ring]
+
+    def _new(self) -> ir.Value:
+        return gpu.wgmma_new(self.gemm.columns, self.gemm.mma.lhs_kind)
+
+    def _part(self, acc: ir.Value, stage: e.Index, column: int, steps: Sequence[int]) -> ir.Value:
+        """Sums of some columns over some places of a tile, on their way, in the place of what `acc` held."""
         columns, mma = self.gemm.columns, self.gemm.mma
         kinds = (mma.lhs_kind, mma.rhs_kind)
-        acc = gpu.wgmma_fence(gpu.wgmma_new(columns, mma.lhs_kind), columns, mma.lhs_kind)
+        acc = gpu.wgmma_fence(acc, columns, mma.lhs_kind)
         acc = self.multiply(acc, stage, steps, column, columns, kinds, adds=False)
         gpu.wgmma_commit()
         return acc
 
-    def _made(self, part: ir.Value) -> list[ir.Value]:
-        """The sums, once they are there."""
-        return gpu.wgmma_results(part, self.gemm.columns, self.gemm.mma.lhs_kind)
+    def _done(self, part: ir.Value, pending: int = 0) -> ir.Value:
+        return gpu.wgmma_done(part, self.gemm.columns, self.gemm.mma.lhs_kind, pending)
+
+    def _sums(self, done: ir.Value) -> list[ir.Value]:
+        return gpu.wgmma_results(done, self.gemm.columns, self.gemm.mma.lhs_kind)
 
     def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
         """Totals with the groups of one tile, each in its scales; these are on their way while it is multiplied."""
@@ -123,7 +163,7 @@ class _Block(WgmmaBlock):
             for g in range(count):
                 number = e.add(e.multiply(k_tile, count), g)
                 for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
-                    part = self._part(ring[0], column, range(g * group, (g + 1) * group, DEPTH))
+                    part = self._part(self._new(), ring[0], column, range(g * group, (g + 1) * group, DEPTH))
                     if g == i == 0:
                         self._copies(e.add(k_tile, self.ahead), ring[1])
                     columns = range(i * per, (i + 1) * per)
@@ -131,7 +171,7 @@ class _Block(WgmmaBlock):
                         self.epilogue.hold_row(operands, number, self.where(r * self.per_row).safe_row)
                     self.epilogue.hold(operands, number, self._columns(columns))
                     places = [r * self.per_row + v for r in range(rows) for v in columns]
-                    runs = self.runs(self._made(part))
+                    runs = self.runs(self._sums(self._done(part)))
                     found = self._in_rows([made[at] for at in places], runs, number, columns)
                     for at, value in zip(places, found, strict=True):
                         made[at] = value

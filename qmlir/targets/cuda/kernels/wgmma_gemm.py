@@ -80,7 +80,7 @@ class WgmmaBlock(Block):
         gpu.barrier()
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        return gpu.wgmma_results(totals[0], self.tile.n)
+        return gpu.wgmma_results(gpu.wgmma_done(totals[0], self.tile.n), self.tile.n)
 
     def multiply(
         self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, columns: int = 0,
