@@ -132,6 +132,11 @@ class Figures:
         """Seconds of a unit for 32-bit operations of lanes."""
         return count / self.lanes / self.clock
 
+    def issued(self, instructions: float, warps: float, wait: float) -> float:
+        """Seconds of a unit for instructions of subgroups, of which `warps` take turns: each starts one in `wait`
+        clocks, for most wait for the one before, and the unit as many in a clock as its lanes are subgroups."""
+        return instructions / min(self.lanes / 32, warps / wait) / self.clock
+
     def slots(self, instructions: float) -> float:
         """Seconds of a thread for instructions, one a clock."""
         return instructions / self.clock

@@ -215,17 +215,19 @@ class PtxMachine(PtxThreads):
         return first
 
     def _gathered(self, ins: PtxInstruction, threads: Array) -> Array | None:
-        """Those of the threads whose warps are complete, with the ones that have waited here; the others wait."""
+        """Those of the threads whose warps are complete, with the ones that have waited here; the others wait. For
+        `wgmma` all warps of a warpgroup come together: each has to come, in whatever order."""
         waiting = self.gathering.pop(self.pc, None)
         if waiting is not None:
             threads = threads | waiting
         if self.forced:
             self.forced = False
             return threads
-        wanted = self.alive.reshape(-1, WARP)
+        unit = 4 * WARP if ins.opcode == "wgmma" and self.threads % (4 * WARP) == 0 else WARP
+        wanted = self.alive.reshape(-1, unit)
         if ins.opcode in ("shfl", "vote", "redux", "match", "elect"):
             wanted = wanted & self._members(ins, threads)
-        lanes = threads.reshape(-1, WARP)
+        lanes = threads.reshape(-1, unit)
         some, missing = np.asarray(lanes.any(axis=1)), np.asarray((wanted & ~lanes).any(axis=1))
         late = (some & missing)[:, None] & lanes
         if late.any():

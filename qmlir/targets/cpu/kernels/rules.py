@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, ir, llvm
-from ....ir.walk import made_by
 from ....kernels.bodies import BodyCloner, Rule, scalar_constant
+from ....kernels.requantised import requantised
 from . import emit as e
 
 if TYPE_CHECKING:
@@ -44,44 +44,10 @@ def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
     return llvm.ArithmeticFenceOp(arith.truncf(t, operands[0])).result
 
 
-def _operands_of(value: ir.Value, name: str) -> list[ir.Value] | None:
-    """The operands of the op that makes a value, None where it is not called `name`."""
-    made = made_by(value, name)
-    return None if made is None else list(made.operands)
-
-
-def _requantised(value: ir.Value) -> tuple[ir.Value, ir.Value | None, float, float] | None:
-    """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN counts as 0 (as
-    ir/scalars.py: requantize writes it); `zero` is None where nothing is added."""
-    bounds = []
-    for name in ("arith.minimumf", "arith.maximumf"):
-        pair = _operands_of(value, name)
-        bound = None if pair is None else scalar_constant(pair[1])
-        if pair is None or bound is None:
-            return None
-        value = pair[0]
-        bounds.append(float(bound.value))
-    hi, lo = bounds
-    zero = None
-    if (pair := _operands_of(value, "arith.addf")) is not None:
-        value, zero = pair
-    chosen = _operands_of(value, "arith.select")
-    rounded = None if chosen is None else _operands_of(chosen[2], "math.roundeven")
-    if chosen is None or rounded is None:
-        return None
-    compared, nan = _operands_of(chosen[0], "arith.cmpf"), scalar_constant(chosen[1])
-    uno = 14
-    if compared != [rounded[0]] * 2 or int(chosen[0].owner.operation.attributes["predicate"].value) != uno:
-        return None
-    if nan is None or float(nan.value) != 0.0 or not (lo.is_integer() and hi.is_integer()):
-        return None
-    return rounded[0], zero, lo, hi
-
-
 def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """Requantisation. Clamped first, where the number may not fit i32, then converted with the conversion's own
     rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0."""
-    form = _requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
+    form = requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
     if form is None:
         return None
     value, zero, lo, hi = form

@@ -32,7 +32,7 @@ WARP, _WARPS = 32, 4  # threads, warps of a workgroup
 _ONES = 0x01010101
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 MOST_ROWS = 8
-_TOGETHER = 16  # groups, whose scales are read at once: each read takes as long as memory does
+_TOGETHER = 32  # groups, whose scales are read at once: each read takes as long as memory does
 
 
 @dataclass(frozen=True)

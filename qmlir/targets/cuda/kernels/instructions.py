@@ -211,6 +211,16 @@ def field_of(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
 # ------------------------------------------------------------------------------------------------------- warps
 
 
+# By its least and greatest code, the type that a conversion saturates to.
+CODES = {(-128.0, 127.0): "s8", (0.0, 255.0): "u8"}
+
+
+def converted(numbers: ir.Value, kind: str) -> ir.Value:
+    """A vector of f32 as integers of `kind`, i32: rounded to even, saturated, 0 for NaN."""
+    i32, text = e.integer(32), f"cvt.rni.{kind}.f32 $0, $1;"
+    return e.gathered([llvm.InlineAsmOp(i32, [x], text, "=r,f").res for x in e.elements(numbers)])
+
+
 def dp4a(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
     """`acc` plus the products of four signed bytes each."""
     return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))

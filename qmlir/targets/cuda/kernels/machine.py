@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
+from ....kernels.requantised import requantised
 from ...gpu_kernels.machine import Machine
 from . import instructions as gpu
 
@@ -28,7 +29,27 @@ def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
     return rounded(operands[0], cloner.widen(op.results[0].type))
 
 
-RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf}
+def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
+    """Requantisation by one conversion, which rounds to even, saturates and makes 0 of a NaN (PTX ISA, `cvt`). An SM
+    converts 16 numbers a clock, where it adds 128."""
+    form = requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
+    if form is None:
+        return None
+    value, zero, lo, hi = form
+    numbers = cloner.value(value, cloner.known)
+    if zero is None and (lo, hi) in gpu.CODES:
+        return gpu.converted(numbers, gpu.CODES[lo, hi])
+    i32 = e.integer(32)
+    codes = gpu.converted(numbers, "s32")
+    bounds = [e.splat(int(bound), cloner.lanes, i32) for bound in (lo, hi)]
+    if zero is None:
+        return arith.minsi(arith.maxsi(codes, bounds[0]), bounds[1])
+    zeros = arith.fptosi(cloner.widen(i32), cloner.value(zero, cloner.known))
+    least, most = (arith.subi(bound, zeros) for bound in bounds)
+    return arith.addi(arith.minsi(arith.maxsi(codes, least), most), zeros)
+
+
+RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf, "arith.fptosi": _fptosi}
 
 
 @dataclass(frozen=True)

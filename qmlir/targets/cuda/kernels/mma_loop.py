@@ -88,7 +88,7 @@ class Block(TileLoop):
         # Of the packed weight as it is: other kernels that read it may ask for longer rows.
         rhs_length = ir.MemRefType(rhs.type).shape[-1] if self.gemm.constant else kernel.k
         common = (self.thread, self.tile.threads)
-        few = rows if isinstance(rows, int) and rows < self.tile.m else None
+        few = rows if isinstance(rows, int) and rows < shapes[0].rows else None
         outer = [self.place.product] if kernel.batch is not None and self.place.picked is None else []
         window = kernel.lhs.window
         self.lhs: SharedTile[e.Index] | SharedTile[ImagePlace]
@@ -292,6 +292,9 @@ class Block(TileLoop):
         first = e.multiply(e.add(e.multiply(self.k_warp, self._steps_per_warp), step), chunks)
         chunk = e.add(e.divide(self.lane, 16), first) if chunks == 2 else first
         place = e.add(self.warp_row, e.add(row, 16 * i))
+        stored = self.lhs.shape.rows
+        if stored < self.tile.m:
+            row = place = e.minimum(place, stored - 1)
         words = self.lhs.words(stage, place, row, chunk, 2 * chunks)
         if self.kernel.lhs.flipped:
             flip = e.word(_FLIP)

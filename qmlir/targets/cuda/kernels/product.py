@@ -15,12 +15,12 @@ from ...base import Target
 from ...cost import Figures, Work
 from ...gpu_kernels.stream_k import Sharing
 from ...gpu_kernels.tiled import TiledKernel
-from ...gpu_kernels.weights import CodeFormat
+from ...gpu_kernels.weights import CHUNK, CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
 from .halves import halves
 from .machine import Nvidia
-from .shared_tile import RingShape
+from .shared_tile import RingShape, copy_size
 from .tile import Tile
 
 if TYPE_CHECKING:
@@ -31,6 +31,20 @@ _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 _MMA_SYNC_ON_HOPPER = 0.63
 _REGISTERS = 1 << 16  # of a multiprocessor
 _OTHER_REGISTERS = 64  # of a lane, beside its sums
+# Measured on an H100 (`python -m benchmarks.gpu`): clocks from one instruction of a warp to the next, where weights are
+# decoded or groups combined, and where activations are found in an image; instructions of a code beside its decoding,
+# of a group of a result, of a warp in a step, of a chunk of 16 codes in an image, and of a code that is read there by
+# itself; and of the latency of memory what no step is shorter than.
+_WAIT, _WAIT_IN_IMAGE = 5, 13
+_BESIDE_DECODING, _OF_GROUP, _OF_STEP, _OF_CHUNK, _OF_LONE_CODE = 3, 11, 120, 36, 12
+_STEP = 0.3
+# Conversions of a multiprocessor in a clock are 16, other operations 128 (CUDA programming guide, throughput of
+# arithmetic instructions). What rounds goes with the conversion behind it.
+_CONVERSION = 8
+_COSTS = {
+    "arith.sitofp": _CONVERSION, "arith.uitofp": _CONVERSION, "arith.fptosi": _CONVERSION, "math.roundeven": 0,
+    "math.exp": _CONVERSION, "math.erf": 4 * _CONVERSION, "math.tanh": 4 * _CONVERSION, "linalg.yield": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,9 @@ class TileFigures(RowsOfWeight):
     def shapes(self) -> tuple[RingShape, RingShape]:
         """Of the rings in shared memory."""
         t = self.tile
-        return RingShape(t.m, t.k * self.unit, t.stages), RingShape(t.n, t.k // self.storage.fields, t.stages)
+        # Of few rows only those that there are: lanes of others read the last one again, whose results nobody stores.
+        rows = t.m if self.asynchronous else min(t.m, self.kernel.m or t.m)
+        return RingShape(rows, t.k * self.unit, t.stages), RingShape(t.n, t.k // self.storage.fields, t.stages)
 
     @property
     def shared_bytes(self) -> int:
@@ -205,21 +221,43 @@ class TiledProduct(TileFigures):
         # Of one code along K.
         multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
         promote = f.operations(tile.m * tile.n * self.promotions) if self.promotions else 0.0
+        warps = together * tile.threads // 32
+        decode = tile.warps[0] * tile.n * (self.decoding + _BESIDE_DECODING) if self.decodes else 0.0
+        combine = 0.0 if kernel.combine is None else tile.m * tile.n * _OF_GROUP / (kernel.group or tile.k)
+        issued = (decode + combine + (0 if self.asynchronous else _OF_STEP * tile.threads / tile.k)) / 32
         busy = {
             # Another warpgroup multiplies meanwhile, if there is one.
             "multiply": max(multiply, promote) if tile.threads * together >= 256 else multiply + promote,
             "shared memory": f.shared(self.shared_reads),
             "cache": f.cache(min(m, tile.m) * self.unit + tile.n / fields),
-            "decode": f.operations(tile.warps[0] * tile.n * self.decoding) if self.decoding else 0.0,
+            "decode": f.issued(issued, warps, _WAIT),
+            "image": f.issued(tile.m * self._in_image / 32, warps, _WAIT_IN_IMAGE),
             # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
             "latency": f.latency / ((tile.stages - 1) * tile.k) / together,
+            "step": _STEP * f.latency / tile.k / together,
         }
+        finish = f.operations(tile.m * tile.n * self._finishing)
         memory = moved(kernel, m, self.padded_k, fields)
         if (sharing := self.sharing) is None:
-            return Work(each, self.padded_k, busy, fixed=f.latency, memory=memory)
+            return Work(each, self.padded_k, busy, fixed=f.latency / together + finish, memory=memory)
         steps = -(-tiles * self.k_steps // self.workgroups) * together  # of a multiprocessor
         depth = steps * self.padded_k / self.k_steps
-        return Work(1, depth, busy, once=sharing.seconds(together, f), memory=memory)
+        once = sharing.seconds(together, f) + finish * tiles / f.units
+        return Work(1, depth, busy, once=once, memory=memory)
+
+    @property
+    def _in_image(self) -> float:
+        """Instructions for a code of a row that is read from an image."""
+        window = self.kernel.lhs.window
+        if window is None:
+            return 0.0
+        return _OF_CHUNK / CHUNK if copy_size(window.channels * self.unit) else _OF_LONE_CODE
+
+    @property
+    def _finishing(self) -> float:
+        """Operations of a lane for a result: those of the bodies, and a store."""
+        bodies = [op for stage in self.kernel.stages for op in stage.body.operations]
+        return 1 + sum(_COSTS.get(op.operation.name, 1) for op in bodies)
 
 
 def moved(kernel: Kernel, m: int, padded_k: int, fields: int) -> float:

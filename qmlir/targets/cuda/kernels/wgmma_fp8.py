@@ -23,7 +23,7 @@ from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
-_TOGETHER = 4  # tiles of K, whose products follow each other without a gap
+_TOGETHER = 8  # tiles of K, whose products follow each other without a gap
 _GROUPS = (32, 64, 128)  # whose sums a tile holds whole
 
 
