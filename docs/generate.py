@@ -342,6 +342,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "support.md": support_page,
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
+    "benchmarks-gpu.md": lambda: gpu.page(_results("gpu")),
     "benchmarks-models.md": lambda: models_page(_results("models")),
     "tuning.md": tuning.page,
     "workarounds.md": passes.workarounds_page,

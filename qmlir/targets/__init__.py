@@ -13,13 +13,14 @@ from __future__ import annotations
 from ..core.spelling import did_you_mean
 from ..errors import TargetError
 from .backends import BACKENDS, Backend, backend_description, backend_of, backend_spelled
-from .base import COMPILED, EMULATED, PRESENT, RUNS, Target
+from .base import COMPILED, EMULATED, MEASURED, PRESENT, RUNS, Target
 from .capabilities import Capabilities, Peak
 
 __all__ = [
     "BACKENDS",
     "COMPILED",
     "EMULATED",
+    "MEASURED",
     "RUNS",
     "Backend",
     "Capabilities",

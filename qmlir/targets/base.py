@@ -22,6 +22,7 @@ START_AT_ZERO = "qmlir-start-at-zero"  # CUDA and ROCm
 ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions
 
 PRESENT = "present"  # the name of a target that is described by the device that is present
+MEASURED = "ran on a device"  # each kernel family, checked and measured by `benchmarks.gpu` (docs/benchmarks-gpu.md)
 EMULATED = "executed in an emulator"  # each instruction of it, in the tests (docs/emulation.md)
 COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
 

@@ -42,9 +42,7 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
         few = tile.accumulators <= _FEW_ACCUMULATORS
         most = min(most, max(kernel.group, _SHORT_TILE) if few else _SHORT_TILE)
     for step in _STEPS:
-        if step <= most and (
-            kernel.group % step == 0 or step % kernel.group == 0
-        ):
+        if step <= most and (kernel.group % step == 0 or step % kernel.group == 0):
             # Warps along K ask for whole tiles, and combine no groups.
             warps = tile.warps if step == tile.k and kernel.combine is None else (*tile.warps[:2], 1)
             return Tile(tile.m, tile.n, step, warps, tile.stages, tile.stream_k)

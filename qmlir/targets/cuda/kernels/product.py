@@ -35,7 +35,7 @@ _OTHER_REGISTERS = 64  # of a lane, beside its sums
 # decoded or groups combined, and where activations are found in an image; instructions of a code beside its decoding,
 # of a group of a result, of a warp in a step, of a chunk of 16 codes in an image, and of a code that is read there by
 # itself; and of the latency of memory what no step is shorter than.
-_WAIT, _WAIT_IN_IMAGE = 5, 13
+_WAIT, _WAIT_IN_IMAGE = 4, 7
 _BESIDE_DECODING, _OF_GROUP, _OF_STEP, _OF_CHUNK, _OF_LONE_CODE = 3, 11, 120, 36, 12
 _STEP = 0.3
 # Conversions of a multiprocessor in a clock are 16, other operations 128 (CUDA programming guide, throughput of
@@ -126,6 +126,11 @@ class TileFigures(RowsOfWeight):
     def promotions(self) -> float:
         """Operations of one lane that a code along K takes of a result, beside the product."""
         return 0.0
+
+    @property
+    def parts(self) -> int:
+        """In which a tile's columns are multiplied one behind the other."""
+        return 1
 
     @property
     def shared_reads(self) -> float:
@@ -220,14 +225,15 @@ class TiledProduct(TileFigures):
         reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0
         # Of one code along K.
         multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
-        promote = f.operations(tile.m * tile.n * self.promotions) if self.promotions else 0.0
+        # Half of it is hidden by products, of a tile whose columns are multiplied at once.
+        promote = f.operations(tile.m * tile.n * self.promotions) * self.parts / 2
+        alone = {"promote": promote} if promote else {}
         warps = together * tile.threads // 32
         decode = tile.warps[0] * tile.n * (self.decoding + _BESIDE_DECODING) if self.decodes else 0.0
         combine = 0.0 if kernel.combine is None else tile.m * tile.n * _OF_GROUP / (kernel.group or tile.k)
         issued = (decode + combine + (0 if self.asynchronous else _OF_STEP * tile.threads / tile.k)) / 32
         busy = {
-            # Another warpgroup multiplies meanwhile, if there is one.
-            "multiply": max(multiply, promote) if tile.threads * together >= 256 else multiply + promote,
+            "multiply": multiply,
             "shared memory": f.shared(self.shared_reads),
             "cache": f.cache(min(m, tile.m) * self.unit + tile.n / fields),
             "decode": f.issued(issued, warps, _WAIT),
@@ -239,11 +245,11 @@ class TiledProduct(TileFigures):
         finish = f.operations(tile.m * tile.n * self._finishing)
         memory = moved(kernel, m, self.padded_k, fields)
         if (sharing := self.sharing) is None:
-            return Work(each, self.padded_k, busy, fixed=f.latency / together + finish, memory=memory)
+            return Work(each, self.padded_k, busy, alone, fixed=f.latency / together + finish, memory=memory)
         steps = -(-tiles * self.k_steps // self.workgroups) * together  # of a multiprocessor
         depth = steps * self.padded_k / self.k_steps
         once = sharing.seconds(together, f) + finish * tiles / f.units
-        return Work(1, depth, busy, once=once, memory=memory)
+        return Work(1, depth, busy, alone, once=once, memory=memory)
 
     @property
     def _in_image(self) -> float:

@@ -21,6 +21,7 @@ from .gemv import MOST_ROWS
 from .machine import NVIDIA, Nvidia
 from .mma_gemm import MmaGemm
 from .product import TiledProduct
+from .shared_tile import copy_size
 from .tile import TILES, WGMMA_TILES, Tile
 from .wgmma_gemm import WgmmaGemm
 
@@ -131,6 +132,9 @@ class WgmmaStrategy(IntegerStrategy):
             return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
+        window = kernel.lhs.window
+        if window is not None and not copy_size(window.channels):
+            return Decline(f"rows of {window.channels} channels are read code by code", "mma.sync pads K less")
         codes = constant_codes(kernel)
         if stored_in_rows(codes, kernel).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")

@@ -1,0 +1,56 @@
+"""What `benchmarks.gpu` measured on devices."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_HEAD = """\
+# GPU benchmarks
+
+*This page is written by `python docs/generate.py` from `benchmarks/results/gpu-*.json`, which the folder that
+`python -m benchmarks.gpu build DIR` makes writes on a machine with the device: `DIR/run --json FILE`.*
+
+First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three times.
+Then works are measured. A call of ours runs a program of many products on operands that together are larger than the
+cache, from Python, and returns when the results are there; a peer runs as many calls of torch, timed by the device's
+events. `us` is the median time of one product; `ratio` is ours over the peer's, measured in turns.
+"""
+
+
+def page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The text of benchmarks-gpu.md."""
+    return _HEAD + "".join(_machine(found) for found in results)
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    has = found["environment"]
+    text = f"\n## {has['gpu']}\n\ntorch {has.get('torch')}, IREE {has.get('iree-base-runtime')}, `{found['target']}`.\n"
+    by_target: dict[str, list[str]] = {}
+    for check in found["checks"]:
+        by_target.setdefault(check["target"], []).append(check["result"])
+    for target, kinds in by_target.items():
+        counted = ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds))
+        text += f"\nChecks of `{target}`: {counted}.\n"
+    rows = [row for row in found["works"] if "us" in row]
+    for kind in dict.fromkeys(row["row"] for row in rows):
+        text += f"\n### {kind}\n\n| work | us | T/s | GB/s | peer | us | ratio | goal |\n|---|---|---|---|---|---|---|---|\n"
+        mine = [row for row in rows if row["row"] == kind]
+        for row in mine:
+            text += "".join(_lines(row))
+        for peer in dict.fromkeys(peer for row in mine for peer in row["ratios"]):
+            mean = statistics.geometric_mean([row["ratios"][peer] for row in mine if peer in row["ratios"]])
+            text += f"\nGeometric mean against {peer}: {mean:.2f}.\n"
+    return text
+
+
+def _lines(row: Mapping[str, Any]) -> list[str]:
+    us, goals = row["us"]["ours"], dict(row["goals"])
+    first = f"| {row['name']} | {us:.1f} | {row['ops_per_s'] / 1e12:.0f} | {row['bytes_per_s'] / 1e9:.0f} |"
+    lines = []
+    for peer, ratio in row["ratios"].items():
+        goal = f"{goals[peer]:.2f}{'' if ratio <= goals[peer] else ', missed'}" if peer in goals else ""
+        lines.append(f"{first} {peer} | {row['us'][peer]:.1f} | {ratio:.2f} | {goal} |\n")
+        first = "| | | | |"
+    return lines
