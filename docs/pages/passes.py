@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
     "qmlir-order-results": ("passes/order_results.mlir", 0),
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
+    "qmlir-store-pooled": ("passes/store_pooled.mlir", 0),
     "qmlir-store-shared": ("passes/store_shared.mlir", 0),
     "qmlir-order-loops": ("passes/order_loops.mlir", 0),
     "qmlir-undo-broadcasts": ("passes/undo_broadcasts.mlir", 0),

@@ -12,7 +12,8 @@ STAGES: dict[str, str] = {
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
     "qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
-    "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-shared,qmlir-own-destinations,qmlir-guard",
+    "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
+    "qmlir-own-destinations,qmlir-guard",
 }
 
 

@@ -44,6 +44,7 @@ class Reason(str, Enum):
     PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product, but not where they are read
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
     PATCHES = "patches"  # the patches of a convolution would move back into the product
+    POOLED_NUMBER = "pooled-number"  # fused, the pooling reads no operand, and sums the number up once
     STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand
     STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written for the others in part only
     SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute

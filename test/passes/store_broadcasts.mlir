@@ -75,21 +75,3 @@ func.func @stays(%x: tensor<8x5xf32>, %w: tensor<4x5x3xf32>, %out: tensor<4x8x3x
   %2 = linalg.matmul ins(%counted, %v : tensor<8x5xf32>, tensor<5x3xf32>) outs(%p : tensor<8x3xf32>) -> tensor<8x3xf32>
   return %0, %2 : tensor<4x8x3xf32>, tensor<8x3xf32>
 }
-
-// A pooling of ones; one of other elements stays as it is.
-// CHECK-LABEL: func.func @pooled(
-// CHECK: %[[ONES:.*]] = linalg.fill
-// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "stored-broadcast"} %[[ONES]]
-// CHECK: linalg.pooling_nchw_sum {{.*}} ins(%[[STORED]],
-// CHECK-NOT: barrier
-// CHECK: linalg.pooling_nchw_sum
-func.func @pooled(%x: tensor<1x1x4x4xf32>, %o: tensor<1x1x2x2xf32>, %e: tensor<1x1x4x4xf32>) -> (tensor<1x1x2x2xf32>, tensor<1x1x2x2xf32>) {
-  %one = arith.constant 1.0 : f32
-  %window = tensor.empty() : tensor<2x2xf32>
-  %ones = linalg.fill ins(%one : f32) outs(%e : tensor<1x1x4x4xf32>) -> tensor<1x1x4x4xf32>
-  %count = linalg.pooling_nchw_sum {dilations = dense<1> : vector<2xi64>, strides = dense<2> : vector<2xi64>}
-      ins(%ones, %window : tensor<1x1x4x4xf32>, tensor<2x2xf32>) outs(%o : tensor<1x1x2x2xf32>) -> tensor<1x1x2x2xf32>
-  %sum = linalg.pooling_nchw_sum {dilations = dense<1> : vector<2xi64>, strides = dense<2> : vector<2xi64>}
-      ins(%x, %window : tensor<1x1x4x4xf32>, tensor<2x2xf32>) outs(%o : tensor<1x1x2x2xf32>) -> tensor<1x1x2x2xf32>
-  return %count, %sum : tensor<1x1x2x2xf32>, tensor<1x1x2x2xf32>
-}

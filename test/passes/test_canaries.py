@@ -77,7 +77,7 @@ class Canary:
 
 CANARIES = {
     "pooled_broadcast": Canary(
-        "qmlir-store-broadcasts", "cpu", [small(2, 8, 8)], lambda x: np.full((2, 4, 4), 4, np.float32),
+        "qmlir-store-pooled", "cuda:sm_80", [small(2, 8, 8)], lambda x: np.full((2, 4, 4), 4, np.float32),
     ),
     "shared_with_strides": Canary(
         "qmlir-store-shared", "cpu", [FLOATS], lambda x: np.maximum(np.concatenate([x[::2], x]), 0),

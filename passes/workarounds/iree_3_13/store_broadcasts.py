@@ -25,11 +25,6 @@ FAULTS = (
         "when it packs that for a CPU (`PackOp::getResultShape`).",
         canary="broadcast_operand",
     ),
-    Fault(
-        "IREE puts a number that a pooling sums up into the sum, which then reads nothing of the window's size, and "
-        "sums it up once.",
-        canary="pooled_broadcast",
-    ),
 )
 
 
@@ -41,25 +36,20 @@ class StoreBroadcastsPass(Pass):
     the axis, the left one gets it.
 
     IREE 3.13 makes the broadcast part of the product, whose result then has an axis that is in no operand. Data tiling
-    for CPUs ends the process with a segmentation fault in many such products. The same is done of a pooling whose
-    elements are all equal, by which average pools count what is inside their windows.
+    for CPUs ends the process with a segmentation fault in many such products.
     """
 
     name: ClassVar[str] = "qmlir-store-broadcasts"
     summary: ClassVar[str] = "compute an operand apart where a product's result has an axis that no operand really has"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=lambda op: op.name.startswith("linalg.pooling")):
-            if _is_one_number(op.operands[0]):
-                with op.location, ir.InsertionPoint(op):
-                    op.operands[0] = fusion_barrier(op.operands[0], Reason.STORED_BROADCAST)
         for op in collect(module, where=is_product):
             if not all(m.is_projected_permutation for m in indexing_maps(op)):  # windows
                 continue
             lhs, rhs, out = ([loops_of(e)[0] for e in m.results] for m in indexing_maps(op))
             for loop, size in zip(out, op.results[0].type.shape, strict=True):
                 holders = [(i, axes.index(loop)) for i, axes in enumerate((lhs, rhs)) if loop in axes]
-                if size == 1 or not all(_is_broadcast(op.operands[i], axis) for i, axis in holders):
+                if size == 1 or not all(is_broadcast(op.operands[i], axis) for i, axis in holders):
                     continue
                 with op.location, ir.InsertionPoint(op):
                     for i, _ in holders:
@@ -85,13 +75,13 @@ def _loop(e: ir.AffineExpr) -> int | None:
     return next(iter(loops_of(e)), None)
 
 
-def _is_broadcast(value: ir.Value, axis: int) -> bool:
+def is_broadcast(value: ir.Value, axis: int) -> bool:
     """Whether IREE may find that the elements along an axis are equal."""
     op = producer(value)
     if op is None:
         return False
     if op.name in VIEWS:
-        return any(_is_broadcast(op.operands[0], i) for i in range(op.operands[0].type.rank))
+        return any(is_broadcast(op.operands[0], i) for i in range(op.operands[0].type.rank))
     if op.name not in ("linalg.generic", "linalg.broadcast", "linalg.transpose"):
         return False
     maps = indexing_maps(op)
@@ -107,19 +97,7 @@ def _is_broadcast(value: ir.Value, axis: int) -> bool:
     if any(x.name == "tensor.extract" and _of_one(x) for x in body):
         return True
     counted = any(x.name == "linalg.index" and ir.IntegerAttr(x.attributes["dim"]).value == loop for x in body)
-    return not counted and all(_is_broadcast(operand, i) for operand, i in followed)
-
-
-def _is_one_number(value: ir.Value) -> bool:
-    """Whether IREE may find that all elements are equal."""
-    op = producer(value)
-    if op is not None and op.name in VIEWS:
-        return _is_one_number(op.operands[0])
-    if op is not None and op.name == "arith.constant":
-        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
-    if op is not None and op.name == "linalg.fill":
-        return True
-    return all(_is_broadcast(value, axis) for axis in range(value.type.rank))
+    return not counted and all(is_broadcast(operand, i) for operand, i in followed)
 
 
 def _of_one(extract: OpLike) -> bool:
