@@ -26,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-resolve-barriers": ("passes/resolve_barriers.mlir", 0),
     "qmlir-decode-small-floats": ("passes/decode_small_floats.mlir", 0),
     "qmlir-expand-functions": ("passes/expand_functions.mlir", 0),
+    "qmlir-neutral-elements": ("passes/neutral_elements.mlir", 0),
     "qmlir-index-sums": ("passes/index_sums.mlir", 0), "qmlir-cut-loops": ("passes/cut_loops.mlir", 0),
     "qmlir-split-broadcast": ("passes/split_broadcast.mlir", 0),
     "qmlir-explicit-sign": ("passes/explicit_sign.mlir", 0), "qmlir-bf16-as-bits": ("passes/bf16_as_bits.mlir", 0),

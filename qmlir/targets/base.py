@@ -18,6 +18,7 @@ FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 FUSE_ROWS = "qmlir-fuse-rows"
 EXPAND_FUNCTIONS = "qmlir-expand-functions"
 INDEX_SUMS = "qmlir-index-sums"  # for every GPU
+NEUTRAL_ELEMENTS = "qmlir-neutral-elements"  # where IREE reduces across lanes: CUDA and ROCm
 START_AT_ZERO = "qmlir-start-at-zero"  # CUDA and ROCm
 ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions
 

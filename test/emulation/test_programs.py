@@ -99,6 +99,44 @@ def test_no_row_is_read_behind_the_operands_of_a_batch(target: str, dtype: str, 
     assert program.emulated.counts.bytes_read <= 2 * (lhs.size + rhs.size) * np.dtype(number).itemsize
 
 
+REDUCED = """
+func.func @main(%x: tensor<3x64xT>) -> tensor<3xT> {
+  %c = arith.constant START : T
+  %e = tensor.empty() : tensor<3xT>
+  %start = linalg.fill ins(%c : T) outs(%e : tensor<3xT>) -> tensor<3xT>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : tensor<3x64xT>) outs(%start : tensor<3xT>) {
+  ^bb0(%in: T, %acc: T):
+    %1 = arith.OP %in, %acc : T
+    linalg.yield %1 : T
+  } -> tensor<3xT>
+  return %r : tensor<3xT>
+}
+"""
+
+
+@pytest.mark.parametrize("target", [t for t in ("cuda:sm_90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
+@pytest.mark.parametrize(("operation", "dtype", "start"), [
+    ("minsi", np.int32, 2**31 - 1), ("maxsi", np.int8, -128), ("maxui", np.uint64, 0), ("andi", np.int16, -1),
+    ("addi", np.int8, 0), ("minimumf", np.float32, "0x7F800000"),
+])  # fmt: skip
+def test_a_reduction_across_lanes(operation: str, dtype: Any, start: object, target: str, tmp_path: Path) -> None:
+    """It started with what is not neutral: a minimum of integers above 0 was -1, and so one of floats where those are
+    reduced as integers because of NaN; or, of bytes on AMD, LLVM ended the process."""
+    kind = np.dtype(dtype)
+    t = f"{'f' if kind.kind == 'f' else 'i'}{kind.itemsize * 8}"
+    (tmp_path / "x.mlir").write_text(
+        REDUCED.replace("OP", operation).replace("START", str(start)).replace("xT", f"x{t}").replace(": T", f": {t}")
+    )
+    program = qmlir.load(qmlir.compile(tmp_path / "x.mlir", target=target), emulate=True)
+    above = np.random.default_rng(0).integers(1, 50, (3, 64))
+    function = {"min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "add": np.add}[operation[:3]]
+    for x in (above, -above):
+        given = x.astype(np.int64).astype(dtype)
+        got = program.main(given.view(f"i{kind.itemsize}") if kind.kind == "u" else given)
+        np.testing.assert_array_equal(np.asarray(got).view(dtype), function.reduce(given, axis=1, dtype=dtype))
+
+
 @pytest.mark.sweep(slow=8)
 @pytest.mark.parametrize(
     ("target", "form"),

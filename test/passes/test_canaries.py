@@ -155,6 +155,15 @@ CANARIES = {
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],
         lambda x, w: np.einsum("nhwc,fhwc->nf", x[:, :3, :3].astype(np.int32), w)[:, None, None],
     ),
+    "smallest_integer": Canary(
+        "qmlir-neutral-elements", "cuda:sm_80", [np.arange(9, 73, dtype=np.int32)], lambda x: x.min(),
+    ),
+    "all_of_many": Canary(
+        "qmlir-neutral-elements", "cuda:sm_80", [np.arange(-64, 0, dtype=np.int32)], lambda x: np.bitwise_and.reduce(x),
+    ),
+    "sum_of_bytes": Canary(
+        "qmlir-neutral-elements", "rocm:gfx942", [small(64, dtype=np.int8)], lambda x: x.sum(dtype=np.int8),
+    ),
     "transposed_sum": Canary(
         "qmlir-order-loops", "vulkan:lavapipe", [small(8, 8, 2, 3)], lambda x: x.sum(3).transpose(2, 0, 1),
     ),

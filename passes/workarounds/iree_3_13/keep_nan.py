@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
-from ....core.mlir import arith, ir, linalg
-from ....ir.affine import indexing_maps
-from ....ir.attributes import iterator_types
-from ....ir.build import dims, filled, mapped, scalar
-from ....ir.walk import collect, made_by, producer, terminator_of
+from ....core.mlir import arith, ir
+from ....ir.build import scalar
+from ....ir.reductions import Keys, Reduced, reduce_keys, reduced, reduces
+from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -44,8 +43,10 @@ class KeepNanPass(Pass):
     summary: ClassVar[str] = "replace maxima and minima that lose NaN by comparisons (ROCm, sm_90a)"
 
     def run(self, module: ir.Module, state: State) -> None:
-        reductions = collect(module, where=_loses_nan)
-        found = collect(module, *_BEYOND, where=lambda op: not _reduces(op) and not all(map(_is_number, op.operands)))
+        reductions = collect(module, where=_reductions)
+        found = collect(
+            module, *_BEYOND, where=lambda op: not reduces(op, _BEYOND) and not all(map(_is_number, op.operands))
+        )
         for op in found:
             a, b = op.operands
             with ir.InsertionPoint(op), op.location:
@@ -59,56 +60,19 @@ class KeepNanPass(Pass):
             op.erase()
         for op in reductions:
             with ir.InsertionPoint(op), op.location:
-                _reduce_integers(op)
+                reduce_keys(op, [(one, _keys(one)) for one in _reductions(op)])
 
 
 # ----------------------------------------------------------------------------------------------- reductions
 
 
-@dataclass(frozen=True)
-class _Reduced:
-    """A result of a structured op that is nothing but the maximum or minimum of what the body makes of an element."""
-
-    position: int
-    combined: OpLike
-    """`arith.maximumf` or `arith.minimumf` of an element and the running value."""
-    element: ir.Value
-    result: ir.Value
+def _reductions(op: OpLike) -> list[Reduced]:
+    """Those of an op that lose NaN."""
+    return [one for one in reduced(op, _BEYOND) if _matters(one)]
 
 
-def _loses_nan(op: OpLike) -> bool:
-    return op.name.startswith("linalg.") and len(op.regions) == 1 and any(map(_matters, _reduced(op)))
-
-
-def _reduced(op: OpLike) -> list[_Reduced]:
-    """The results of a structured op that are maxima or minima along its reduced loops."""
-    block = op.regions[0].blocks[0]
-    count = len(op.results)
-    if not count or len(block.arguments) < count:
-        return []
-    found = []
-    for i, value in enumerate(terminator_of(block).operands):
-        running = block.arguments[len(block.arguments) - count + i]
-        combined = producer(value)
-        if combined is None or combined.name not in _BEYOND or running not in list(combined.operands):
-            continue
-        if len(list(running.uses)) != 1 or len(list(value.uses)) != 1:
-            continue  # something else looks at what runs
-        a, b = combined.operands
-        found.append(_Reduced(i, combined, a if b == running else b, op.results[i]))
-    return found
-
-
-def _reduces(op: OpLike) -> bool:
-    """Whether an `arith.maximumf` or `arith.minimumf` does nothing but combine an element with the running value."""
-    owner = op.operation.block.owner
-    if owner is None or not owner.operation.name.startswith("linalg."):
-        return False
-    return any(reduced.combined == op.operation for reduced in _reduced(owner.operation))
-
-
-def _matters(reduced: _Reduced) -> bool:
-    return not _is_number(reduced.element) and not all(map(_in_softmax, reduced.result.uses))
+def _matters(one: Reduced) -> bool:
+    return not _is_number(one.element) and not all(map(_in_softmax, one.result.uses))
 
 
 def _in_softmax(use: ir.OpOperand) -> bool:
@@ -125,49 +89,11 @@ def _in_softmax(use: ir.OpOperand) -> bool:
     )  # fmt: skip
 
 
-def _reduce_integers(op: OpLike) -> None:
-    """The same op with integers in the place of the numbers that it reduces by maximum or minimum."""
-    reductions = [reduced for reduced in _reduced(op) if _matters(reduced)]
-    count = len(op.results)
-    maps = indexing_maps(op)
-    inits = list(op.operands)[-count:]
-    for reduced in reductions:
-        inits[reduced.position] = _ordered_tensor(inits[reduced.position], reduced.combined.name)
-    written = {e.position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
-    kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
-    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else iterator_types(kinds)
-    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
-    new = linalg.GenericOp([v.type for v in inits], list(op.operands)[:-count], inits, attributes, iterators)
-    if op.name == "linalg.generic":
-        for name in op.attributes:
-            if name not in ("indexing_maps", "iterator_types", "operandSegmentSizes"):
-                new.operation.attributes[name] = op.attributes[name]
-    block = op.regions[0].blocks[0]
-    for reduced in reductions:
-        combined = reduced.combined
-        with ir.InsertionPoint(combined):
-            key = _ordered(reduced.element, combined.name)
-            running = block.arguments[len(block.arguments) - count + reduced.position]
-            running.set_type(key.type)
-            larger = combined.name == "arith.maximumf"
-            kept = arith.maxsi(key, running) if larger else arith.minsi(key, running)
-        combined.results[0].replace_all_uses_with(kept)
-        combined.erase()
-    block.append_to(new.regions[0])
-    changed = {reduced.position for reduced in reductions}
-    for i, (old, result) in enumerate(zip(op.results, new.results, strict=True)):
-        t = old.type.element_type
-        value = mapped(result, t, lambda x, t=t: _number_of(x, t)) if i in changed else result
-        old.replace_all_uses_with(value)
-    op.erase()
-
-
-def _ordered_tensor(init: ir.Value, combination: str) -> ir.Value:
-    """`_ordered` of each element of what a reduction starts from."""
-    if made_by(init, "linalg.fill") is not None:
-        return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
-    t = init.type.element_type
-    return mapped(init, _integer(t), lambda x: _ordered(x, combination))
+def _keys(one: Reduced) -> Keys:
+    """Integers in the place of the numbers that are reduced by maximum or minimum."""
+    name, t = one.combined.name, one.element.type
+    combine = arith.maxsi if name == "arith.maximumf" else arith.minsi
+    return Keys(_integer(t), lambda x: _ordered(x, name), combine, lambda x: _number_of(x, t))
 
 
 def _integer(t: ir.Type) -> ir.Type:

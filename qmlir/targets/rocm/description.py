@@ -13,6 +13,7 @@ from ..base import (
     FLOAT8,
     FUSE_ROWS,
     INDEX_SUMS,
+    NEUTRAL_ELEMENTS,
     ORDER_CONVOLUTIONS,
     START_AT_ZERO,
     Device,
@@ -158,6 +159,7 @@ def _rocm(
             EXPAND_FUNCTIONS,
             decode_pass(*fp8),
             "qmlir-keep-nan",
+            NEUTRAL_ELEMENTS,
             ORDER_CONVOLUTIONS,
         ),
     )

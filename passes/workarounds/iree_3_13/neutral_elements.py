@@ -1,0 +1,108 @@
+"""qmlir-neutral-elements: reduce integers by operations whose neutral element IREE knows, on CUDA and ROCm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import arith, ir
+from ....ir.build import scalar
+from ....ir.reductions import Keys, Reduced, reduce_keys, reduced
+from ....ir.walk import collect
+from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ....core.mlir import OpLike
+
+    Combine = Callable[[ir.Value, ir.Value], ir.Value]
+
+FAULTS = (
+    Fault(
+        "IREE starts a reduction across lanes of signed integers of up to 32 bits by minimum with -1, and one by "
+        "maximum with 0: the bits of the largest and the smallest integer of 64 bits.",
+        canary="smallest_integer",
+    ),
+    Fault(
+        "IREE starts a reduction across lanes by `arith.andi` with 0: whether all of many hold was never so.",
+        canary="all_of_many",
+    ),
+    Fault(
+        "LLVM for AMD ends the process where integers of 8 bits are reduced across lanes (`Do not know how to promote "
+        "this operator!`).",
+        canary="sum_of_bytes",
+    ),
+)
+
+_WIDTH = 32  # of what lanes hand to each other
+
+
+@dataclass(frozen=True)
+class NeutralElementsPass(Pass):
+    """IREE 3.13 starts each lane of a reduction with the neutral element of its operation, and takes the wrong one for
+    some: for `arith.minsi` and `arith.maxsi` of up to 32 bits, `arith.minui` and `arith.maxui` of 64, and `arith.andi`.
+    What is reduced instead has the same order: integers with the sign bit flipped by the operation of the other
+    signedness, and the complement by `arith.ori`.
+
+    Integers of less than 32 bits are reduced in 32, which LLVM can hand from lane to lane on AMD GPUs.
+    """
+
+    name: ClassVar[str] = "qmlir-neutral-elements"
+    summary: ClassVar[str] = "reduce integers by operations whose neutral element IREE knows (CUDA, ROCm)"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=_reductions):
+            with ir.InsertionPoint(op), op.location:
+                reduce_keys(op, [(one, _keys(one)) for one in _reductions(op)])
+
+
+def _reductions(op: OpLike) -> list[Reduced]:
+    """Those of an op that need another operation or another width."""
+    found = reduced(op, _COMBINED)
+    return [
+        one for one in found
+        if isinstance(one.element.type, ir.IntegerType)
+        and ((width := one.element.type.width) < _WIDTH or _another(one.combined.name, width))
+    ]  # fmt: skip
+
+
+_SIGNED = ("arith.minsi", "arith.maxsi")
+_UNSIGNED = ("arith.minui", "arith.maxui")
+_COMBINED: dict[str, Combine] = {
+    "arith.minsi": arith.minsi, "arith.maxsi": arith.maxsi, "arith.minui": arith.minui, "arith.maxui": arith.maxui,
+    "arith.andi": arith.andi, "arith.ori": arith.ori, "arith.xori": arith.xori, "arith.addi": arith.addi,
+    "arith.muli": arith.muli,
+}  # fmt: skip
+
+
+def _another(name: str, width: int) -> str:
+    """The operation that is right in the place of one of which IREE has a wrong neutral element; "" where it is
+    right."""
+    if name == "arith.andi":
+        return "arith.ori"
+    if name in _SIGNED and width <= _WIDTH:
+        return _UNSIGNED[_SIGNED.index(name)]
+    if name in _UNSIGNED and width > _WIDTH:
+        return _SIGNED[_UNSIGNED.index(name)]
+    return ""
+
+
+def _keys(one: Reduced) -> Keys:
+    name, t = one.combined.name, one.element.type
+    wide = t if t.width >= _WIDTH else ir.IntegerType.get_signless(_WIDTH)
+    other = _another(name, wide.width)
+    mask = -1 if name == "arith.andi" else -(1 << (wide.width - 1))
+    extend = arith.extui if name in _UNSIGNED else arith.extsi
+
+    def changed(x: ir.Value) -> ir.Value:
+        return arith.xori(x, scalar(mask, wide)) if other else x
+
+    def key(x: ir.Value) -> ir.Value:
+        return changed(x if t == wide else extend(wide, x))
+
+    def number(x: ir.Value) -> ir.Value:
+        return changed(x) if t == wide else arith.trunci(t, changed(x))
+
+    return Keys(wide, key, _COMBINED[other or name], number)

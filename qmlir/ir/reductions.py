@@ -1,0 +1,114 @@
+"""Structured ops that reduce what their body makes of an element, and the same ops with another running value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.mlir import ir, linalg
+from .affine import indexing_maps
+from .attributes import iterator_types
+from .build import dims, filled, mapped
+from .walk import made_by, producer, terminator_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A result of a structured op that is nothing but a combination of what the body makes of each element."""
+
+    position: int
+    combined: OpLike
+    """The op of an element and the running value, `arith.maximumf` for instance."""
+    element: ir.Value
+    result: ir.Value
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What runs in place of the numbers that a result is reduced from."""
+
+    type: ir.Type
+    key: Callable[[ir.Value], ir.Value]
+    combine: Callable[[ir.Value, ir.Value], ir.Value]
+    number: Callable[[ir.Value], ir.Value]
+
+
+def reduced(op: OpLike, combinations: Collection[str]) -> list[Reduced]:
+    """The results of a structured op that are reduced by one of `combinations` along its loops."""
+    if not op.name.startswith("linalg.") or len(op.regions) != 1:
+        return []
+    block = op.regions[0].blocks[0]
+    count = len(op.results)
+    if not count or len(block.arguments) < count or not _has_reduced_loops(op):
+        return []
+    found = []
+    for i, value in enumerate(terminator_of(block).operands):
+        running = block.arguments[len(block.arguments) - count + i]
+        combined = producer(value)
+        if combined is None or combined.name not in combinations or running not in list(combined.operands):
+            continue
+        if len(list(running.uses)) != 1 or len(list(value.uses)) != 1:
+            continue  # something else looks at what runs
+        a, b = combined.operands
+        found.append(Reduced(i, combined, a if b == running else b, op.results[i]))
+    return found
+
+
+def reduces(op: OpLike, combinations: Collection[str]) -> bool:
+    """Whether an op does nothing but combine an element with the running value of a structured op around it."""
+    owner = op.operation.block.owner
+    if owner is None:
+        return False
+    return any(r.combined == op.operation for r in reduced(owner.operation, combinations))
+
+
+def reduce_keys(op: OpLike, reductions: Sequence[tuple[Reduced, Keys]]) -> None:
+    """Replace the op by one in which keys run in place of the numbers of `reductions`."""
+    count = len(op.results)
+    maps = indexing_maps(op)
+    inits = list(op.operands)[-count:]
+    for one, keys in reductions:
+        inits[one.position] = _keys_of(inits[one.position], keys)
+    written = _written(maps[-1])
+    kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
+    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else iterator_types(kinds)
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    new = linalg.GenericOp([v.type for v in inits], list(op.operands)[:-count], inits, attributes, iterators)
+    if op.name == "linalg.generic":
+        for name in op.attributes:
+            if name not in ("indexing_maps", "iterator_types", "operandSegmentSizes"):
+                new.operation.attributes[name] = op.attributes[name]
+    block = op.regions[0].blocks[0]
+    for one, keys in reductions:
+        with ir.InsertionPoint(one.combined):
+            key = keys.key(one.element)
+            running = block.arguments[len(block.arguments) - count + one.position]
+            running.set_type(key.type)
+            kept = keys.combine(key, running)
+        one.combined.results[0].replace_all_uses_with(kept)
+        one.combined.erase()
+    block.append_to(new.regions[0])
+    numbers = {one.position: keys.number for one, keys in reductions}
+    for i, (old, result) in enumerate(zip(op.results, new.results, strict=True)):
+        old.replace_all_uses_with(mapped(result, old.type.element_type, numbers[i]) if i in numbers else result)
+    op.erase()
+
+
+def _has_reduced_loops(op: OpLike) -> bool:
+    return linalg.get_indexing_maps(op) is not None and len(_written(last := indexing_maps(op)[-1])) < last.n_dims
+
+
+def _written(m: ir.AffineMap) -> set[int]:
+    """The loops that the axes of a result follow."""
+    return {e.position for e in m.results if isinstance(e, ir.AffineDimExpr)}
+
+
+def _keys_of(init: ir.Value, keys: Keys) -> ir.Value:
+    """The key of each element of what a reduction starts from."""
+    if made_by(init, "linalg.fill") is not None:
+        return filled(dims(init), keys.key(init.owner.operation.operands[0]))
+    return mapped(init, keys.type, keys.key)
