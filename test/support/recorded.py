@@ -136,7 +136,7 @@ def _bits(array: Any) -> Any:
     from qmlir.dialect.arrays import to_numpy
 
     made = np.ascontiguousarray(to_numpy(array, "recorded")).reshape(np.shape(array))
-    return made if made.dtype.isbuiltin == 1 else made.view(f"u{made.dtype.itemsize}")
+    return made if made.dtype.type.__module__ == "numpy" else made.view(f"u{made.dtype.itemsize}")
 
 
 class _Names:
