@@ -32,6 +32,7 @@ PASSES: dict[str, str] = {
     "qmlir-index-sums": f"{IREE_3_13}.index_sums:IndexSumsPass",
     "qmlir-keep-nan": f"{IREE_3_13}.keep_nan:KeepNanPass",
     "qmlir-neutral-elements": f"{IREE_3_13}.neutral_elements:NeutralElementsPass",
+    "qmlir-store-wide": f"{IREE_3_13}.store_wide:StoreWidePass",
     "qmlir-cut-loops": f"{IREE_3_13}.cut_loops:CutLoopsPass",
     "qmlir-order-loops": f"{IREE_3_13}.order_loops:OrderLoopsPass",
     "qmlir-split-broadcast": f"{IREE_3_13}.split_broadcast:SplitBroadcastPass",

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-order-results": ("passes/order_results.mlir", 0),
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
     "qmlir-store-pooled": ("passes/store_pooled.mlir", 0),
+    "qmlir-store-wide": ("passes/store_wide.mlir", 0),
     "qmlir-store-shared": ("passes/store_shared.mlir", 0),
     "qmlir-order-loops": ("passes/order_loops.mlir", 0),
     "qmlir-undo-broadcasts": ("passes/undo_broadcasts.mlir", 0),

@@ -47,6 +47,7 @@ class Reason(str, Enum):
     POOLED_NUMBER = "pooled-number"  # fused, the pooling reads no operand, and sums the number up once
     STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand
     STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written for the others in part only
+    WIDE_SUM = "wide-sum"  # converted inside, it would be reduced across lanes, which hand each other 32 bits on CUDA
     SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute
 
 

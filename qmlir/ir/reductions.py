@@ -69,19 +69,9 @@ def reduces(op: OpLike, combinations: Collection[str]) -> bool:
 def reduce_keys(op: OpLike, reductions: Sequence[tuple[Reduced, Keys]]) -> None:
     """Replace the op by one in which keys run in place of the numbers of `reductions`."""
     count = len(op.results)
-    maps = indexing_maps(op)
     inits = list(op.operands)[-count:]
     for one, keys in reductions:
         inits[one.position] = _keys_of(inits[one.position], keys)
-    written = _written(maps[-1])
-    kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
-    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else iterator_types(kinds)
-    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
-    new = linalg.GenericOp([v.type for v in inits], list(op.operands)[:-count], inits, attributes, iterators)
-    if op.name == "linalg.generic":
-        for name in op.attributes:
-            if name not in ("indexing_maps", "iterator_types", "operandSegmentSizes"):
-                new.operation.attributes[name] = op.attributes[name]
     block = op.regions[0].blocks[0]
     for one, keys in reductions:
         with ir.InsertionPoint(one.combined):
@@ -91,11 +81,31 @@ def reduce_keys(op: OpLike, reductions: Sequence[tuple[Reduced, Keys]]) -> None:
             kept = keys.combine(key, running)
         one.combined.results[0].replace_all_uses_with(kept)
         one.combined.erase()
-    block.append_to(new.regions[0])
+    new = with_operands(op, [*list(op.operands)[:-count], *inits])
     numbers = {one.position: keys.number for one, keys in reductions}
     for i, (old, result) in enumerate(zip(op.results, new.results, strict=True)):
         old.replace_all_uses_with(mapped(result, old.type.element_type, numbers[i]) if i in numbers else result)
     op.erase()
+
+
+def with_operands(op: OpLike, operands: Sequence[ir.Value]) -> OpLike:
+    """A `linalg.generic` of other operands with the loops and the body of `op`, which is left without one: its
+    arguments have the element types of the new operands already."""
+    maps = indexing_maps(op)
+    written = _written(maps[-1])
+    kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
+    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else iterator_types(kinds)
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    count = len(op.results)
+    inits = list(operands)[-count:]
+    new = linalg.GenericOp([v.type for v in inits], list(operands)[:-count], inits, attributes, iterators)
+    if op.name == "linalg.generic":
+        for name in op.attributes:
+            if name not in ("indexing_maps", "iterator_types", "operandSegmentSizes"):
+                new.operation.attributes[name] = op.attributes[name]
+    op.regions[0].blocks[0].append_to(new.regions[0])
+    made: OpLike = new.operation
+    return made
 
 
 def _has_reduced_loops(op: OpLike) -> bool:

@@ -137,6 +137,21 @@ def test_a_reduction_across_lanes(operation: str, dtype: Any, start: object, tar
         np.testing.assert_array_equal(np.asarray(got).view(dtype), function.reduce(given, axis=1, dtype=dtype))
 
 
+@pytest.mark.parametrize(("short", "wide", "extension", "sum_"), [
+    ("f16", "f64", "extf", "addf"), ("f32", "f64", "extf", "addf"), ("i8", "i64", "extui", "addi"),
+])  # fmt: skip
+def test_a_sum_of_64_bits(short: str, wide: str, extension: str, sum_: str, tmp_path: Path) -> None:
+    """IREE could not compile it for CUDA: a variance in torch, a sum of integers in ONNX."""
+    converted = f"%0 = arith.{extension} %in : {short} to {wide}\n    %1 = arith.{sum_} %0, %acc : {wide}"
+    text = REDUCED.replace("START", "0.0" if wide == "f64" else "0").replace("%1 = arith.OP %in, %acc : T", converted)
+    text = text.replace("3x64xT", f"3x64x{short}").replace("%in: T", f"%in: {short}")
+    (tmp_path / "x.mlir").write_text(text.replace("xT", f"x{wide}").replace(": T", f": {wide}"))
+    program = qmlir.load(qmlir.compile(tmp_path / "x.mlir", target="cuda:sm_90a"), emulate=True)
+    x = np.random.default_rng(0).integers(0, 100, (3, 64))
+    given = x.astype({"f16": np.float16, "f32": np.float32, "i8": np.int8}[short])
+    np.testing.assert_array_equal(program.main(given), x.sum(1))
+
+
 @pytest.mark.sweep(slow=8)
 @pytest.mark.parametrize(
     ("target", "form"),

@@ -172,6 +172,7 @@ CANARIES = {
         "qmlir-own-destinations", "cpu", [FLOATS.reshape(16, 4), -FLOATS.reshape(16, 4)],
         lambda x, y: x.argsort(1) + y.argsort(1),
     ),
+    "wide_sum": Canary("qmlir-store-wide", "cuda:sm_80", [small(16, 64)], lambda x: x.sum(1)),
 }  # fmt: skip
 # By function, in the folder of the tests.
 ELSEWHERE = {

@@ -113,6 +113,7 @@ def _cuda(
             decode_pass(),
             *passes,
             NEUTRAL_ELEMENTS,
+            "qmlir-store-wide",
             ORDER_CONVOLUTIONS,
             "qmlir-guard-empty",
         ),

@@ -1,0 +1,109 @@
+"""qmlir-store-wide: convert apart what is reduced in 64 bits, on CUDA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ....core.faults import Fault
+from ....core.mlir import arith, ir
+from ....ir.barriers import Reason, fusion_barrier
+from ....ir.build import mapped
+from ....ir.reductions import reduced, with_operands
+from ....ir.walk import VIEWS, collect, producer
+from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE reduces numbers of 64 bits that it converts from shorter ones across the lanes of an NVIDIA GPU, and then "
+        "cannot, because those hand each other 32 bits (`failed to distribute`).",
+        canary="wide_sum",
+    ),
+)
+
+_REDUCTIONS = frozenset(
+    f"arith.{name}"
+    for name in ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "addi", "muli", "minsi", "maxsi", "minui",
+                 "maxui", "andi", "ori", "xori")
+)  # fmt: skip
+_WIDE = 64
+
+
+@dataclass(frozen=True)
+class StoreWidePass(Pass):
+    """Puts a fusion barrier behind what is reduced in 64 bits, where it is computed from shorter numbers: those are
+    converted in a dispatch of their own.
+
+    IREE 3.13 chooses how to reduce by what it reads. For shorter numbers that is across the lanes, which it refuses for
+    64 bits later. Of numbers that are read in 64 bits each thread sums up a result by itself.
+    """
+
+    name: ClassVar[str] = "qmlir-store-wide"
+    summary: ClassVar[str] = "convert apart what is reduced in 64 bits (CUDA)"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=_is_wide):
+            inputs = list(op.operands)[: -len(op.results)]
+            arguments = op.regions[0].blocks[0].arguments
+            stored = {i: v for i, v in enumerate(inputs) if list(arguments[i].uses) and _is_short(v)}
+            if stored:
+                with op.location, ir.InsertionPoint(op):
+                    _store(op, stored)
+
+
+_EXTENSIONS = ("arith.extf", "arith.extsi", "arith.extui")
+
+
+def _width(t: ir.Type) -> int:
+    return t.width if isinstance(t, (ir.IntegerType, ir.FloatType)) else _WIDE
+
+
+def _is_wide(op: OpLike) -> bool:
+    return any(_width(one.element.type) == _WIDE for one in reduced(op, _REDUCTIONS))
+
+
+def _is_short(value: ir.Value) -> bool:
+    """Whether IREE may compute the tensor from shorter numbers where it is read."""
+    if _width(value.type.element_type) < _WIDE:
+        return True
+    op = producer(value)
+    if op is None or not (op.name in VIEWS or op.name.startswith("linalg.")):
+        return False
+    return any(isinstance(v.type, ir.RankedTensorType) and _is_short(v) for v in op.operands)
+
+
+def _store(op: OpLike, values: dict[int, ir.Value]) -> None:
+    """Make the op read those of its operands from memory, in 64 bits."""
+    operands = list(op.operands)
+    for i, value in values.items():
+        if _width(value.type.element_type) < _WIDE:
+            value = _widened(op.regions[0].blocks[0], i, value)
+        operands[i] = fusion_barrier(value, Reason.WIDE_SUM)
+    new = with_operands(op, operands)
+    for old, result in zip(op.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+
+
+def _widened(block: ir.Block, position: int, value: ir.Value) -> ir.Value:
+    """An operand in 64 bits, which the body of its reader takes in its place."""
+    argument, short = block.arguments[position], value.type.element_type
+    extensions = [use.owner.operation for use in argument.uses if use.owner.operation.name in _EXTENSIONS]
+    if isinstance(short, ir.IntegerType):
+        wide = ir.IntegerType.get_signless(_WIDE)
+        extend = arith.extui if {e.name for e in extensions} == {"arith.extui"} else arith.extsi
+        shorten = arith.trunci
+    else:
+        wide, extend, shorten = ir.F64Type.get(), arith.extf, arith.truncf
+    argument.set_type(wide)
+    with ir.InsertionPoint.at_block_begin(block):
+        back = shorten(short, argument)
+    argument.replace_all_uses_except(back, back.owner.operation)
+    for e in extensions:
+        if e.results[0].type == wide and e.name == f"arith.{extend.__name__}":
+            e.results[0].replace_all_uses_with(argument)
+            e.erase()
+    return mapped(value, wide, lambda x: extend(wide, x))
