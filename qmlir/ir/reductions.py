@@ -15,6 +15,13 @@ from .walk import made_by, producer, terminator_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
+# What combines two numbers, in any order of many.
+INTEGERS = frozenset(
+    f"arith.{name}" for name in ("addi", "muli", "minsi", "maxsi", "minui", "maxui", "andi", "ori", "xori")
+)
+FLOATS = frozenset(f"arith.{name}" for name in ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf"))
+COMBINATIONS = INTEGERS | FLOATS
+
 
 @dataclass(frozen=True)
 class Reduced:

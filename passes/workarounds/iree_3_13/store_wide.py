@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
-from ....ir.reductions import reduced, with_operands
+from ....ir.reductions import COMBINATIONS, reduced, with_operands
 from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
 
@@ -18,17 +18,12 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE reduces numbers of 64 bits that it converts from shorter ones across the lanes of an NVIDIA GPU, and then "
-        "cannot, because those hand each other 32 bits (`failed to distribute`).",
+        "IREE chooses to reduce numbers of 64 bits that it converts from shorter ones across the lanes of an NVIDIA "
+        "GPU, and then cannot, because those hand each other 32 bits (`failed to distribute`).",
         canary="wide_sum",
     ),
 )
 
-_REDUCTIONS = frozenset(
-    f"arith.{name}"
-    for name in ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "addi", "muli", "minsi", "maxsi", "minui",
-                 "maxui", "andi", "ori", "xori")
-)  # fmt: skip
 _WIDE = 64
 
 
@@ -62,7 +57,7 @@ def _width(t: ir.Type) -> int:
 
 
 def _is_wide(op: OpLike) -> bool:
-    return any(_width(one.element.type) == _WIDE for one in reduced(op, _REDUCTIONS))
+    return any(_width(one.element.type) == _WIDE for one in reduced(op, COMBINATIONS))
 
 
 def _is_short(value: ir.Value) -> bool:
@@ -92,6 +87,7 @@ def _widened(block: ir.Block, position: int, value: ir.Value) -> ir.Value:
     """An operand in 64 bits, which the body of its reader takes in its place."""
     argument, short = block.arguments[position], value.type.element_type
     extensions = [use.owner.operation for use in argument.uses if use.owner.operation.name in _EXTENSIONS]
+    wide: ir.Type
     if isinstance(short, ir.IntegerType):
         wide = ir.IntegerType.get_signless(_WIDE)
         extend = arith.extui if {e.name for e in extensions} == {"arith.extui"} else arith.extsi
