@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import settings
 from ..errors import ArtifactError, TargetError, runtime_reason
+from . import cuda
 from .emulated import is_emulated
 
 _lock = threading.RLock()
@@ -66,7 +67,7 @@ def _forked() -> None:
 
 
 def device(driver: str, uri: str = "") -> Any:
-    """The device of a driver, made once a process.
+    """The device of a driver, made once a process. Programs of it can be loaded in the thread that asks.
 
     Raises:
         TargetError: when the driver is missing or has no device.
@@ -74,7 +75,10 @@ def device(driver: str, uri: str = "") -> Any:
     global _flags_set
     with _lock:
         if (driver, uri) in _devices:
-            return _devices[driver, uri]
+            found = _devices[driver, uri]
+            if (context := cuda.context_of(found)) is not None:
+                context.enter()
+            return found
         if is_emulated(driver):
             raise TargetError(
                 f"this process emulates the driver {driver!r}: load programs for a real device in another process"
@@ -89,6 +93,8 @@ def device(driver: str, uri: str = "") -> Any:
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
+        if driver == "cuda":
+            cuda.opened(found, b)
         _devices[driver, uri] = found
         return found
 

@@ -51,6 +51,7 @@ typedef struct Allocation {
   size_t size;
   void* base;   // what to free, NULL for memory of the host's that was registered
   int visible;  // the host may access it directly
+  void* pool;   // that it was taken from, NULL of none
 } Allocation;
 static Allocation* allocations;
 
@@ -120,7 +121,7 @@ static Allocation* allocation_of(const void* address) {
 
 static void add_allocation(void* start, size_t size, void* base, int visible) {
   Allocation* a = malloc(sizeof *a);
-  *a = (Allocation){allocations, start, size, base, visible};
+  *a = (Allocation){allocations, start, size, base, visible, NULL};
   allocations = a;
   log_event(visible ? EVENT_ADDED_VISIBLE : EVENT_ADDED, start, size, NULL);
 }
