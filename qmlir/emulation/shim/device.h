@@ -54,6 +54,7 @@ typedef struct Allocation {
   void* pool;   // that it was taken from, NULL of none
 } Allocation;
 static Allocation* allocations;
+static size_t stray_frees;  // of what is not allocated, which a device says no word about or corrupts
 
 static Event* events;
 static size_t event_count, event_capacity;
@@ -156,6 +157,7 @@ static void release_allocation(void* start) {
       free(a);
       return;
     }
+  stray_frees++;
 }
 
 // ---- work
@@ -392,6 +394,9 @@ API int emulated_add_device(const char* name, const int* ids, const int* values,
   d->count = count;
   return device_count++;
 }
+
+// How often something was freed that was not allocated.
+API size_t emulated_stray_frees(void) { return stray_frees; }
 
 // Whose limits hold.
 API void emulated_activate(int device) { active_device = device; }
