@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.core import cuda
+from qmlir.core import cuda, hal
 from qmlir.core.hal import binding, keep
 from qmlir.dialect.arrays import numpy_type, torch_type
 from qmlir.dialect.dtypes import DTYPES
@@ -24,10 +24,15 @@ W = np.arange(64, dtype=np.int8).reshape(8, 8)
 
 
 @pytest.fixture(scope="module")
-def program() -> Any:
+def artifact() -> qmlir.Artifact:
     """`x @ W` of codes, for sm_80."""
-    made = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((None, 8), "i8"), W, out_dtype="i32", target="cuda:sm_80")
-    return qmlir.load(made, emulate=True)
+    return qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((None, 8), "i8"), W, out_dtype="i32", target="cuda:sm_80")
+
+
+@pytest.fixture(scope="module")
+def program(artifact: qmlir.Artifact) -> Any:
+    """It on an emulated device."""
+    return qmlir.load(artifact, emulate=True)
 
 
 @pytest.fixture
@@ -145,6 +150,39 @@ def test_a_context_that_is_current_is_not_set_again(device: Any) -> None:
         context.enter()
         context.enter()
         assert len(calls) == times
+
+
+def test_any_thread_loads_and_calls(
+    artifact: qmlir.Artifact, program: Any, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a real device does, on another one of the emulated driver."""
+    monkeypatch.setattr(hal, "is_emulated", lambda driver: False)
+    monkeypatch.setitem(hal._devices, ("cuda", ""), device)
+    cuda.opened(device, binding())
+    x = np.ones((2, 8), np.int8)
+    with program.emulated.running():
+        loaded = qmlir.load(artifact)
+        assert type(loaded.main) is CudaFunction
+        expected = loaded.main(x)
+        made: list[Any] = []
+        contexts: list[int | None] = []
+
+        def other() -> None:
+            made.append(loaded.main(x))
+            found = ctypes.c_void_p()
+            cuda.library().cuCtxGetCurrent(ctypes.byref(found))
+            contexts.append(found.value)
+            made.append(qmlir.load(artifact).main(x))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    context = cuda.context_of(device)
+    assert context is not None
+    assert contexts == [context._handle.value]
+    assert all(np.array_equal(y, expected) for y in made)
+    assert len(made) == 2
+    assert threshold(device) == 2**64 - 1
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
