@@ -68,7 +68,12 @@ class Program:
 
     A function takes arrays of numpy, torch or DLPack and returns one array, or a tuple of several, of the same kind. It
     may be called from several threads. A call raises InputError for arguments that do not fit the signature or values
-    that the program refuses, and EmulationError on an emulated device.
+    that the program refuses, TargetError when the device fails or has too little memory, and EmulationError on an
+    emulated device.
+
+    On a CUDA device the program reads torch tensors of that device where they are, after torch's current stream is done
+    with them, and a call with such a tensor returns tensors of that device, which are complete. Other arrays are copied
+    to the device. Tensors of another CUDA device raise InputError.
     """
 
     def __init__(

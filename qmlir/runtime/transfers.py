@@ -43,6 +43,7 @@ class Pool:
     def __init__(self, make: Callable[[int], Kept]) -> None:
         self._make = make
         self._idle: list[Kept] = []
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> Kept:
@@ -50,6 +51,7 @@ class Pool:
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
                 if self._idle[at].size == size:
+                    self._bytes -= size
                     return self._idle.pop(at)
         return self._make(size)
 
@@ -57,12 +59,14 @@ class Pool:
         """Take a buffer back that nobody reads or writes any more."""
         with self._lock:
             self._idle.append(kept)
-            while len(self._idle) > _MOST_BUFFERS or sum(k.size for k in self._idle) > _MOST_BYTES:
-                del self._idle[0]
+            self._bytes += kept.size
+            while len(self._idle) > _MOST_BUFFERS or self._bytes > _MOST_BYTES:
+                self._bytes -= self._idle.pop(0).size
 
     def clear(self) -> None:
         with self._lock:
             self._idle.clear()
+            self._bytes = 0
 
 
 @dataclass

@@ -18,6 +18,7 @@ from qmlir.dialect.arrays import numpy_type, torch_type
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import InputError, TargetError
 from qmlir.runtime.cuda_function import CudaFunction
+from qmlir.runtime.function import Function
 from qmlir.runtime.transfers import Kept, Pool, Transfers, rounded, transfers
 
 W = np.arange(64, dtype=np.int8).reshape(8, 8)
@@ -230,6 +231,20 @@ def test_arguments_that_are_strided_empty_or_refused(program: Any) -> None:
             main(np.zeros((2, 7), np.int8))
         with pytest.raises(InputError, match="but has dtype f32"):
             main(np.zeros((2, 8), np.float32))
+
+
+def test_so_they_do_on_hip() -> None:
+    pytest.importorskip("tinygrad")  # which Python 3.10 does not have
+    made = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((3, 8), "i8"), W, out_dtype="i32", target="rocm:gfx942")
+    program = qmlir.load(made, emulate=True)
+    main = Function("main", program.main.signature, program, program.main._function)
+    assert program.emulated is not None
+    with program.emulated.running():
+        for factor in (1, 2):
+            x = factor * np.ones((3, 8), np.int8)
+            assert np.array_equal(main(x), x.astype(np.int32) @ W)
+    idle = transfers(program._device, "hip")
+    assert [len(pool._idle) for pool in (idle._host, idle._own)] == [2, 1]
 
 
 def test_memory_is_given_back_when_there_is_none(device: Any) -> None:
