@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError, UsageError
-from .dtypes import DTYPES, Array, dtype_name
+from .dtypes import DTYPES, Array, NumpyType, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,27 @@ def to_numpy(value: Any, name: str) -> Array:
         return np.asarray(value)
     except (TypeError, ValueError):
         raise InputError(f"argument {name!r} is a {type(value).__name__}, which is not an array") from None
+
+
+def numpy_type(dtype: torch.dtype) -> NumpyType | None:
+    """The numpy type of the same values as a torch type; None where numpy has none."""
+    name = str(dtype)
+    if name in _TORCH_RAW:
+        return DTYPES[_TORCH_RAW[name][0]].numpy
+    try:
+        return np.dtype(name.removeprefix("torch."))
+    except TypeError:
+        return None
+
+
+def torch_type(dtype: NumpyType) -> torch.dtype | None:
+    """The torch type of the same values as a numpy type; None where torch has none."""
+    import torch
+
+    ours = dtype_name(dtype)
+    name = next((name for name, (known, _) in _TORCH_RAW.items() if known == ours), dtype.name)
+    found = getattr(torch, name.removeprefix("torch."), None)
+    return found if isinstance(found, torch.dtype) else None
 
 
 def to_torch(array: Array) -> torch.Tensor:

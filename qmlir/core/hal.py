@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import settings
 from ..errors import ArtifactError, TargetError, runtime_reason
+from . import cuda
 from .emulated import is_emulated
 
 _lock = threading.RLock()
@@ -66,7 +67,7 @@ def _forked() -> None:
 
 
 def device(driver: str, uri: str = "") -> Any:
-    """The device of a driver, made once a process.
+    """The device of a driver, made once a process. Programs of it can be loaded in the thread that asks.
 
     Raises:
         TargetError: when the driver is missing or has no device.
@@ -74,7 +75,10 @@ def device(driver: str, uri: str = "") -> Any:
     global _flags_set
     with _lock:
         if (driver, uri) in _devices:
-            return _devices[driver, uri]
+            found = _devices[driver, uri]
+            if (context := cuda.context_of(found)) is not None:
+                context.enter()
+            return found
         if is_emulated(driver):
             raise TargetError(
                 f"this process emulates the driver {driver!r}: load programs for a real device in another process"
@@ -89,6 +93,8 @@ def device(driver: str, uri: str = "") -> Any:
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
+        if driver == "cuda":
+            cuda.opened(found, b)
         _devices[driver, uri] = found
         return found
 
@@ -119,7 +125,8 @@ def emulated_device(driver: str, number: int) -> Any:
 
 # Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
 # overwritten, and asks the system for large blocks anew in every call. Free blocks of a size that was used before are
-# kept while all blocks together take no more than this.
+# kept while all blocks together take no more than this. Of local devices only: CUDA's frees twice what comes out of
+# such a pool (core/cuda.py), and Vulkan's then refuses buffers of results; runtime/transfers.py keeps buffers of theirs.
 _POOL = "caching:*=*;128mib;64"
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from ..core.hal import binding, forks
 from ..dialect.arrays import to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
-from ..errors import InputError, runtime_reason
+from ..errors import InputError, TargetError, runtime_reason
 from ..spec import Signature, TensorSpec
 from .manifest import Manifest
+from .transfers import Upload, transfers
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated
@@ -34,6 +35,9 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
     place_text = f"{found[1]}[{', '.join(map(str, position))}] = {ids[position]} is outside [0, {found[3]})"
     return reason.replace(found[0], place_text)
 
+
+# What IREE says of a device that fails, not of values that the program refuses.
+_OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
 
 _WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
 
@@ -71,8 +75,9 @@ class Function:
         self._same = tuple(
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
         )
-        self._local = program.device_driver.startswith("local")
-        self._zero_copy = frozenset(program.manifest.borrowed.get(name, ()) if self._local else ())
+        local = program.device_driver.startswith("local")
+        self._transfers = None if local else transfers(program._device, program.device_driver)
+        self._zero_copy = frozenset(program.manifest.borrowed.get(name, ()) if local else ())
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:
@@ -84,7 +89,8 @@ class Function:
 
         Raises:
             InputError: wrong count, shape or dtype, with the argument's name; or what the program itself refuses.
-            TargetError: in the child of a fork, of a program with state on worker threads.
+            TargetError: the device fails, or has too little memory; or in the child of a fork, of a program with
+                state on worker threads.
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
@@ -92,27 +98,51 @@ class Function:
         if self._program._forks != forks():
             self._program._load_again()
         inputs = self._list(len(args))
+        upload = None if self._transfers is None else Upload()
         torch_result = False
         arrays = args
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
                 torch_result = torch_result or type(arg).__module__ == "torch"
-                arg = to_numpy(arg, self.signature.inputs[i][0])
+                arg = self._array(i, arg)
                 arrays = (*arrays[:i], arg, *arrays[i + 1 :])
-            inputs.push_ref(self._buffer(i, arg))
+            try:
+                inputs.push_ref(self._buffer(i, arg, upload))
+            except RuntimeError as e:
+                raise self._not_copied(i, arg, e) from None
         for one, axis, other, other_axis, size in self._same:
             wanted = arrays[one].shape[axis]
             if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
                 raise self._disagreement(arrays)
         outputs = self._list(len(self._outputs))
         try:
+            if upload is not None:
+                upload.wait()
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            raise InputError(f"{self.name} failed: {with_position(runtime_reason(e), args)}") from None
-        results = [self._result(outputs, i) for i in range(len(self._outputs))]
-        if torch_result:
-            results = [to_torch(r) for r in results]
+            reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
+            raise (TargetError if _OF_DEVICE.search(str(e)) else InputError)(reason) from None
+        results = self._results(outputs, args, torch_result)
+        if upload is not None and self._transfers is not None:
+            self._transfers.give_back(upload, everything=not self._program.manifest.has_state)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _array(self, i: int, arg: Any) -> Any:
+        """What `_buffer` takes, of an argument that is no numpy array."""
+        return to_numpy(arg, self.signature.inputs[i][0])
+
+    def _results(self, outputs: Any, args: tuple[Any, ...], torch_result: bool) -> list[Any]:
+        """The results as what the arguments are."""
+        results = [self._result(outputs, i) for i in range(len(self._outputs))]
+        return [to_torch(r) for r in results] if torch_result else results
+
+    def _not_copied(self, i: int, array: Any, e: RuntimeError) -> TargetError:
+        """The error of an argument that does not get to the device."""
+        name, spec = self.signature.inputs[i]
+        return TargetError(
+            f"cannot copy argument {i} ({name!r}: {spec}, {array.nbytes:,} bytes) of {self.name} to the device of "
+            f"{self._program.device_driver}: {runtime_reason(e)}"
+        )
 
     def _disagreement(self, arrays: tuple[Array, ...]) -> InputError:
         """The error of the first two arguments whose sizes have to agree and do not."""
@@ -129,14 +159,14 @@ class Function:
                 )
         raise AssertionError("every agreement holds")
 
-    def _buffer(self, i: int, array: Array) -> Any:
+    def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
         """A device buffer with the argument's data, checked against the signature."""
-        want, shape, element, rank, fixed = self._inputs[i]
+        want, shape, element, _, _ = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
             if i in self._zero_copy and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
                 lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
                 return self._view(lent, shape, element)
-            return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+            return self._copied(array, element, upload)
         if array.dtype != want:
             dtype = self.signature.inputs[i][1].dtype
             array = restored(array, dtype)
@@ -144,19 +174,24 @@ class Function:
                 array = stored_codes(array)
         if array.dtype != want:
             raise self._refused(i, f"dtype {_dtype_name(array.dtype)}")
-        sizes = array.shape
-        if len(sizes) != rank:
-            raise self._refused(i, f"shape {shape_text(sizes)}")
-        for axis, size in fixed:
-            if sizes[axis] != size:
-                raise self._refused(i, f"shape {shape_text(sizes)}")
+        self._check_shape(i, array.shape)
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         if want.kind == "V" or want.name not in _PLAIN:
             array = array.view(f"u{want.itemsize}")  # small floats have no buffer protocol
         if array.size == 0:
             return self._empty(array.shape, element)
-        return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+        return self._copied(array, element, upload)
+
+    def _check_shape(self, i: int, sizes: tuple[int, ...]) -> None:
+        _, _, _, rank, fixed = self._inputs[i]
+        if len(sizes) != rank or any(sizes[axis] != size for axis, size in fixed):
+            raise self._refused(i, f"shape {shape_text(sizes)}")
+
+    def _copied(self, array: Array, element: int, upload: Upload | None) -> Any:
+        if upload is None or self._transfers is None or not self._transfers.shares:
+            return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+        return self._view(self._transfers.upload(array, upload), array.shape, element)
 
     def _refused(self, i: int, has: str) -> InputError:
         name, spec = self.signature.inputs[i]
@@ -173,29 +208,16 @@ class Function:
             shape = tuple(view.shape)
         if 0 in shape:
             return np.zeros(shape, dtype)
-        if self._local:
+        if self._transfers is None:
             array = np.ndarray(shape, raw, view.map())  # whatever is cut from it keeps the mapping too
         else:
-            array = self._staged(view, shape, raw)
+            try:
+                array = self._transfers.download(view.get_buffer(), shape, raw)
+            except RuntimeError as e:
+                raise TargetError(
+                    f"cannot copy result {i} of {self.name} from the device: {runtime_reason(e)}"
+                ) from None
         return array if raw is dtype else array.view(dtype)
-
-    def _staged(self, view: Any, shape: tuple[int, ...], raw: NumpyType) -> Array:
-        """Copy to the host through a staging buffer: the direct way fails on Vulkan devices that cannot import
-        host memory at the alignment of numpy's buffers (seen with IREE 3.12 and 3.13)."""
-        b = binding()
-        source = view.get_buffer()
-        staging = self._allocator.allocate_buffer(
-            int(b.MemoryType.HOST_LOCAL) | int(b.MemoryType.DEVICE_VISIBLE),
-            int(b.BufferUsage.TRANSFER_TARGET) | int(b.BufferUsage.MAPPING_SCOPED),
-            source.byte_length(),
-        )
-        semaphore = self._device.create_semaphore(0)
-        done = b.HalFence.create_at(semaphore, 1)
-        self._device.queue_copy(
-            source, staging, wait_semaphores=b.HalFence.create_at(semaphore, 0), signal_semaphores=done
-        )
-        done.wait()
-        return np.array(staging.map().asarray(shape, raw))
 
 
 class EmulatedFunction(Function):
@@ -218,11 +240,14 @@ class EmulatedFunction(Function):
         assert found is not None
         return found
 
-    def _buffer(self, i: int, array: Array) -> Any:
-        view = super()._buffer(i, array)
+    def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
+        view = super()._buffer(i, array, upload)
         name, spec = self.signature.inputs[i]
         self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i][0].itemsize)
         return view
+
+    def _copied(self, array: Array, element: int, upload: Upload | None) -> Any:
+        return super()._copied(array, element, None)  # memory that is new, so that what nobody writes is noticed
 
     def _result(self, outputs: Any, i: int) -> Array:
         found = super()._result(outputs, i)

@@ -19,8 +19,9 @@ from ..targets import backend_spelled, resolve
 from ..targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
 from ..targets.cpu.threads.board import HELPER, SETTER
 from ..targets.cpu.threads.cost import TASKS_WORK
-from ..targets.devices import devices, failure, runtime_uri
+from ..targets.devices import devices, failure, other_architecture, runtime_uri
 from .artifact import Artifact
+from .cuda_function import CudaFunction
 from .function import EmulatedFunction, Function
 from .packed import SCOPE, packed
 from .team import Team, team
@@ -67,7 +68,12 @@ class Program:
 
     A function takes arrays of numpy, torch or DLPack and returns one array, or a tuple of several, of the same kind. It
     may be called from several threads. A call raises InputError for arguments that do not fit the signature or values
-    that the program refuses, and EmulationError on an emulated device.
+    that the program refuses, TargetError when the device fails or has too little memory, and EmulationError on an
+    emulated device.
+
+    On a CUDA device the program reads torch tensors of that device where they are, after torch's current stream is done
+    with them, and a call with such a tensor returns tensors of that device, which are complete. Other arrays are copied
+    to the device. Tensors of another CUDA device raise InputError.
     """
 
     def __init__(
@@ -106,6 +112,8 @@ class Program:
             raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
         self._team = self._join_team(module)
         kind = Function if self.emulated is None else EmulatedFunction
+        if driver == "cuda" and self.emulated is None:
+            kind = CudaFunction
         self.functions: dict[str, Function] = {
             n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
@@ -185,14 +193,19 @@ class Program:
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
-        """Where devices of a driver differ: refuse a program whose subgroups are not the device's, which would add up
-        wrong lanes, or whose cooperative matrices the device has not."""
-        sizes = self.manifest.capabilities.get("subgroup_sizes")
+        """Refuse a program for an architecture that the device does not run. Where devices of a driver differ: one whose
+        subgroups are not the device's, which would add up wrong lanes, or whose cooperative matrices it has not."""
         backend = backend_spelled(self.manifest.target)
-        if backend is None or not backend.devices_differ or not sizes:
+        if backend is None or backend.on_host:
             return
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
+        known = found and (path.isdigit() or not path)  # not by a number of its driver's own
+        if known and not backend.devices_differ and (reason := other_architecture(self.manifest.target, found[0])):
+            raise TargetError(f"the program was compiled for {self.manifest.target}, but {reason}")
+        sizes = self.manifest.capabilities.get("subgroup_sizes")
+        if not backend.devices_differ or not sizes:
+            return
         matrices = set(self._plan_facts("mma"))
         if not found and (said := failure(driver)):  # it may be there at the next call, unseen
             raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")

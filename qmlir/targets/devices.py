@@ -86,6 +86,19 @@ def _runs(target: Target, device: Device) -> bool:
     return target.name in backend_description(target.backend).names_for(device)
 
 
+def other_architecture(target: str, device: Device) -> str:
+    """What a present device is instead of what a target (as a user writes it) is for, and what would run on it; "" where
+    the device runs the target's programs, or does not say what it is."""
+    backend, _, name = target.partition(":")
+    names = backend_description(backend).names_for(device)
+    if not device.arch or name in names:
+        return ""
+    capability = re.fullmatch(r"sm_(\d+)(\d)\w?", device.arch)
+    arch = device.arch if capability is None else f"compute capability {capability[1]}.{capability[2]}"
+    remedy = f"compile it for {backend}:{names[0]}" if names else f"no target of {backend} is for this device"
+    return f"the device {device.uri} is {device.name} ({arch}): {remedy}"
+
+
 def runtime_uri(target: Target) -> str:
     """The URI of the first present device that runs `target`'s programs.
 

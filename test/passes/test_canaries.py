@@ -2,7 +2,7 @@
 that is there because of it. It is expected to fail, strictly: where one passes, IREE or the driver was mended and the
 pass can go. Each workaround names its canaries (`qmlir.core.faults.Fault`); docs/workarounds.md has all in one table.
 
-Three are in other files, beside what they need: `ELSEWHERE`.
+Five are in other files, beside what they need: `ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -176,6 +176,8 @@ CANARIES = {
 }  # fmt: skip
 # By function, in the folder of the tests.
 ELSEWHERE = {
+    "released_memory": "emulation/test_cuda_runtime.py::test_without_a_threshold",
+    "freed_twice": "emulation/test_cuda_runtime.py::test_with_a_caching_allocator",
     "division_by_zero": "passes/test_guard_divisions.py::test_without_it",
     "short_constant": "kernels/test_arm_forms.py::test_without_natural_alignments",
     "signed_sums": "kernels/test_cooperative.py::test_without_signed_sums",

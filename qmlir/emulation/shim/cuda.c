@@ -1,9 +1,11 @@
 // The CUDA driver API as far as IREE's CUDA driver uses it (runtime/src/iree/hal/drivers/cuda in IREE's sources), on
-// emulated devices. IREE looks up `cuGetProcAddress` and asks it for everything else, under names without `_v2`.
+// emulated devices. IREE looks up `cuGetProcAddress` and asks it for everything else, under names without `_v2`; what
+// qmlir itself calls (core/cuda.py) has its own name too.
 #include "device.h"
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 enum { MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97, MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+enum { POINTER_MEMPOOL_HANDLE = 17, POOL_RELEASE_THRESHOLD = 4 };
 typedef int Result;
 typedef uint64_t Pointer;
 
@@ -23,7 +25,7 @@ static Result cuInit(unsigned flags) { return SUCCESS; }
 // ---- devices and contexts: a context is its device
 
 static __thread void* current;
-static Result cuDeviceGetCount(int* count) { return *count = device_count, SUCCESS; }
+API Result cuDeviceGetCount(int* count) { return *count = device_count, SUCCESS; }
 static Result cuDeviceGet(int* device, int number) {
   if (number < 0 || number >= device_count) return INVALID_DEVICE;
   return *device = number, SUCCESS;
@@ -39,7 +41,11 @@ static Result cuDevicePrimaryCtxRetain(void** context, int device) { return *con
 static Result cuDevicePrimaryCtxRelease(int device) { return SUCCESS; }
 static Result cuCtxCreate(void** context, unsigned flags, int device) { return *context = &devices[device], SUCCESS; }
 static Result cuCtxDestroy(void* context) { return SUCCESS; }
-static Result cuCtxSetCurrent(void* context) { return current = context, SUCCESS; }
+API Result cuCtxSetCurrent(void* context) { return current = context, SUCCESS; }
+API Result cuCtxGetCurrent(void** context) { return *context = current, SUCCESS; }
+API Result cuCtxGetDevice(int* device) {
+  return current ? *device = (int)((Device*)current - devices), SUCCESS : INVALID_CONTEXT;
+}
 static Result cuCtxPushCurrent(void* context) { return current = context, SUCCESS; }
 static Result cuCtxPopCurrent(void** context) { return context ? *context = current : 0, SUCCESS; }
 
@@ -75,15 +81,37 @@ static Result cuMemHostRegister(void* pointer, size_t size, unsigned flags) {
 static Result cuMemHostUnregister(void* pointer) { return device_free(pointer), SUCCESS; }
 static Result cuMemHostGetDevicePointer(void** device, void* host, unsigned flags) { return *device = host, SUCCESS; }
 static Result cuMemPrefetchAsync(Pointer pointer, size_t size, int device, void* stream) { return SUCCESS; }
-static Result cuMemPoolCreate(void** pool, const void* properties) { return *pool = &something, SUCCESS; }
-static Result cuMemPoolDestroy(void* pool) { return SUCCESS; }
+// A pool is its release threshold, which changes nothing here.
+static Result cuMemPoolCreate(void** pool, const void* properties) {
+  return (*pool = calloc(1, sizeof(uint64_t))) ? SUCCESS : OUT_OF_MEMORY;
+}
+static Result cuMemPoolDestroy(void* pool) { return free(pool), SUCCESS; }
 static Result cuMemPoolSetAccess(void* pool, const void* access, size_t count) { return SUCCESS; }
-static Result cuMemPoolGetAttribute(void* pool, int id, void* value) { return *(uint64_t*)value = 0, SUCCESS; }
-static Result cuMemPoolSetAttribute(void* pool, int id, void* value) { return SUCCESS; }
+API Result cuMemPoolGetAttribute(void* pool, int id, void* value) {
+  return *(uint64_t*)value = id == POOL_RELEASE_THRESHOLD ? *(uint64_t*)pool : 0, SUCCESS;
+}
+API Result cuMemPoolSetAttribute(void* pool, int id, void* value) {
+  if (id == POOL_RELEASE_THRESHOLD) *(uint64_t*)pool = *(uint64_t*)value;
+  return SUCCESS;
+}
+API Result cuPointerGetAttribute(void* data, int id, Pointer pointer) {
+  if (id != POINTER_MEMPOOL_HANDLE) return NOT_SUPPORTED;
+  pthread_mutex_lock(&lock);
+  Allocation* a = allocation_of((void*)pointer);
+  if (a) *(void**)data = a->pool;
+  pthread_mutex_unlock(&lock);
+  return a ? SUCCESS : INVALID_VALUE;
+}
 static Result cuMemPoolTrimTo(void* pool, size_t size) { return SUCCESS; }
 // IREE asks pools for the 0 bytes of an empty tensor. What a driver says to that is not documented.
 static Result cuMemAllocFromPoolAsync(void** pointer, size_t size, void* pool, void* stream) {
-  return allocated(pointer, size ? size : 1, 0);
+  Result made = allocated(pointer, size ? size : 1, 0);
+  if (made == SUCCESS) {
+    pthread_mutex_lock(&lock);
+    allocation_of(*pointer)->pool = pool;
+    pthread_mutex_unlock(&lock);
+  }
+  return made;
 }
 static Result cuMemFreeAsync(void* pointer, void* stream) { return device_free(pointer), SUCCESS; }
 static Result cuMemcpyAsync(void* target, const void* source, size_t size, void* stream) {

@@ -51,8 +51,10 @@ typedef struct Allocation {
   size_t size;
   void* base;   // what to free, NULL for memory of the host's that was registered
   int visible;  // the host may access it directly
+  void* pool;   // that it was taken from, NULL of none
 } Allocation;
 static Allocation* allocations;
+static size_t stray_frees;  // of what is not allocated, which a device says no word about or corrupts
 
 static Event* events;
 static size_t event_count, event_capacity;
@@ -120,7 +122,7 @@ static Allocation* allocation_of(const void* address) {
 
 static void add_allocation(void* start, size_t size, void* base, int visible) {
   Allocation* a = malloc(sizeof *a);
-  *a = (Allocation){allocations, start, size, base, visible};
+  *a = (Allocation){allocations, start, size, base, visible, NULL};
   allocations = a;
   log_event(visible ? EVENT_ADDED_VISIBLE : EVENT_ADDED, start, size, NULL);
 }
@@ -155,6 +157,7 @@ static void release_allocation(void* start) {
       free(a);
       return;
     }
+  stray_frees++;
 }
 
 // ---- work
@@ -391,6 +394,9 @@ API int emulated_add_device(const char* name, const int* ids, const int* values,
   d->count = count;
   return device_count++;
 }
+
+// How often something was freed that was not allocated.
+API size_t emulated_stray_frees(void) { return stray_frees; }
 
 // Whose limits hold.
 API void emulated_activate(int device) { active_device = device; }

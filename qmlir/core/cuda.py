@@ -1,0 +1,128 @@
+"""What IREE's CUDA driver leaves to the process: whose context is current, and memory that is kept between calls."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any
+
+from .faults import Fault
+
+FAULTS = (
+    Fault(
+        "IREE's CUDA device gives the memory of its pool back to the system whenever it waits, and maps results and "
+        "intermediate tensors anew in every call; no option says otherwise.",
+        canary="released_memory",
+    ),
+    Fault(
+        "IREE's CUDA allocator frees twice what a caching allocator gives back to it, so that arguments are kept by "
+        "the project instead.",
+        canary="freed_twice",
+    ),
+)
+
+# Of CUDA's enumerations.
+_POINTER_MEMPOOL_HANDLE = 17
+_POOL_RELEASE_THRESHOLD = 4
+_KEEP_ALL = 2**64 - 1
+
+# Where IREE 3.13 has what: nanobind's offset behind the head of an object, and how much of a buffer is looked at. It
+# has at least so many words that belong to it; what follows is read only where it is in the same page.
+_OBJECT_HEAD = 16
+_OWN_WORDS, _MOST_WORDS, _PAGE = 18, 32, 4096
+
+_contexts: dict[int, Context] = {}  # by the identity of the device, which lives as long as the process
+_current = threading.local()
+
+
+def library() -> Any:
+    """The driver's library, under the name by which IREE has loaded it.
+
+    Raises:
+        OSError: there is none.
+    """
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so")
+
+
+class Context:
+    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread that
+    creates the device, and fails in all others."""
+
+    def __init__(self, cuda: Any) -> None:
+        """Of the device that this thread has just created."""
+        handle, ordinal, count = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        if cuda.cuCtxGetCurrent(ctypes.byref(handle)) or cuda.cuCtxGetDevice(ctypes.byref(ordinal)) or not handle.value:
+            raise OSError("no CUDA context is current")
+        self._cuda, self._handle, self.ordinal = cuda, handle, int(ordinal.value)
+        # With one device nobody makes another context current: a thread that has this one keeps it.
+        self._alone = not cuda.cuDeviceGetCount(ctypes.byref(count)) and count.value == 1
+
+    def enter(self) -> None:
+        """Make it current in this thread."""
+        if self._alone and getattr(_current, "context", None) is self:
+            return
+        self._cuda.cuCtxSetCurrent(self._handle)
+        _current.context = self
+
+
+def opened(device: Any, binding: Any) -> None:
+    """Note the context of a device that this thread has just created, and have it keep its memory. Where the library is
+    not as expected, the device works as IREE made it."""
+    try:
+        cuda = library()
+        _contexts[id(device)] = Context(cuda)
+    except (OSError, AttributeError):
+        return
+    keep_memory(device, binding, cuda)
+
+
+def context_of(device: Any) -> Context | None:
+    """The context of an opened device; None of devices of other drivers."""
+    return _contexts.get(id(device))
+
+
+def keep_memory(device: Any, binding: Any, cuda: Any) -> bool:
+    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves at
+    0. Returns whether it does.
+
+    IREE tells nobody its pool, but CUDA tells the pool of an address, and the address of a buffer is somewhere in the
+    buffer. Anything that is not as expected leaves the device as it is.
+    """
+    try:
+        before, after = device.create_semaphore(0), device.create_semaphore(0)
+        buffer = device.queue_alloca(_PAGE, binding.HalFence.create_at(before, 0), binding.HalFence.create_at(after, 1))
+        pools = {pool for word in _words(buffer) if (pool := _pool_of(cuda, word))}
+        if len(pools) != 1:
+            return False
+        threshold = ctypes.c_uint64(_KEEP_ALL)
+        return not cuda.cuMemPoolSetAttribute(
+            ctypes.c_void_p(pools.pop()), _POOL_RELEASE_THRESHOLD, ctypes.byref(threshold)
+        )
+    except Exception:  # a way to more speed that is not there
+        return False
+
+
+def _words(buffer: Any) -> list[int]:
+    """The words of IREE's buffer behind the object of its bindings; none where the object is not as expected."""
+    if object.__basicsize__ != _OBJECT_HEAD:  # Python without its lock, or for debugging
+        return []
+    size = type(buffer).__basicsize__
+    offset = ctypes.c_int32.from_address(id(buffer) + _OBJECT_HEAD).value
+    if not _OBJECT_HEAD < offset <= size - 8 or offset % 8:
+        return []
+    start = ctypes.c_void_p.from_address(id(buffer) + offset).value
+    if start is None or start % 8 or start < _PAGE:
+        return []
+    end = -(-(start + 8 * _OWN_WORDS) // _PAGE) * _PAGE
+    count = min(_MOST_WORDS, (end - start) // 8)
+    return [ctypes.c_uint64.from_address(start + 8 * i).value for i in range(count)]
+
+
+def _pool_of(cuda: Any, word: int) -> int | None:
+    """The pool of a word that is an address of the device, None of any other."""
+    pool = ctypes.c_void_p()
+    if word < 1 << 32:
+        return None
+    failed = cuda.cuPointerGetAttribute(ctypes.byref(pool), _POINTER_MEMPOOL_HANDLE, ctypes.c_uint64(word))
+    return None if failed else pool.value

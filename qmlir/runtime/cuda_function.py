@@ -1,0 +1,124 @@
+"""Functions of programs on a CUDA device: tensors of torch stay on it, and any thread may call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.cuda import context_of
+from ..dialect.arrays import numpy_type, to_torch, torch_type
+from ..dialect.dtypes import DTYPES
+from ..errors import InputError, TargetError, runtime_reason
+from ..spec import Signature
+from .function import Function, Loaded
+from .transfers import Upload
+
+if TYPE_CHECKING:
+    import torch
+
+
+_ALIGNMENT = 64  # bytes, which IREE's programs expect of an argument; a slice of a tensor may start anywhere
+
+
+def on_cuda(value: Any) -> bool:
+    """Whether a value is a tensor of torch on a CUDA device."""
+    return bool(getattr(value, "is_cuda", False)) and hasattr(value, "data_ptr")
+
+
+class CudaFunction(Function):
+    """A function of a program on a CUDA device."""
+
+    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: Any) -> None:
+        super().__init__(name, signature, program, vm_function)
+        self._cuda = context_of(program._device)
+        self._ordinal = 0 if self._cuda is None else self._cuda.ordinal
+
+    def __call__(self, *args: Any) -> Any:
+        """As `Function.__call__`. Tensors of torch on the program's device are read where they are, and the results are
+        tensors there when an argument is one.
+
+        Raises:
+            InputError: also of a tensor on another CUDA device.
+        """
+        if self._cuda is not None:
+            self._cuda.enter()
+        return super().__call__(*args)
+
+    def _array(self, i: int, arg: Any) -> Any:
+        if not on_cuda(arg):
+            return super()._array(i, arg)
+        name, spec = self.signature.inputs[i]
+        if arg.device.index != self._ordinal:
+            raise InputError(
+                f"argument {i} ({name!r}) of {self.name} is on {arg.device}, but the program runs on "
+                f"cuda:{self._ordinal}: {name}.to('cuda:{self._ordinal}'), or load the program with "
+                f"device='cuda://{arg.device.index}'"
+            )
+        if numpy_type(arg.dtype) == DTYPES[spec.dtype].numpy:
+            return arg.detach()
+        return super()._array(i, arg)  # codes in another type than they are stored in, or nothing that fits
+
+    def _buffer(self, i: int, array: Any, upload: Upload | None) -> Any:
+        if not on_cuda(array):
+            return super()._buffer(i, array, upload)
+        shape, element = tuple(array.shape), self._inputs[i][2]
+        self._check_shape(i, shape)
+        if 0 in shape:
+            return self._empty(shape, element)
+        import torch
+
+        array = array.contiguous()
+        if array.data_ptr() % _ALIGNMENT:
+            array = array.clone()
+        # IREE's stream does not wait for torch's, on which the tensor may still be computed.
+        torch.cuda.current_stream(array.device).synchronize()
+        return self._view(self._imported(array.reshape(-1).view(torch.uint8)), shape, element)
+
+    def _imported(self, tensor: torch.Tensor) -> Any:
+        """IREE's buffer of the memory of a tensor of bytes, which it keeps."""
+        from torch.utils.dlpack import to_dlpack
+
+        return self._device.from_dlpack_capsule(to_dlpack(tensor)).get_buffer()
+
+    def _results(self, outputs: Any, args: tuple[Any, ...], torch_result: bool) -> list[Any]:
+        device = next((arg.device for arg in args if on_cuda(arg)), None)
+        if device is None:
+            return super()._results(outputs, args, torch_result)
+        results: list[Any] = []
+        fences = []
+        try:
+            for i in range(len(self._outputs)):
+                made, fence = self._tensor(outputs, i, device)
+                results.append(made)
+                fences.append(fence)
+            for fence in fences:
+                if fence is not None:
+                    fence.wait()
+        except RuntimeError as e:  # torch's too, where it has no memory
+            raise TargetError(
+                f"cannot make a tensor on {device} of the results of {self.name}: {runtime_reason(e)}"
+            ) from None
+        return results
+
+    def _tensor(self, outputs: Any, i: int, device: torch.device) -> tuple[torch.Tensor, Any]:
+        """A result as a tensor on the device, and what to wait for before it is read.
+
+        It is a copy: IREE exports no buffer of the pool that it takes results from.
+        """
+        import torch
+
+        shape, dtype, _ = self._outputs[i]
+        kind = torch_type(dtype)
+        view = outputs.get_as_object(i, self._view)
+        if shape is None:
+            shape = tuple(view.shape)
+        if kind is None:
+            return to_torch(self._result(outputs, i)).to(device), None
+        if 0 in shape:
+            return torch.empty(shape, dtype=kind, device=device), None
+        source = view.get_buffer()
+        memory = torch.empty(source.byte_length(), dtype=torch.uint8, device=device)
+        # It may be memory that torch has given up while its stream still uses it.
+        torch.cuda.current_stream(device).synchronize()
+        assert self._transfers is not None
+        fence = self._transfers.copy(source, self._imported(memory))
+        return memory[: view.byte_length].view(kind).reshape(shape), fence
