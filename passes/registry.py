@@ -26,6 +26,7 @@ PASSES: dict[str, str] = {
     "qmlir-attention": "core.attention:AttentionPass",
     "qmlir-select": "core.select:SelectPass",
     "qmlir-float-convolutions": "core.float_convolutions:FloatConvolutionsPass",
+    "qmlir-exact-divisions": "core.exact_divisions:ExactDivisionsPass",
     "qmlir-expand-functions": f"{IREE_3_13}.expand_functions:ExpandFunctionsPass",
     "qmlir-decode-small-floats": f"{IREE_3_13}.decode_small_floats:DecodeSmallFloatsPass",
     "qmlir-expand-bf16": f"{IREE_3_13}.expand_bf16:ExpandBf16Pass",

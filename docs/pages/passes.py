@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-own-destinations": ("passes/own_destinations.mlir", 0),
     "qmlir-resolve-barriers": ("passes/resolve_barriers.mlir", 0),
     "qmlir-decode-small-floats": ("passes/decode_small_floats.mlir", 0),
+    "qmlir-exact-divisions": ("passes/exact_divisions.mlir", 0),
     "qmlir-expand-functions": ("passes/expand_functions.mlir", 0),
     "qmlir-neutral-elements": ("passes/neutral_elements.mlir", 0),
     "qmlir-index-sums": ("passes/index_sums.mlir", 0), "qmlir-cut-loops": ("passes/cut_loops.mlir", 0),

@@ -75,6 +75,7 @@ def _vulkan(
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
+            "qmlir-exact-divisions",  # before functions become formulas that divide
             f"{EXPAND_FUNCTIONS}{{exp=true}}",
             decode_pass(),
             INDEX_SUMS,

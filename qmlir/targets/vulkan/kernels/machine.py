@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....core.mlir import OpLike, ir
+from ....ir.division import exact_quotient
 from ....kernels.bodies import BodyCloner, Rule
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.machine import Machine
@@ -21,11 +22,16 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value 
     return e.operation("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
 
 
+def _divf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
+    """What the pass qmlir-exact-divisions does outside of kernels."""
+    return exact_quotient(op, *operands)
+
+
 @dataclass(frozen=True)
 class Spirv(Machine):
     """Vulkan devices with `VK_KHR_shader_integer_dot_product`, which Vulkan 1.3 contains."""
 
-    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf}
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "arith.divf": _divf}
     bf16_as_bits = True
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
