@@ -27,7 +27,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import api, errors, guides, instructions, layouts, passes, schemes, speed, targets, tuning
+from pages import api, errors, gpu, guides, instructions, layouts, passes, schemes, speed, targets, tuning
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page

@@ -9,8 +9,8 @@ from typing import Any
 _HEAD = """\
 # GPU benchmarks
 
-*This page is written by `python docs/generate.py` from `benchmarks/results/gpu-*.json`, which the folder that
-`python -m benchmarks.gpu build DIR` makes writes on a machine with the device: `DIR/run --json FILE`.*
+*This page is written by `python docs/generate.py` from `benchmarks/results/gpu-*.json`, which `DIR/run --json FILE`
+writes on a machine with the device, in a folder that `python -m benchmarks.gpu build DIR` makes.*
 
 First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three times.
 Then works are measured. A call of ours runs a program of many products on operands that together are larger than the
@@ -26,7 +26,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _machine(found: Mapping[str, Any]) -> str:
     has = found["environment"]
-    text = f"\n## {has['gpu']}\n\ntorch {has.get('torch')}, IREE {has.get('iree-base-runtime')}, `{found['target']}`.\n"
+    versions = f"torch {has.get('torch')}, IREE {has.get('iree-base-runtime')}"
+    text = f"\n## {has['gpu']}\n\n{versions}, `{found['target']}`.\n"
     by_target: dict[str, list[str]] = {}
     for check in found["checks"]:
         by_target.setdefault(check["target"], []).append(check["result"])
@@ -35,7 +36,7 @@ def _machine(found: Mapping[str, Any]) -> str:
         text += f"\nChecks of `{target}`: {counted}.\n"
     rows = [row for row in found["works"] if "us" in row]
     for kind in dict.fromkeys(row["row"] for row in rows):
-        text += f"\n### {kind}\n\n| work | us | T/s | GB/s | peer | us | ratio | goal |\n|---|---|---|---|---|---|---|---|\n"
+        text += f"\n### {kind}\n\n| work | us | T/s | GB/s | peer | us | ratio | goal |\n{'|---' * 8}|\n"
         mine = [row for row in rows if row["row"] == kind]
         for row in mine:
             text += "".join(_lines(row))
