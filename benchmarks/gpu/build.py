@@ -22,6 +22,7 @@ import qmlir
 from qmlir import QmlirError, TensorSpec
 from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
+from qmlir.core import cuda, faults
 from qmlir.dialect.dtypes import Array, from_numpy
 from qmlir.runtime.artifact import Artifact
 from qmlir.targets import resolve
@@ -288,7 +289,12 @@ def build(
 
 
 def write_runner(path: Path) -> None:
+    """The runner, with what of qmlir's runtime opens a CUDA device."""
     shutil.copytree(RUNNER, path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    opens = path / "runner" / "core"
+    opens.mkdir()
+    for module in (cuda, faults):
+        shutil.copy(module.__file__, opens)
     run = path / "run"
     run.write_text('#!/bin/sh\nexec "${PYTHON:-python3}" "$(dirname "$0")/runner" "$@"\n')
     run.chmod(0o755)
