@@ -164,9 +164,9 @@ def machine_name(cpu: Mapping[str, Any]) -> str:
 
 LIMITS = """## Limits that were not measured
 
-* **GPUs**: no AMD, Intel or Arm GPU has run these programs, and the only Vulkan device was a software one. The other
-  targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there are no
-  times for them.
+* **GPUs**: an NVIDIA H100 has run these programs ([figures](benchmarks-gpu.md)), no AMD, Intel or Arm GPU has. The
+  other targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there
+  are no times for them.
 * **Arm CPUs**: the kernels are executed in an emulator; LLVM's models of the cores judge their
   [inner loops](kernels.md#kernels-for-arm), and nobody has measured a call.
 * **AMX-FP16** (Granite Rapids) has run only with its instructions in software.

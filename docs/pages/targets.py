@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qmlir.compiler.stages import default_pipeline
-from qmlir.targets import EMULATED, RUNS, Target, all_targets, backend_of
+from qmlir.targets import EMULATED, MEASURED, RUNS, Target, all_targets, backend_of
 
 MADE = "*This page is written by `python docs/generate.py`.*"
 ARM = (
@@ -14,6 +14,13 @@ ARM = (
     "kernel. No such device has run them. The inner loops are judged by LLVM's model of the core "
     "([figures](../kernels.md#kernels-for-arm))."
 )
+RAN = {
+    "cuda": "Ran on a device: every kernel family was checked and measured on an H100 ([figures](../benchmarks-gpu.md)). "
+    "The tests execute every form of the support matrix in an [emulator](../emulation.md), which runs and checks each "
+    "PTX instruction.",
+    "vulkan": "Ran on a device: every kernel family was checked on an H100 ([which](../benchmarks-gpu.md)). In the "
+    "tests it is compiled, and the instruction found in the SPIR-V.",
+}
 STATUS = {
     "cpu": "Compiled, and the code checked for its instructions. The tests run on the host's CPU, as the target `cpu`.",
     "cuda": "Executed in an [emulator](../emulation.md), which runs and checks each PTX instruction: every form of "
@@ -26,7 +33,8 @@ STATUS = {
 
 def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], cell: Callable[..., str]) -> str:
     has = target.capabilities
-    level = ARM if target.backend == "cpu" and target.status == EMULATED else STATUS[target.backend]
+    levels = RAN if target.status == MEASURED else STATUS
+    level = ARM if target.backend == "cpu" and target.status == EMULATED else levels[target.backend]
     facts = [("device", target.summary), ("driver", f"`{target.driver}`"),
              ("level of proof", target.status if target.status == RUNS else level),
              ("element types", ", ".join(f"`{d}`" for d in has.dtypes)),

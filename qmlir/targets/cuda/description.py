@@ -16,6 +16,7 @@ from ..base import (
     FLOAT8,
     FUSE_ROWS,
     INDEX_SUMS,
+    MEASURED,
     NEUTRAL_ELEMENTS,
     ORDER_CONVOLUTIONS,
     START_AT_ZERO,
@@ -66,6 +67,9 @@ _RTX5090 = _peak(
 )
 
 
+_MEASURED = ("sm_90a",)
+
+
 def _cuda(
     name: str,
     summary: str,
@@ -92,7 +96,7 @@ def _cuda(
         name=name,
         driver="cuda",
         summary=summary,
-        status=EMULATED,
+        status=MEASURED if name in _MEASURED else EMULATED,
         device_attribute=gpu.attribute(),
         capabilities=Capabilities(
             _DTYPES,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ...errors import TargetError
 from ...ir.barriers import Reason
-from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, PRESENT, RUNS, Device, Target, decode_pass
+from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, MEASURED, PRESENT, RUNS, Device, Target, decode_pass
 from ..capabilities import Capabilities, Peak
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
@@ -146,7 +146,7 @@ TARGETS: tuple[Target, ...] = (
     _vulkan("turing", "NVIDIA RTX 20, GTX 16, T4", "sm_75", (32,), 48, _TURING, peak=_RTX2080TI),
     _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, _AMPERE, peak=_RTX3090),
     _vulkan("ada", "NVIDIA RTX 40, L4, L40", "sm_89", (32,), 48, _ADA, peak=_RTX4090),
-    _vulkan("hopper", "NVIDIA H100, H200", "sm_90", (32,), 48, _ADA, peak=_H200),
+    _vulkan("hopper", "NVIDIA H100, H200", "sm_90", (32,), 48, _ADA, peak=_H200, status=MEASURED),
     _vulkan(
         "rdna3",
         "AMD RX 7000",
