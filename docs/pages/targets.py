@@ -15,9 +15,9 @@ ARM = (
     "([figures](../kernels.md#kernels-for-arm))."
 )
 RAN = {
-    "cuda": "Ran on a device: every kernel family was checked and measured on an H100 ([figures](../benchmarks-gpu.md)). "
-    "The tests execute every form of the support matrix in an [emulator](../emulation.md), which runs and checks each "
-    "PTX instruction.",
+    "cuda": "Ran on a device: every kernel family was checked and measured on an H100 "
+    "([figures](../benchmarks-gpu.md)). The tests execute every form of the support matrix in an "
+    "[emulator](../emulation.md), which runs and checks each PTX instruction.",
     "vulkan": "Ran on a device: every kernel family was checked on an H100 ([which](../benchmarks-gpu.md)). In the "
     "tests it is compiled, and the instruction found in the SPIR-V.",
 }

@@ -146,8 +146,9 @@ def test_broken_products_of_one_byte_floats() -> None:
     for old, new, message in (
         ("wgmma.fence.sync.aligned;", "", "no wgmma.fence"),
         ("wgmma.wait_group.sync.aligned 0;", "", "belongs to a wgmma that has not been waited for"),
+        ("wgmma.wait_group.sync.aligned 1;", "", "belongs to a wgmma that has not been waited for"),
         ("bar.sync \t0;", "", "another warp may still write it"),
-        ("cp.async.wait_group \t6;", "", "read while a copy to it is still on its way"),
+        ("cp.async.wait_group \t5;", "", "read while a copy to it is still on its way"),
         (first, first.replace("e4m3.e4m3", "e5m2.e4m3"), None),
         ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", "is read, and nobody has written it"),  # the first sums
     ):
