@@ -110,9 +110,9 @@ WGMMA_TILES = (
     Tile(64, 128, 128, (4, 1, 1), 6, stream_k=True),
     Tile(64, 64, 128, (4, 1, 1), 8, stream_k=True),
 )
-# The same for one-byte floats, whose sums are apart from the totals: 256 columns would not fit 255 registers.
+# The same for one-byte floats, whose sums are apart from the totals, those of two tiles of K at a time: more columns
+# would not fit 255 registers.
 WGMMA_FP8_TILES = (
-    Tile(128, 192, 128, (8, 1, 1), 5),
     Tile(128, 128, 128, (8, 1, 1), 6),
     Tile(64, 128, 128, (4, 1, 1), 6),
     Tile(64, 64, 128, (4, 1, 1), 8),

@@ -23,13 +23,18 @@ from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
-_TOGETHER = 8  # tiles of K, whose products follow each other without a gap
+_TOGETHER = 4  # tiles of K at most, whose products follow each other without a gap
 _GROUPS = (32, 64, 128)  # whose sums a tile holds whole
 
 
 def takes(kernel: Kernel) -> bool:
     """Whether each group along K is in one tile of 128 codes, and all tiles hold groups only."""
     return kernel.combine is None or (kernel.group in _GROUPS and kernel.k % 128 == 0)
+
+
+def _together(tiles: int) -> int:
+    """How many tiles of so many are multiplied together: the gap behind them takes about as long as half a tile."""
+    return min(range(_TOGETHER, 0, -1), key=lambda count: -(-tiles // count) * (count + 0.5))
 
 
 @dataclass(frozen=True)
@@ -90,20 +95,19 @@ class _Block(WgmmaBlock):
         return [e.zero(self.kernel.acc_type)] * (4 * self.m_fragments * self.n_fragments)
 
     def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        """Totals over the tiles from `first` to `last`: `_TOGETHER` of them with products under way all the time, which
-        nothing may read behind the end of a loop's body, and then the rest one by one."""
+        """Totals over the tiles from `first` to `last`, some in one body of the loop: products are under way between
+        them, which nothing may read behind the body's end. Tiles behind the last one are zeros."""
         if self.kernel.combine is not None:
             return super().accumulated(first, last)
         held, totals = self.start(first, last), self.zeros()
-        rest = e.remainder(e.subtract(last, first), _TOGETHER)
-        behind = e.subtract(last, rest)
-        for start, end, tiles in ((first, behind, _TOGETHER), (behind, last, 1)):
-            if isinstance(start, int) and start == end:
-                continue
-            with e.loop(start, end, tiles, [*totals, *held]) as each:
-                each.next = self._tiles(each.index, tiles, each.values)
-            totals, held = list(each.results[: len(totals)]), list(each.results[len(totals) :])
-        return totals
+        count = e.subtract(last, first)
+        together = _together(count) if isinstance(count, int) else _TOGETHER // 2
+        # LLVM makes no loop of one turn straight code, which ptxas fits into fewer registers.
+        turns = e.divide_up(count, together)
+        with e.loop(0, gpu.hidden(turns) if isinstance(turns, int) else turns, 1, [*totals, *held]) as each:
+            at = e.add(first, e.multiply(each.index, together))
+            each.next = self._tiles(at, together, each.values)
+        return list(each.results[: len(totals)])
 
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
