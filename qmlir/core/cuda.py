@@ -46,8 +46,8 @@ def library() -> Any:
 
 
 class Context:
-    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread that
-    creates the device, and fails in all others."""
+    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread
+    that creates the device, and fails in all others."""
 
     def __init__(self, cuda: Any) -> None:
         """Of the device that this thread has just created."""
@@ -83,8 +83,8 @@ def context_of(device: Any) -> Context | None:
 
 
 def keep_memory(device: Any, binding: Any, cuda: Any) -> bool:
-    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves at
-    0. Returns whether it does.
+    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves
+    at 0. Returns whether it does.
 
     IREE tells nobody its pool, but CUDA tells the pool of an address, and the address of a buffer is somewhere in the
     buffer. Anything that is not as expected leaves the device as it is.
