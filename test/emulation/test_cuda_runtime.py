@@ -323,6 +323,28 @@ def test_a_device_that_fails_is_no_fault_of_the_arguments(program: Any, monkeypa
         main(np.ones((4, 8), np.int8))
 
 
+def test_idle_buffers_are_given_up_for_a_call(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = as_on_a_device(program)
+    x = np.ones((4, 8), np.int8)
+    context, failures = main._context, 1
+
+    class Full:
+        def invoke(self, *args: Any) -> None:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise RuntimeError(f"x.c:1: RESOURCE_EXHAUSTED; {NO_MEMORY};")
+            context.invoke(*args)
+
+    with program.emulated.running():
+        expected = main(x)
+        monkeypatch.setattr(main, "_context", Full())
+        assert np.array_equal(main(x), expected)
+        failures = 2
+        with pytest.raises(TargetError, match=re.escape(f"main failed: {NO_MEMORY}")):
+            main(x)
+
+
 # ------------------------------------------------------------------------------------------------- tensors of torch
 
 
