@@ -26,6 +26,7 @@ FAULTS = (
 _POINTER_MEMPOOL_HANDLE = 17
 _POOL_RELEASE_THRESHOLD = 4
 _KEEP_ALL = 2**64 - 1
+_ALIGNMENT = 256  # bytes, of what CUDA allocates
 
 # Where IREE 3.13 has what: nanobind's offset behind the head of an object, and how much of a buffer is looked at. It
 # has at least so many words that belong to it; what follows is read only where it is in the same page.
@@ -46,8 +47,8 @@ def library() -> Any:
 
 
 class Context:
-    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread that
-    creates the device, and fails in all others."""
+    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread
+    that creates the device, and fails in all others."""
 
     def __init__(self, cuda: Any) -> None:
         """Of the device that this thread has just created."""
@@ -83,8 +84,8 @@ def context_of(device: Any) -> Context | None:
 
 
 def keep_memory(device: Any, binding: Any, cuda: Any) -> bool:
-    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves at
-    0. Returns whether it does.
+    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves
+    at 0. Returns whether it does.
 
     IREE tells nobody its pool, but CUDA tells the pool of an address, and the address of a buffer is somewhere in the
     buffer. Anything that is not as expected leaves the device as it is.
@@ -122,7 +123,7 @@ def _words(buffer: Any) -> list[int]:
 def _pool_of(cuda: Any, word: int) -> int | None:
     """The pool of a word that is an address of the device, None of any other."""
     pool = ctypes.c_void_p()
-    if word < 1 << 32:
+    if not word or word % _ALIGNMENT:
         return None
     failed = cuda.cuPointerGetAttribute(ctypes.byref(pool), _POINTER_MEMPOOL_HANDLE, ctypes.c_uint64(word))
     return None if failed else pool.value

@@ -126,7 +126,7 @@ def emulated_device(driver: str, number: int) -> Any:
 # Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
 # overwritten, and asks the system for large blocks anew in every call. Free blocks of a size that was used before are
 # kept while all blocks together take no more than this. Of local devices only: CUDA's frees twice what comes out of
-# such a pool (core/cuda.py), and Vulkan's then refuses buffers of results; runtime/transfers.py keeps buffers of theirs.
+# such a pool (core/cuda.py), and Vulkan's then refuses buffers of results; runtime/transfers.py keeps some for them.
 _POOL = "caching:*=*;128mib;64"
 
 

@@ -37,7 +37,8 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
 
 
 # What IREE says of a device that fails, not of values that the program refuses.
-_OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
+_OF_DEVICE = re.compile(rf"{_NO_MEMORY}|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
 
 _WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
 
@@ -120,12 +121,24 @@ class Function:
                 upload.wait()
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
-            raise (TargetError if _OF_DEVICE.search(str(e)) else InputError)(reason) from None
+            outputs = self._again(e, args, inputs)
         results = self._results(outputs, args, torch_result)
         if upload is not None and self._transfers is not None:
             self._transfers.give_back(upload, everything=not self._program.manifest.has_state)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _again(self, e: Exception, args: tuple[Any, ...], inputs: Any) -> Any:
+        """The results of another try, where a device without memory has idle buffers; else raises what went wrong."""
+        full = _NO_MEMORY in str(e) and not self._program.manifest.has_state
+        if full and self._transfers is not None and self._transfers.clear():
+            outputs = self._list(len(self._outputs))
+            try:
+                self._context.invoke(self._function, inputs, outputs)
+                return outputs
+            except (RuntimeError, ValueError) as second:
+                e = second
+        reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
+        raise (TargetError if _OF_DEVICE.search(str(e)) else InputError)(reason) from None
 
     def _array(self, i: int, arg: Any) -> Any:
         """What `_buffer` takes, of an argument that is no numpy array."""

@@ -193,8 +193,8 @@ class Program:
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
-        """Refuse a program for an architecture that the device does not run. Where devices of a driver differ: one whose
-        subgroups are not the device's, which would add up wrong lanes, or whose cooperative matrices it has not."""
+        """Refuse a program for an architecture that the device does not run. Where a driver's devices differ, one whose
+        subgroups are not the device's is refused, which would add up wrong lanes, or whose matrices it has not."""
         backend = backend_spelled(self.manifest.target)
         if backend is None or backend.on_host:
             return

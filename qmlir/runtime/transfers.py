@@ -63,10 +63,12 @@ class Pool:
             while len(self._idle) > _MOST_BUFFERS or self._bytes > _MOST_BYTES:
                 self._bytes -= self._idle.pop(0).size
 
-    def clear(self) -> None:
+    def clear(self) -> int:
+        """Returns how many bytes were idle."""
         with self._lock:
+            idle, self._bytes = self._bytes, 0
             self._idle.clear()
-            self._bytes = 0
+            return idle
 
 
 @dataclass
@@ -138,10 +140,9 @@ class Transfers:
         )
         return done
 
-    def clear(self) -> None:
-        """Give idle memory back to the device."""
-        self._host.clear()
-        self._own.clear()
+    def clear(self) -> int:
+        """Give idle memory back to the device. Returns how many bytes that are."""
+        return self._host.clear() + self._own.clear()
 
     def _take(self, pool: Pool, size: int) -> Kept:
         try:

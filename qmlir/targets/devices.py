@@ -87,8 +87,8 @@ def _runs(target: Target, device: Device) -> bool:
 
 
 def other_architecture(target: str, device: Device) -> str:
-    """What a present device is instead of what a target (as a user writes it) is for, and what would run on it; "" where
-    the device runs the target's programs, or does not say what it is."""
+    """What a present device is instead of what a target (as a user writes it) is for, and what would run on it. ""
+    where the device runs the target's programs, or does not say what it is."""
     backend, _, name = target.partition(":")
     names = backend_description(backend).names_for(device)
     if not device.arch or name in names:
