@@ -59,6 +59,15 @@ class Where:
         return True if self.column is self.safe_column else e.less(self.column, n)
 
 
+@dataclass(frozen=True)
+class GroupReads:
+    """What combines a group, read while the one before is multiplied: `read` it of a group, and `know` in the scope of
+    the epilogue what was read. By default nothing."""
+
+    read: Callable[[e.Index], list[ir.Value]] = lambda group: []
+    know: Callable[[e.Index, Sequence[ir.Value]], None] = lambda group, values: None
+
+
 class Epilogue:
     """Reads the operands of a kernel's bodies, applies them, and writes the result."""
 
@@ -167,29 +176,24 @@ class Epilogue:
         """One number of an operand, by the place on each of its axes."""
         return e.load(self._memory[operand], [at[axis] for axis in letters(operand)])
 
-    def hold(self, operands: Sequence[Operand], group: e.Index, columns: Sequence[e.Index]) -> None:
-        """Read now what is the same in all rows, at runs from `columns` on."""
-        for operand, at in self._places(operands, group, [], columns).values():
-            self._operand(operand, group, 0, at[COLUMN])
-
-    def hold_row(self, operands: Sequence[Operand], group: e.Index, row: e.Index) -> None:
-        """Read now what is the same in all columns of a row."""
-        for operand, _ in self._places(operands, group, [row], []).values():
-            self._operand(operand, group, row, 0)
-
-    def read(
+    def hold(
         self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]
-    ) -> list[ir.Value]:
-        """What is the same in all columns of `rows`, and what is the same in all rows, at runs from `columns` on: for
-        `know` with the same arguments."""
-        return [self._load(operand, at) for operand, at in self._places(operands, group, rows, columns).values()]
+    ) -> None:
+        """Read now what is the same in all columns of `rows`, and what is the same in all rows, at runs from `columns`
+        on."""
+        for operand, at in self._places(operands, group, rows, columns).values():
+            self._operand(operand, group, at[ROW], at[COLUMN])
 
-    def know(
-        self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index],
-        values: Sequence[ir.Value],
-    ) -> None:  # fmt: skip
-        """In this scope, what was read."""
-        self._known |= zip(self._places(operands, group, rows, columns), values, strict=True)
+    def ahead(self, operands: Sequence[Operand], rows: Sequence[e.Index], columns: Sequence[e.Index]) -> GroupReads:
+        """The same, for a loop that reads it of one group and knows it when the group's turn comes."""
+
+        def read(group: e.Index) -> list[ir.Value]:
+            return [self._load(operand, at) for operand, at in self._places(operands, group, rows, columns).values()]
+
+        def know(group: e.Index, values: Sequence[ir.Value]) -> None:
+            self._known |= zip(self._places(operands, group, rows, columns), values, strict=True)
+
+        return GroupReads(read, know)
 
     def _places(
         self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]

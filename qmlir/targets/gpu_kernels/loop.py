@@ -22,7 +22,7 @@ from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
 from . import emit as e
 from .batch import Place
-from .epilogue import Epilogue, Where as Where
+from .epilogue import Epilogue, GroupReads, Where as Where
 from .executable import View
 from .machine import Machine
 
@@ -70,6 +70,7 @@ class TileLoop(ABC):
     worker: e.Index = 0
     workers: int = 1
     thread: ir.Value  # its number in the workgroup
+    group_reads: GroupReads = GroupReads()
 
     def __init__(self, kernel: Kernel, machine: Machine, place: Place, epilogue: Epilogue, steps: int) -> None:
         self.kernel, self.machine, self.place, self.epilogue = kernel, machine, place, epilogue
@@ -164,10 +165,11 @@ class TileLoop(ABC):
         parts."""
         groups = self.kernel.groups
         start = [self.epilogue.start() for _ in range(self.run_count)]
-        read = self.read_group(first)
+        reads = self.group_reads
+        read = reads.read(first)
         with e.loop(first, last, self.workers, [*start, *read, *held]) as outer:
             totals, known, held = split(outer.values, len(start), len(read))
-            read = self.read_group(e.minimum(e.add(outer.index, 1), e.subtract(last, 1)))
+            read = reads.read(e.minimum(e.add(outer.index, 1), e.subtract(last, 1)))
             mine = e.add(outer.index, self.worker)
             if groups % self.workers:
                 mine = e.minimum(mine, groups - 1)
@@ -178,20 +180,12 @@ class TileLoop(ABC):
             parts, held = inner.results[: len(zeros)], inner.results[len(zeros) :]
             if self.workers == 1:
                 with self.epilogue.scope():
-                    self.know_group(outer.index, known)
+                    reads.know(outer.index, known)
                     totals = self._combined(totals, parts, outer.index)
             else:
                 totals = self._in_turn(totals, parts, outer.index)
             outer.next = [*totals, *read, *held]
         return list(outer.results[: len(start)])
-
-    def read_group(self, group: e.Index) -> Values:
-        """What the loop carries of what combines a group, read while the one before is multiplied."""
-        return []
-
-    def know_group(self, group: e.Index, values: Values) -> None:
-        """What was read is what combines the group, in this scope."""
-        assert not values
 
     def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
         """Totals of runs with the sums of one more group."""

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ....core.mlir import arith, ir, memref
-from ....kernels.description import Operand
+from ....core.mlir import arith, ir
 from ....kernels.outline import picks
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
@@ -27,6 +26,7 @@ from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
+from .handed_over import handed_over
 from .machine import Nvidia
 from .product import TiledProduct
 from .raster import batch_of, place
@@ -67,6 +67,9 @@ class Block(TileLoop):
         self._lanes()
         self.end: e.Index = 0  # the tile of K behind the last one
         self._sides(lhs, rhs)
+        if kernel.combine is not None and tile.accumulators <= _FEW_ACCUMULATORS:
+            held = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
+            self.group_reads = epilogue.ahead(kernel.combine.operands, held, self._columns(range(self.per_row)))
 
     def _lanes(self) -> None:
         """Where this lane's part of a fragment is."""
@@ -146,14 +149,9 @@ class Block(TileLoop):
         return [e.index(0), e.index(self.ahead), *(value for tile in tiles for value in self.decoder.load(tile))]
 
     @property
-    def _small(self) -> bool:
-        """Whether registers are left for what is read long before it is needed."""
-        return self.tile.accumulators <= _FEW_ACCUMULATORS
-
-    @property
     def _read_ahead(self) -> int:
         """Tiles of K between what decodes a weight is read and its use: memory takes longer than one."""
-        return self.ahead if self._small else 1
+        return self.ahead if self.tile.accumulators <= _FEW_ACCUMULATORS else 1
 
     def _copies(self, k_tile: e.Index, stage: e.Index) -> None:
         wanted = e.less(k_tile, self.end)
@@ -197,20 +195,6 @@ class Block(TileLoop):
         ring, totals = k_tile.results[:2], k_tile.results[2:]
         return self._groups(ring, totals, whole, rest) if rest else list(totals)
 
-    # ---- what combines groups, read a group ahead
-
-    def read_group(self, group: e.Index) -> list[ir.Value]:
-        return self.epilogue.read(*self._read_of(group)) if self._small else []
-
-    def know_group(self, group: e.Index, values: Sequence[ir.Value]) -> None:
-        if self._small:
-            self.epilogue.know(*self._read_of(group), values)
-
-    def _read_of(self, group: e.Index) -> tuple[Sequence[Operand], e.Index, list[e.Index], list[e.Index]]:
-        assert self.kernel.combine is not None
-        rows = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
-        return self.kernel.combine.operands, group, rows, self._columns(range(self.per_row))
-
     @property
     def shares_tiles(self) -> bool:
         """Whether several groups share a tile of K."""
@@ -237,25 +221,8 @@ class Block(TileLoop):
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
         """Sums over the warps along K, in the first of them."""
         others = self.tile.warps[2] - 1
-        if not others:
-            return totals
-        threads = self.tile.threads // (others + 1)
-        memory = gpu.shared([others, len(totals), threads], totals[0].type)
-        lane = e.remainder(self.thread, threads)
-
-        def at(warp: e.Index, i: int) -> list[ir.Value]:
-            return [e.index(warp), e.index(i), e.index(lane)]
-
-        def give() -> None:
-            for i, value in enumerate(totals):
-                memref.store(value, memory, at(e.subtract(self.k_warp, 1), i))
-
-        e.guarded(e.less(0, self.k_warp), give)
-        gpu.barrier()
         add = arith.addf if self.mma.acc == "f32" else arith.addi
-        for warp in range(others):
-            totals = [add(value, memref.load(memory, at(warp, i))) for i, value in enumerate(totals)]
-        return totals
+        return handed_over(totals, self.k_warp, others, self.thread, self.tile.threads // (others + 1), add)
 
     # ---- a tile of K
 
@@ -398,7 +365,7 @@ class Block(TileLoop):
         assert self.kernel.combine is not None
         runs = self.runs(parts)
         with self.epilogue.scope():
-            self.epilogue.hold(self.kernel.combine.operands, group, self._columns(range(self.per_row)))
+            self.epilogue.hold(self.kernel.combine.operands, group, [], self._columns(range(self.per_row)))
             return self._in_rows(totals, runs, group, range(self.per_row))
 
     def _in_rows(
@@ -411,18 +378,18 @@ class Block(TileLoop):
         for i, (total, run) in enumerate(zip(totals, runs, strict=True)):
             r, v = divmod(i, len(columns))
             at = self.where(r * self.per_row + columns[v])
-            self.epilogue.hold_row(self.kernel.combine.operands, group, at.safe_row)
+            self.epilogue.hold(self.kernel.combine.operands, group, [at.safe_row], [])
             made.append(self.epilogue.combine(total, run.value, run.row_sum, group, at.safe_row, at.safe_column))
         return made
 
     def store(self, runs: Sequence[Run]) -> None:
         """Nothing is made of rows that are not there."""
         operands = [o for stage in self.kernel.stages for o in stage.operands]
-        self.epilogue.hold(operands, 0, self._columns(range(self.per_row)))
+        self.epilogue.hold(operands, 0, [], self._columns(range(self.per_row)))
         for first in range(0, len(runs), self.per_row):
             at = self.where(first)
             place, inside = self.epilogue.goes(at)
             with e.when(inside), self.epilogue.scope():
-                self.epilogue.hold_row(operands, 0, at.safe_row)
+                self.epilogue.hold(operands, 0, [at.safe_row], [])
                 for i in range(first, first + self.per_row):
                     self._stored(runs[i], self.where(i), place)

@@ -23,7 +23,7 @@ from .tile import Tile
 from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
-_TOGETHER = 4  # tiles of K at most, whose products follow each other without a gap
+_TOGETHER = 8, 4, 2  # tiles of K, whose products follow each other without a gap
 _GROUPS = (32, 64, 128)  # whose sums a tile holds whole
 
 
@@ -33,8 +33,9 @@ def takes(kernel: Kernel) -> bool:
 
 
 def _together(tiles: int) -> int:
-    """How many tiles of so many are multiplied together: the gap behind them takes about as long as half a tile."""
-    return min(range(_TOGETHER, 0, -1), key=lambda count: -(-tiles // count) * (count + 0.5))
+    """How many tiles of so many are multiplied together. At least twice: of a loop of one turn LLVM makes straight
+    code, for which ptxas finds no registers."""
+    return next((count for count in _TOGETHER if tiles >= 2 * count), 1)
 
 
 @dataclass(frozen=True)
@@ -95,19 +96,21 @@ class _Block(WgmmaBlock):
         return [e.zero(self.kernel.acc_type)] * (4 * self.m_fragments * self.n_fragments)
 
     def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        """Totals over the tiles from `first` to `last`, some in one body of the loop: products are under way between
-        them, which nothing may read behind the body's end. Tiles behind the last one are zeros."""
+        """Totals over the tiles from `first` to `last`: some in one body of the loop, with products under way between
+        them, which nothing may read behind the body's end, and then the rest one by one."""
         if self.kernel.combine is not None:
             return super().accumulated(first, last)
-        held, totals = self.start(first, last), self.zeros()
+        values = [*self.zeros(), *self.start(first, last)]
         count = e.subtract(last, first)
-        together = _together(count) if isinstance(count, int) else _TOGETHER // 2
-        # LLVM makes no loop of one turn straight code, which ptxas fits into fewer registers.
-        turns = e.divide_up(count, together)
-        with e.loop(0, gpu.hidden(turns) if isinstance(turns, int) else turns, 1, [*totals, *held]) as each:
-            at = e.add(first, e.multiply(each.index, together))
-            each.next = self._tiles(at, together, each.values)
-        return list(each.results[: len(totals)])
+        together = _together(count) if isinstance(count, int) else _TOGETHER[1]
+        behind = e.subtract(last, e.remainder(count, together))
+        for start, end, tiles in ((first, behind, together), (behind, last, 1)):
+            if isinstance(start, int) and start == end:
+                continue
+            with e.loop(start, end, tiles, values) as each:
+                each.next = self._tiles(each.index, tiles, each.values)
+            values = list(each.results)
+        return values[:-2]
 
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
@@ -176,8 +179,8 @@ class _Block(WgmmaBlock):
                         self._copies(e.add(k_tile, self.ahead), ring[1])
                     columns = range(i * per, (i + 1) * per)
                     for r in range(rows):
-                        self.epilogue.hold_row(operands, number, self.where(r * self.per_row).safe_row)
-                    self.epilogue.hold(operands, number, self._columns(columns))
+                        self.epilogue.hold(operands, number, [self.where(r * self.per_row).safe_row], [])
+                    self.epilogue.hold(operands, number, [], self._columns(columns))
                     places = [r * self.per_row + v for r in range(rows) for v in columns]
                     runs = self.runs(self._sums(self._done(part)))
                     found = self._in_rows([made[at] for at in places], runs, number, columns)
