@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
@@ -63,6 +64,15 @@ def reduced(op: OpLike, combinations: Collection[str]) -> list[Reduced]:
         a, b = combined.operands
         found.append(Reduced(i, combined, a if b == running else b, op.results[i]))
     return found
+
+
+def within_lanes(op: OpLike, lanes: int = 32) -> bool:
+    """Whether a structured op makes each result of fewer elements than a subgroup has lanes at least: IREE does not
+    reduce those across lanes."""
+    shapes = [ir.ShapedType(v.type) for v in op.operands] if op.results else []
+    if not shapes or not all(shape.has_static_shape for shape in shapes):
+        return False
+    return max(prod(shape.shape) for shape in shapes) < lanes * prod(ir.ShapedType(op.results[0].type).shape)
 
 
 def reduces(op: OpLike, combinations: Collection[str]) -> bool:

@@ -102,3 +102,18 @@ func.func @stays(%x: tensor<64xi32>, %start: tensor<i32>, %y: tensor<64xi8>) -> 
   } -> tensor<64xi8>
   return %0, %1 : tensor<i32>, tensor<64xi8>
 }
+
+// Fewer numbers than a subgroup has lanes are not reduced across these.
+// CHECK-LABEL: func.func @few(
+// CHECK-NOT: arith.xori
+// CHECK: arith.minsi
+// CHECK: return
+func.func @few(%x: tensor<8xi32>, %start: tensor<i32>) -> tensor<i32> {
+  %0 = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction"]}
+      ins(%x : tensor<8xi32>) outs(%start : tensor<i32>) {
+  ^bb0(%in: i32, %acc: i32):
+    %1 = arith.minsi %in, %acc : i32
+    linalg.yield %1 : i32
+  } -> tensor<i32>
+  return %0 : tensor<i32>
+}

@@ -85,3 +85,18 @@ func.func @stays(%x: tensor<16x64xf64>, %start: tensor<16xf64>, %y: tensor<16x64
   } -> tensor<16xf32>
   return %0, %1 : tensor<16xf64>, tensor<16xf32>
 }
+
+// Fewer numbers than a subgroup has lanes are not reduced across these.
+// CHECK-LABEL: func.func @few(
+// CHECK-NOT: barrier
+// CHECK: return
+func.func @few(%x: tensor<16x8xi32>, %start: tensor<16xi64>) -> tensor<16xi64> {
+  %0 = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<16x8xi32>) outs(%start : tensor<16xi64>) {
+  ^bb0(%in: i32, %acc: i64):
+    %1 = arith.extsi %in : i32 to i64
+    %2 = arith.addi %acc, %1 : i64
+    linalg.yield %2 : i64
+  } -> tensor<16xi64>
+  return %0 : tensor<16xi64>
+}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.build import scalar
-from ....ir.reductions import Keys, Reduced, reduce_keys, reduced
+from ....ir.reductions import Keys, Reduced, reduce_keys, reduced, within_lanes
 from ....ir.walk import collect
 from ...base import Pass, State
 
@@ -61,6 +61,8 @@ class NeutralElementsPass(Pass):
 def _reductions(op: OpLike) -> list[Reduced]:
     """Those of an op that need another operation or another width."""
     found = reduced(op, _COMBINED)
+    if found and within_lanes(op):
+        return []
     return [
         one for one in found
         if isinstance(one.element.type, ir.IntegerType)

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
-from ....ir.reductions import COMBINATIONS, reduced, with_operands
+from ....ir.reductions import COMBINATIONS, reduced, with_operands, within_lanes
 from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
 
@@ -44,7 +44,7 @@ class StoreWidePass(Pass):
             inputs = list(op.operands)[: -len(op.results)]
             arguments = op.regions[0].blocks[0].arguments
             stored = {i: v for i, v in enumerate(inputs) if list(arguments[i].uses) and _is_short(v)}
-            if stored:
+            if stored and not within_lanes(op):
                 with op.location, ir.InsertionPoint(op):
                     _store(op, stored)
 
