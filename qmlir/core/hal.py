@@ -66,6 +66,10 @@ def _forked() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
+# What is done with a driver's device once it is there.
+_OPENED = {"cuda": cuda.opened}
+
+
 def device(driver: str, uri: str = "") -> Any:
     """The device of a driver, made once a process. Programs of it can be loaded in the thread that asks.
 
@@ -93,8 +97,8 @@ def device(driver: str, uri: str = "") -> Any:
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
-        if driver == "cuda":
-            cuda.opened(found, b)
+        if driver in _OPENED:
+            _OPENED[driver](found, b)
         _devices[driver, uri] = found
         return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import settings
 from ..checkpoint.parameters import check
+from ..core.cuda import context_of
 from ..core.hal import binding, device, forks, vm_instance
 from ..core.rows import Facts
 from ..dialect.dtypes import Array
@@ -112,7 +113,7 @@ class Program:
             raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
         self._team = self._join_team(module)
         kind = Function if self.emulated is None else EmulatedFunction
-        if driver == "cuda" and self.emulated is None:
+        if self.emulated is None and context_of(self._device) is not None:
             kind = CudaFunction
         self.functions: dict[str, Function] = {
             n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()

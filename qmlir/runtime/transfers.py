@@ -19,6 +19,7 @@ from ..dialect.dtypes import Array
 
 # Of all idle buffers of one kind: results and weights of some hundred MiB each are usual on a GPU.
 _MOST_BYTES, _MOST_BUFFERS = 1 << 30, 64
+_SHARE = frozenset(("cuda", "hip"))  # drivers of which a device sees what the host writes, see `Transfers.shares`
 
 
 def rounded(size: int) -> int:
@@ -176,5 +177,5 @@ def transfers(device: Any, driver: str) -> Transfers:
     """The copies of a driver's device; all of its programs share the buffers."""
     with _lock:
         if id(device) not in _known:
-            _known[id(device)] = Transfers(device, driver in ("cuda", "hip"))
+            _known[id(device)] = Transfers(device, driver in _SHARE)
         return _known[id(device)]

@@ -60,5 +60,6 @@ def test_it_is_said_before_the_program_is_loaded(monkeypatch: pytest.MonkeyPatch
     for device in (None, "cuda", "cuda://0"):
         with pytest.raises(TargetError, match=said):
             qmlir.load(made, device=device)
-    with pytest.raises(TargetError, match="no device for the driver 'cuda'"):  # of which it is not known which it is
+    # Of which it is not known which it is; another test of this process may emulate the driver.
+    with pytest.raises(TargetError, match="no device for the driver 'cuda'|process emulates the driver"):
         qmlir.load(made, device="cuda://GPU-0")
