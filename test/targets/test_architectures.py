@@ -61,5 +61,5 @@ def test_it_is_said_before_the_program_is_loaded(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(TargetError, match=said):
             qmlir.load(made, device=device)
     # Of which it is not known which it is; another test of this process may emulate the driver.
-    with pytest.raises(TargetError, match="no device for the driver 'cuda'|process emulates the driver"):
+    with pytest.raises(TargetError, match=r"no device for the driver 'cuda'|process emulates the driver"):
         qmlir.load(made, device="cuda://GPU-0")
