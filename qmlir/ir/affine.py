@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
@@ -27,6 +27,17 @@ def loops_of(e: ir.AffineExpr) -> list[int]:
     if isinstance(e, ir.AffineDimExpr):
         return [e.position]
     return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
+
+
+def loop_sizes(operands: Iterable[ir.Value], maps: Iterable[ir.AffineMap]) -> dict[int, int]:
+    """The sizes of the loops that an axis of an operand has alone, of those that are static."""
+    sizes: dict[int, int] = {}
+    for value, each in zip(operands, maps, strict=True):
+        kind = ir.ShapedType(value.type)
+        for axis, expression in enumerate(each.results):
+            if isinstance(expression, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
+                sizes[expression.position] = kind.get_dim_size(axis)
+    return sizes
 
 
 def in_order(m: ir.AffineMap, loops: Sequence[int]) -> ir.AffineMap:

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
-from .affine import indexing_maps
+from .affine import indexing_maps, loop_sizes
 from .attributes import iterator_types
 from .build import dims, filled, mapped
 from .walk import made_by, producer, terminator_of
@@ -69,10 +69,10 @@ def reduced(op: OpLike, combinations: Collection[str]) -> list[Reduced]:
 def within_lanes(op: OpLike, lanes: int = 32) -> bool:
     """Whether a structured op makes each result of fewer elements than a subgroup has lanes at least: IREE does not
     reduce those across lanes."""
-    shapes = [ir.ShapedType(v.type) for v in op.operands] if op.results else []
-    if not shapes or not all(shape.has_static_shape for shape in shapes):
-        return False
-    return max(prod(shape.shape) for shape in shapes) < lanes * prod(ir.ShapedType(op.results[0].type).shape)
+    maps = indexing_maps(op)
+    sizes, written = loop_sizes(op.operands, maps), _written(maps[-1])
+    reduced_loops = [loop for loop in range(maps[0].n_dims) if loop not in written]
+    return all(loop in sizes for loop in reduced_loops) and prod(sizes[loop] for loop in reduced_loops) < lanes
 
 
 def reduces(op: OpLike, combinations: Collection[str]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
-from ..ir.affine import indexing_maps
+from ..ir.affine import indexing_maps, loop_sizes
 from ..ir.walk import made_by, operations_of, read_by, terminator_of
 from .bodies import scalar_constant, unclonable
 
@@ -155,13 +155,8 @@ def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | 
 
 
 def _sizes(op: OpLike, maps: Sequence[ir.AffineMap]) -> list[int | None]:
-    found: list[int | None] = [None] * maps[0].n_dims
-    for value, each in zip(op.operands, maps, strict=True):
-        kind = ir.RankedTensorType(value.type)
-        for axis, expression in enumerate(each.results):
-            if isinstance(expression, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
-                found[expression.position] = kind.get_dim_size(axis)
-    return found
+    sizes = loop_sizes(op.operands, maps)
+    return [sizes.get(loop) for loop in range(maps[0].n_dims)]
 
 
 def _read(affine_map: ir.AffineMap, rank: int, inner: bool) -> str | None:

@@ -117,3 +117,14 @@ func.func @few(%x: tensor<8xi32>, %start: tensor<i32>) -> tensor<i32> {
   } -> tensor<i32>
   return %0 : tensor<i32>
 }
+
+// What counts is the window, not how many more elements the operand has than the result.
+// CHECK-LABEL: func.func @a_large_window(
+// CHECK: arith.maxui
+// CHECK: return
+func.func @a_large_window(%x: tensor<1x12x12x4xi32>, %w: tensor<8x8xi32>, %start: tensor<1x5x5x4xi32>)
+    -> tensor<1x5x5x4xi32> {
+  %0 = linalg.pooling_nhwc_max ins(%x, %w : tensor<1x12x12x4xi32>, tensor<8x8xi32>)
+      outs(%start : tensor<1x5x5x4xi32>) -> tensor<1x5x5x4xi32>
+  return %0 : tensor<1x5x5x4xi32>
+}

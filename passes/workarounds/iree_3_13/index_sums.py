@@ -9,7 +9,7 @@ import numpy as np
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
-from ....ir.affine import indexing_maps
+from ....ir.affine import indexing_maps, loop_sizes
 from ....ir.walk import collect, operations_of
 from ...base import Pass, State
 
@@ -44,27 +44,16 @@ class IndexSumsPass(Pass):
                 _rewrite(op)
 
 
-def _sizes(op: OpLike) -> dict[int, int]:
-    """The static sizes of the loops."""
-    sizes: dict[int, int] = {}
-    for value, indexing in zip(op.operands, indexing_maps(op), strict=True):
-        t = ir.ShapedType(value.type)
-        for axis, result in enumerate(indexing.results):
-            if isinstance(result, ir.AffineDimExpr) and not t.is_dynamic_dim(axis):
-                sizes[result.position] = t.get_dim_size(axis)
-    return sizes
-
-
 def _summed_indices(op: OpLike) -> list[OpLike]:
     """The `linalg.index` ops of the body that ask for a static summed loop."""
     kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
-    sizes = _sizes(op)
+    sizes = loop_sizes(op.operands, indexing_maps(op))
     asked = [o for o in operations_of(op.regions[0].blocks[0]) if o.name == "linalg.index"]
     return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]
 
 
 def _rewrite(op: OpLike) -> None:
-    indices, sizes = _summed_indices(op), _sizes(op)
+    indices, sizes = _summed_indices(op), loop_sizes(op.operands, indexing_maps(op))
     loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
     maps = indexing_maps(op)
     count = len(op.results)
