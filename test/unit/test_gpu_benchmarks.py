@@ -102,6 +102,24 @@ def test_a_missing_device_is_said(trial: Path) -> None:
     done = run(trial, "--device", "cuda")
     assert done.returncode == 1
     assert "no device for" in done.stdout
+    done = run(trial, "--device", "cuda", "--measure")
+    assert done.returncode == 1
+    assert "refused: no device" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_work_that_the_compiler_refuses_is_said(trial: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "refused"
+    shutil.copytree(trial, folder)
+    contents = json.loads((folder / "works.json").read_text())
+    del contents["works"][0]["program"]
+    contents["works"] = [{**contents["works"][0], "refused": "no such kernel"}]
+    (folder / "works.json").write_text(json.dumps(contents))
+    done = run(folder, "--measure")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "refused: no such kernel" in done.stdout
 
 
 def test_a_build_that_was_stopped_goes_on(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def measure(contents: dict[str, Any], args: argparse.Namespace) -> list[dict[str
     rows = []
     for index, row in found_by_children("works", chosen(contents["works"], args.only), args, WORK_SECONDS):
         work = contents["works"][index]
-        if "us" not in row:
+        if "result" in row:
             row = {"name": work["name"], "row": work["row"], "refused": f"{row['result']}: {row['why']}"}
         rows.append(row)
         print(table([row], heads=False), flush=True)
@@ -218,10 +218,9 @@ def main() -> int:
     args = parser.parse_args()
     contents = json.loads((FOLDER / "works.json").read_text())
     runtime = find_runtime(FOLDER)
-    if not args.child:
-        print(runtime, flush=True)
     if args.child:
         return child(contents, args)
+    print(runtime, flush=True)
     if args.dry:
         return 1 if dry(contents, Arrays(FOLDER / "arrays.npz")) else 0
     checks, rows = [], []
@@ -232,7 +231,8 @@ def main() -> int:
         print(table(rows), flush=True)
     write(args, contents, checks, rows)
     found = {c["result"] for c in checks}
-    return 1 if found & {"wrong", "failed"} or found == {"no device"} else 0
+    absent = found == {"no device"} or (rows and all(r.get("refused", "").startswith("no device") for r in rows))
+    return 1 if found & {"wrong", "failed"} or absent else 0
 
 
 if __name__ == "__main__":
