@@ -19,14 +19,15 @@ device's events. `us` is the median time of one product; `ratio` is ours over th
 
 Missed goals, and where the time goes (counted with NVIDIA's profiler):
 
-* One to sixteen rows by codes of four bits: instructions that wait for each other, not memory: a warp starts one in 4
-  to 7 clocks, and the tensor core's tile of 16 rows is multiplied for one row too. Sums of groups are added up in their
+* One to sixteen rows by codes of four bits: instructions that wait for each other, not memory: a warp starts one in 7
+  clocks, and the tensor core's tile of 16 rows is multiplied for one row too. Sums of groups are added up in their
   order, so that K is not shared by workgroups: 16 rows by 4096 columns of K = 14336 are 256 warps in all.
 * Products of fp8 with sums in f32, as the semantics say: each code is converted to f16 in registers for `mma.sync`,
   which reaches two thirds of what `wgmma` does with f16 that is in memory. Sums as the instruction keeps them
   (`wgmma-fp8-fast`) were measured with tiles of 128 x 192: 1.26 to 1.40 of torch._scaled_mm's time. Those of 128 x 128,
   which are there now, took 133 us where they took 142 (4096 x 4096 x 4096, the kernel alone).
-* w8a8 of few rows: half of the time of a call of 64 products goes to launches and to the results' memory.
+* w8a8 of few rows: the kernels take 9.5 to 11 us; a fifth to a quarter of a call goes to launches and to the results'
+  memory.
 * The first convolution of ResNet-50 reads its three channels code by code.
 """
 

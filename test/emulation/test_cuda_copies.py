@@ -122,18 +122,16 @@ class Exhausted:
         return fail
 
 
-def test_no_memory_for_an_argument(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("_take", "cannot copy argument 0 ('lhs': i8[M, 8], 32 bytes) of main to the device of cuda"),
+        ("download", "cannot copy result 0 of main from the device"),
+    ],
+)
+def test_no_memory(program: Any, monkeypatch: pytest.MonkeyPatch, method: str, where: str) -> None:
     main = as_on_a_device(program)
-    monkeypatch.setattr(main._transfers, "_take", Exhausted().take)
-    where = "cannot copy argument 0 ('lhs': i8[M, 8], 32 bytes) of main to the device of cuda"
-    with program.emulated.running(), pytest.raises(TargetError, match=re.escape(f"{where}: {NO_MEMORY}")):
-        main(np.ones((4, 8), np.int8))
-
-
-def test_no_memory_for_a_result(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = as_on_a_device(program)
-    monkeypatch.setattr(main._transfers, "download", Exhausted().download)
-    where = "cannot copy result 0 of main from the device"
+    monkeypatch.setattr(main._transfers, method, getattr(Exhausted(), method))
     with program.emulated.running(), pytest.raises(TargetError, match=re.escape(f"{where}: {NO_MEMORY}")):
         main(np.ones((4, 8), np.int8))
 

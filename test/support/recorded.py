@@ -231,7 +231,7 @@ def run(recorded: Path, only: str) -> int:
     for r in read(recorded):
         if only not in r.test:
             continue
-        why = r.refused.replace("\n", " | ")[:300] and f"refused: {r.refused}"
+        why = r.refused and f"refused: {r.refused.replace(chr(10), ' | ')[:300]}"
         for call in r.calls:
             with np.load(call) as values:
                 arrays = dict(values)

@@ -17,7 +17,6 @@ from .tile import TILES, Tile
 # K of a tile, where groups are shorter than it or no multiple of it.
 _STEPS = (512, 256, 128, 64, 32, 16)
 
-_FEW_ACCUMULATORS = 32
 _SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
 
@@ -39,8 +38,7 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
     most = tile.k
     if kernel.combine is not None:
         # It takes registers that a long tile's addresses would need, if the sums are many.
-        few = tile.accumulators <= _FEW_ACCUMULATORS
-        most = min(most, max(kernel.group, _SHORT_TILE) if few else _SHORT_TILE)
+        most = min(most, max(kernel.group, _SHORT_TILE) if tile.is_small else _SHORT_TILE)
     for step in _STEPS:
         if step <= most and (kernel.group % step == 0 or step % kernel.group == 0):
             # Warps along K ask for whole tiles, and combine no groups.

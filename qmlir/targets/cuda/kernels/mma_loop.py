@@ -35,7 +35,6 @@ from .shared_tile import SharedTile
 # Of each fragment and chunk the stored word of this lane.
 Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
 
-_FEW_ACCUMULATORS = 32  # of a lane: many registers are left
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = 0x80808080  # turns the top bit of four codes
 
@@ -67,7 +66,7 @@ class Block(TileLoop):
         self._lanes()
         self.end: e.Index = 0  # the tile of K behind the last one
         self._sides(lhs, rhs)
-        if kernel.combine is not None and tile.accumulators <= _FEW_ACCUMULATORS:
+        if kernel.combine is not None and tile.is_small:
             held = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
             self.group_reads = epilogue.ahead(kernel.combine.operands, held, self._columns(range(self.per_row)))
 
@@ -151,7 +150,7 @@ class Block(TileLoop):
     @property
     def _read_ahead(self) -> int:
         """Tiles of K between what decodes a weight is read and its use: memory takes longer than one."""
-        return self.ahead if self.tile.accumulators <= _FEW_ACCUMULATORS else 1
+        return self.ahead if self.tile.is_small else 1
 
     def _copies(self, k_tile: e.Index, stage: e.Index) -> None:
         wanted = e.less(k_tile, self.end)

@@ -128,11 +128,6 @@ class TileFigures(RowsOfWeight):
         return 0.0
 
     @property
-    def parts(self) -> int:
-        """In which a tile's columns are multiplied one behind the other."""
-        return 1
-
-    @property
     def shared_reads(self) -> float:
         """Bytes that warps read from shared memory for one code along K."""
         (rows, columns), warps = self.tile.warp, self.tile.warps[0] * self.tile.warps[1]
@@ -225,8 +220,7 @@ class TiledProduct(TileFigures):
         reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0
         # Of one code along K.
         multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
-        # Half of it is hidden by products, of a tile whose columns are multiplied at once.
-        promote = f.operations(tile.m * tile.n * self.promotions) * self.parts / 2
+        promote = f.operations(tile.m * tile.n * self.promotions) / 2  # half of it is hidden by products
         alone = {"promote": promote} if promote else {}
         warps = together * tile.threads // 32
         decode = tile.warps[0] * tile.n * (self.decoding + _BESIDE_DECODING) if self.decodes else 0.0

@@ -40,6 +40,12 @@ class Tile:
         return rows * columns // 32
 
     @property
+    def is_small(self) -> bool:
+        """Whether sums leave most registers of a lane: for what is read long before it is needed, and for the addresses
+        of a long tile."""
+        return self.accumulators <= 32
+
+    @property
     def name(self) -> str:
         return "x".join(map(str, (self.m, self.n, self.k, *self.warps, self.stages))) + "-stream-k" * self.stream_k
 

@@ -63,12 +63,8 @@ class WgmmaFp8Gemm(WgmmaGemm):
         return next(n for n in range(min(self.tile.n, _COLUMNS), 0, -8) if self.tile.n % n == 0)
 
     @property
-    def parts(self) -> int:
-        return self.tile.n // self.columns
-
-    @property
     def shared_reads(self) -> float:
-        return self.tile.m // ROWS * self.parts * (ROWS + self.columns)
+        return self.tile.m // ROWS * self.tile.n // self.columns * (ROWS + self.columns)
 
     @property
     def promotions(self) -> float:
