@@ -55,6 +55,10 @@ class Size:
         """The number where the named size is `value`."""
         return (value * self.mul + self.add) // self.div
 
+    def can_be(self, number: int) -> bool:
+        """Whether there is a named size, not negative, for which this is the number; only without `div`."""
+        return number >= self.add and (number - self.add) % self.mul == 0
+
     def after(self, inner: Term) -> Term | None:
         """This size where the named size is `inner`; None when that has no such form."""
         if isinstance(inner, int):

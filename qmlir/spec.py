@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
 
 from .core.spelling import did_you_mean
 from .dialect.dtypes import DTYPES, dtype_name
@@ -87,12 +87,61 @@ class Agreement:
     size: Size
 
 
+Part: TypeAlias = "tuple[int, int] | None"  # from where to where along an axis; None for the whole axis
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers of argument `argument` lie in [least, most], because they are looked up in a table; those in `part`,
+    one for each axis, where it is not empty."""
+
+    argument: int
+    least: int
+    most: int
+    part: tuple[Part, ...] = ()
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The part as what an array is indexed with."""
+        return tuple(slice(*(p or (None,))) for p in self.part)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Axis `axis` of argument `argument` has from `least` to `most` elements; None where nothing is the most."""
+
+    argument: int
+    axis: int
+    least: int
+    most: int | None
+
+    def holds(self, size: int) -> bool:
+        return self.nearest(size) == size
+
+    def nearest(self, size: int) -> int:
+        """The allowed size that is nearest to `size`."""
+        size = max(self.least, size)
+        return size if self.most is None else min(size, self.most)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f"at least {self.least}"
+        return f"at most {self.most}" if self.least == 0 else f"{self.least} to {self.most}"
+
+
 @dataclass(frozen=True)
 class Signature:
-    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call."""
+    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call.
+
+    Attributes:
+        ranges: what the integers in arguments have to be.
+        limits: what sizes have to be that are not known when the program is compiled.
+    """
 
     inputs: tuple[tuple[str, TensorSpec], ...]
     outputs: tuple[TensorSpec, ...]
+    ranges: tuple[Range, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     @property
     def agreements(self) -> tuple[Agreement, ...]:
@@ -115,19 +164,79 @@ class Signature:
                 found.append(Agreement(*at, i, axis, to))
         return tuple(found)
 
+    @property
+    def multiples(self) -> tuple[tuple[int, int, Size], ...]:
+        """The arguments' axes whose size is such as `N*4`, which not every number is, with that size."""
+        return tuple(
+            (i, axis, size)
+            for i, (_, spec) in enumerate(self.inputs)
+            for axis, size in ((a, Size.parse(text)) for a, text in enumerate(spec.symbols) if text is not None)
+            if size.div == 1 and size.mul > 1
+        )
+
     def __str__(self) -> str:
         inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
-        return f"({inputs}) -> ({', '.join(map(str, self.outputs))})"
+        asked = [f"{self._axis(limit)} is {limit}" for limit in self.limits]
+        asked += [f"{self.numbers(r)} are in [{r.least}, {r.most}]" for r in self.ranges]
+        where = f" where {', '.join(asked)}" if asked else ""
+        return f"({inputs}) -> ({', '.join(map(str, self.outputs))}){where}"
+
+    def _axis(self, limit: Limit) -> str:
+        name, spec = self.inputs[limit.argument]
+        return spec.symbols[limit.axis] or f"axis {limit.axis} of {name}"
+
+    def numbers(self, r: Range) -> str:
+        """The argument, or the part of it, that a range is about: `ids[:, 0:1]`."""
+        parts = [":" if p is None else f"{p[0]}:{p[1]}" for p in r.part]
+        return self.inputs[r.argument][0] + (f"[{', '.join(parts)}]" if parts else "")
 
     def to_json(self) -> dict[str, object]:
+        asked = {"ranges": [asdict(r) for r in self.ranges], "limits": [asdict(x) for x in self.limits]}
         return {
             "inputs": [{"name": name, **spec.to_json()} for name, spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
+            **{name: rows for name, rows in asked.items() if rows},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
-        return cls(
+        """The signature that `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: for anything else.
+        """
+        made = cls(
             tuple((i["name"], TensorSpec.from_json(i)) for i in data["inputs"]),
             tuple(TensorSpec.from_json(o) for o in data["outputs"]),
+            tuple(_range(r) for r in data.get("ranges", ())),
+            tuple(_limit(x) for x in data.get("limits", ())),
         )
+        ranks = {i: spec.rank for i, (_, spec) in enumerate(made.inputs)}
+        if not all(x.axis < ranks[x.argument] for x in made.limits):
+            raise ValueError("a limit is of an axis that its argument does not have")
+        if not all(len(r.part) in (0, ranks[r.argument]) for r in made.ranges):
+            raise ValueError("a range is of an argument with other axes")
+        return made
+
+
+def _range(row: Mapping[str, Any]) -> Range:
+    part = tuple(None if p is None else (_number(p[0]), _number(p[1])) for p in row["part"])
+    return Range(_place(row["argument"]), _number(row["least"]), _number(row["most"]), part)
+
+
+def _limit(row: Mapping[str, Any]) -> Limit:
+    most = None if row["most"] is None else _number(row["most"])
+    return Limit(_place(row["argument"]), _place(row["axis"]), _number(row["least"]), most)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _place(value: object) -> int:
+    number = _number(value)
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number

@@ -113,6 +113,19 @@ program itself compares them too, in whatever runtime it is loaded. That holds f
 broadcast only where the program's own type states 1. `TensorSpec(("M", 256), "i8")` gives a size a name, and
 sizes of one name are the same.
 
+## Arguments that a program is not for
+
+A signature also says which sizes and which numbers a program takes, where its operations show it:
+
+```text
+main(ids: i64[B, S]) -> (f32[B, S, 64]) where S is at most 512, ids are in [0, 31999]
+```
+
+Here a table of positions has 512 rows and one of words 32,000; any other call is an `InputError` that names the place.
+Sizes come from tables whose rows are looked up by position, from what the program itself compares, and from the ranges
+of `torch.export` (`Dim("S", max=512)`, `4 * Dim("k")`). Numbers are those that an argument holds, with a constant
+added, or counted from the end where they are negative. Indices that a program computes otherwise are not checked.
+
 ## Invalid programs
 
 An op that breaks the rules of its definition is an error on every target, with its location: shapes that do not match,

@@ -206,13 +206,13 @@ class Relations:
     def _slice(self, op: OpLike) -> None:
         """The sizes of a slice are given: static ones by its type, others by operands."""
         result = op.results[0]
-        sizes = _slice_sizes(op, 1)
+        sizes = slice_sizes(op, 1)
         if len([s for s in shape_of(result) if s is None]) == len(sizes):
             self._filled(result, sizes)
 
     def _insert(self, op: OpLike) -> None:
         self._same(op.operands[1], op.results[0])
-        sizes = _slice_sizes(op, 2)
+        sizes = slice_sizes(op, 2)
         if len([s for s in shape_of(op.operands[0]) if s is None]) == len(sizes):
             self._filled(op.operands[0], sizes)
 
@@ -244,7 +244,7 @@ class Relations:
                 self._dims[result] = dims
 
 
-def _slice_sizes(op: OpLike, fixed: int) -> list[ir.Value]:
+def slice_sizes(op: OpLike, fixed: int) -> list[ir.Value]:
     """The dynamic sizes among the operands of a slice: `fixed` tensors, offsets, sizes, strides."""
     counts = list(op.attributes["operandSegmentSizes"])
     return list(op.operands)[fixed + counts[fixed] : fixed + counts[fixed] + counts[fixed + 1]]

@@ -19,7 +19,8 @@ from ..dialect.sizes import Size, Solver
 from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
-from .checks import assert_equal
+from .checks import assert_equal, assert_that
+from .lookups import Lookups
 from .relations import Relations
 from .walk import collect, operations_of, terminator_of
 
@@ -71,7 +72,9 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
         if last.name != "func.return":
             raise _error(f, f"ends in '{last.name}', not in a return")
         returned = last.operands
-        sizes = _sizes(f, functions, [a.get(SIZES) for a in args], [r.get(SIZES) for r in results])
+        solver = Solver()
+        relations = Relations(solver, functions)
+        sizes = _sizes(f, solver, relations, [a.get(SIZES) for a in args], [r.get(SIZES) for r in results])
         inputs = []
         for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
             dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i])
@@ -82,7 +85,8 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
             outputs.append(_spec(f, type_, dtype, sizes[len(inputs) + i]))
         _write(f, "arg_attrs", [{NAME: n, DTYPE: s.dtype, SIZES: s.symbols} for n, s in inputs], t.inputs)
         _write(f, "res_attrs", [{DTYPE: s.dtype, SIZES: s.symbols} for s in outputs], t.results)
-        result[name] = Signature(tuple(inputs), tuple(outputs))
+        asked = Lookups(f, [spec for _, spec in inputs], solver, relations)
+        result[name] = Signature(tuple(inputs), tuple(outputs), asked.ranges(), asked.limits())
     return result
 
 
@@ -99,12 +103,11 @@ def _functions(module: ir.Module) -> dict[str, OpLike]:
 
 
 def _sizes(
-    f: OpLike, functions: dict[str, OpLike], args: list[tuple[str, ...] | None], results: list[tuple[str, ...] | None]
-) -> list[tuple[int | str | None, ...]]:
+    f: OpLike, solver: Solver, relations: Relations,
+    args: list[tuple[str, ...] | None], results: list[tuple[str, ...] | None],
+) -> list[tuple[int | str | None, ...]]:  # fmt: skip
     """The sizes of arguments and results: numbers, and names where they are dynamic. `args` and `results` are the names
     that the function states."""
-    solver = Solver()
-    relations = Relations(solver, functions)
     arguments = list(f.regions[0].blocks[0].arguments)
     dims = [relations.dims(v) for v in arguments]
     _state(f, solver, dims, args)
@@ -234,6 +237,18 @@ def assert_sizes(module: ir.Module, signatures: dict[str, Signature]) -> None:
                 text = "be the same as" if a.size.plain else f"be {form}, where s is"
                 message = f"the size of {other} must {text} the size of {one}"
                 assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
+            for i, axis, form in signature.multiples:
+                message = f"the size of axis {axis} of argument {i} ('{signature.inputs[i][0]}') must be {form}"
+                over = arith.subi(_dim(block, i, axis), build.index(form.add))
+                assert_equal(arith.remsi(over, build.index(form.mul)), build.index(0), message)
+            for x in signature.limits:
+                name = signature.inputs[x.argument][0]
+                message = f"the size of axis {x.axis} of argument {x.argument} ('{name}') must be {x}"
+                dim = _dim(block, x.argument, x.axis)
+                if x.least:
+                    assert_that(arith.cmpi(arith.CmpIPredicate.sge, dim, build.index(x.least)), message)
+                if x.most is not None:
+                    assert_that(arith.cmpi(arith.CmpIPredicate.sle, dim, build.index(x.most)), message)
 
 
 def _dim(block: ir.Block, argument: int, axis: int) -> ir.Value:

@@ -76,6 +76,9 @@ class Function:
         self._same = tuple(
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
         )
+        self._ranges = tuple((r.argument, r.slices, r.least, r.most) for r in signature.ranges)
+        self._limits = tuple((x.argument, x.axis, x) for x in signature.limits)
+        self._multiples = signature.multiples
         local = program.device_driver.startswith("local")
         self._transfers = None if local else transfers(program._device, program.device_driver)
         self._zero_copy = frozenset(program.manifest.borrowed.get(name, ()) if local else ())
@@ -115,6 +118,16 @@ class Function:
             wanted = arrays[one].shape[axis]
             if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
                 raise self._disagreement(arrays)
+        for one, axis, limit in self._limits:
+            if not limit.holds(arrays[one].shape[axis]):
+                raise self._beyond(arrays)
+        for one, axis, size in self._multiples:
+            if not size.can_be(arrays[one].shape[axis]):
+                raise self._beyond(arrays)
+        for one, part, least, most in self._ranges:
+            numbers = arrays[one][part] if part else arrays[one]
+            if 0 not in numbers.shape and (numbers.min() < least or numbers.max() > most):
+                raise self._outside(arrays)
         outputs = self._list(len(self._outputs))
         try:
             if upload is not None:
@@ -171,6 +184,37 @@ class Function:
                     f"{a.argument} ({names[a.argument]!r}: {shape_text(known)})"
                 )
         raise AssertionError("every agreement holds")
+
+    def _beyond(self, arrays: tuple[Array, ...]) -> InputError:
+        """The error of the first argument with a size that the program is not for."""
+        limits = [(x.argument, x.axis, x.holds, str(x)) for x in self.signature.limits]
+        multiples = [(i, axis, size.can_be, str(size)) for i, axis, size in self.signature.multiples]
+        for i, axis, allowed, text in (*limits, *multiples):
+            has = arrays[i].shape
+            if not allowed(has[axis]):
+                name, spec = self.signature.inputs[i]
+                return InputError(
+                    f"argument {i} ({name!r}: {spec}) of {self.name} has shape {shape_text(has)}: axis {axis} has "
+                    f"{has[axis]} elements, and the program is for {text}"
+                )
+        raise AssertionError("the program is for every size")
+
+    def _outside(self, arrays: tuple[Array, ...]) -> InputError:
+        """The error of the first number that is outside of the table that it is looked up in."""
+        for r in self.signature.ranges:
+            numbers = to_numpy(arrays[r.argument], self.signature.inputs[r.argument][0])
+            part = numbers[r.slices]
+            bad = np.argwhere((part < r.least) | (part > r.most))
+            if len(bad):
+                starts = [s.start or 0 for s in r.slices] or [0] * numbers.ndim
+                at = tuple(int(b) + s for b, s in zip(bad[0], starts, strict=True))
+                name, spec = self.signature.inputs[r.argument]
+                place = f"{name}[{', '.join(map(str, at))}]" if at else name
+                return InputError(
+                    f"argument {r.argument} ({name!r}: {spec}) of {self.name} holds {place} = {numbers[at]}, which is "
+                    f"outside of [{r.least}, {r.most}]: {self.signature.numbers(r)} is looked up in a table"
+                )
+        raise AssertionError("every number is in its range")
 
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
         """A device buffer with the argument's data, checked against the signature."""
@@ -252,6 +296,37 @@ class EmulatedFunction(Function):
         found = self._program.emulated
         assert found is not None
         return found
+
+    def _beyond(self, arrays: tuple[Array, ...]) -> InputError:
+        """The error of the first argument with a size that the program is not for."""
+        limits = [(x.argument, x.axis, x.holds, str(x)) for x in self.signature.limits]
+        multiples = [(i, axis, size.can_be, str(size)) for i, axis, size in self.signature.multiples]
+        for i, axis, allowed, text in (*limits, *multiples):
+            has = arrays[i].shape
+            if not allowed(has[axis]):
+                name, spec = self.signature.inputs[i]
+                return InputError(
+                    f"argument {i} ({name!r}: {spec}) of {self.name} has shape {shape_text(has)}: axis {axis} has "
+                    f"{has[axis]} elements, and the program is for {text}"
+                )
+        raise AssertionError("the program is for every size")
+
+    def _outside(self, arrays: tuple[Array, ...]) -> InputError:
+        """The error of the first number that is outside of the table that it is looked up in."""
+        for r in self.signature.ranges:
+            numbers = to_numpy(arrays[r.argument], self.signature.inputs[r.argument][0])
+            part = numbers[r.slices]
+            bad = np.argwhere((part < r.least) | (part > r.most))
+            if len(bad):
+                starts = [s.start or 0 for s in r.slices] or [0] * numbers.ndim
+                at = tuple(int(b) + s for b, s in zip(bad[0], starts, strict=True))
+                name, spec = self.signature.inputs[r.argument]
+                place = f"{name}[{', '.join(map(str, at))}]" if at else name
+                return InputError(
+                    f"argument {r.argument} ({name!r}: {spec}) of {self.name} holds {place} = {numbers[at]}, which is "
+                    f"outside of [{r.least}, {r.most}]: {self.signature.numbers(r)} is looked up in a table"
+                )
+        raise AssertionError("every number is in its range")
 
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
         view = super()._buffer(i, array, upload)

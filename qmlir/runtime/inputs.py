@@ -37,15 +37,24 @@ def make(
         raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
     made = []
     values = _named(signature, stated)
+    for x in signature.limits:
+        symbol = signature.inputs[x.argument][1].symbols[x.axis]
+        if symbol is not None and Size.parse(symbol).plain:
+            values.setdefault(symbol, x.nearest(size))
     for name, spec in signature.inputs:
         shape = stated.get(name) or tuple(_number(s, values, size) for s in spec.sizes)
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
         made.append(shape)
-    return [
+    arrays = [
         _values(rng, name, spec.dtype, shape, role, made)
         for (name, spec), shape, role in zip(signature.inputs, made, known, strict=True)
     ]
+    for r in signature.ranges:
+        part = arrays[r.argument][r.slices]
+        # Not behind the end, where a negative index counts from there.
+        part[...] = rng.integers(max(r.least, min(r.most, 0)), r.most, part.shape, endpoint=True)
+    return arrays
 
 
 def _named(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

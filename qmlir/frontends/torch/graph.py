@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ _FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what i
 
 class TorchGraph:
     """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
-    placeholder with a tensor in `meta["val"]`."""
+    placeholder with a tensor in `meta["val"]`. `ranges` are those of the sizes that it was exported for, by torch's
+    expressions of them."""
 
-    def __init__(self, gm: GraphModule) -> None:
+    def __init__(self, gm: GraphModule, ranges: Mapping[Any, Any] | None = None) -> None:
         self.gm = gm
+        self.ranges = ranges or {}
         self._folded: dict[Node, Any] = {}
         self._made: dict[Any, str] = {}
 

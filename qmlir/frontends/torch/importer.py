@@ -7,7 +7,7 @@ the two kinds of tensors vanish at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +16,14 @@ from torch.fx import Node
 
 from ...compiler.front_end import ImportReport
 from ...compiler.patterns import pattern_for
-from ...core.mlir import ir
+from ...core.mlir import arith, ir, tensor
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
+from ...ir import build
+from ...ir.checks import assert_that
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
+from ...ir.walk import functions
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose
@@ -201,7 +204,7 @@ def import_graph(
     module: ir.Module = importer.module
     if parameters is not None:
         parameters.declare(module)
-    f = next(op for op in module.body.operations if op.operation.name == "func.func").operation
+    f = _main(module)
     remove_unused(f)
     # Traced programs have no size of 1 behind a dynamic one: without this every elementwise op would broadcast at run
     # time, in shapes that IREE does not compile.
@@ -209,7 +212,31 @@ def import_graph(
     vals = [n.meta["val"] for n in inputs]
     _sign(f, [spec_of(v).dtype for v in vals], [n.name for n in inputs], _symbols(vals), outputs)
     lower_torch(module, name, places)
+    _assert_ranges(_main(module), vals, graph.ranges)
     return module
+
+
+def _main(module: ir.Module) -> OpLike:
+    return functions(module)[0]
+
+
+def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[Any, Any]) -> None:
+    """Have the program compare its sizes with those that it was exported for. As in torch, a least size of up to 2 is
+    no demand: the exporter gives it to every size."""
+    block = f.regions[0].blocks[0]
+    with ir.InsertionPoint.at_block_begin(block), f.location:
+        for i, value in enumerate(vals):
+            for axis, size in enumerate(value.shape):
+                known = None if isinstance(size, int) else ranges.get(size.node.expr)
+                if known is None:
+                    continue
+                bounds = ((arith.CmpIPredicate.sge, known.lower, "least", 2),
+                          (arith.CmpIPredicate.sle, known.upper, "most", 0))  # fmt: skip
+                for predicate, bound, word, usual in bounds:
+                    if bound.is_Integer and bound > usual:  # not torch's infinity
+                        dim = tensor.dim(block.arguments[i], build.index(axis))
+                        condition = arith.cmpi(predicate, dim, build.index(int(bound)))
+                        assert_that(condition, f"the size of axis {axis} of argument {i} must be at {word} {bound}")
 
 
 def _outputs(graph: TorchGraph) -> list[str]:

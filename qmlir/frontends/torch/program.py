@@ -59,7 +59,7 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
                                             str(spec.target))])  # fmt: skip
         _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
     gm.recompile()
-    return TorchGraph(gm)
+    return TorchGraph(gm, program.range_constraints)
 
 
 def _submodules(source: GraphModule, target: GraphModule) -> None:
@@ -89,7 +89,8 @@ def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Tor
 
 def fingerprint(program: torch.export.ExportedProgram) -> str:
     """A digest of all that the imported module depends on."""
-    return digest_of(program.graph, {**program.constants, **program.state_dict}, str(program.graph_signature))
+    more = f"{program.graph_signature} {program.range_constraints}"
+    return digest_of(program.graph, {**program.constants, **program.state_dict}, more)
 
 
 def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") -> str:

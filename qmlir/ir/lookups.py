@@ -1,0 +1,267 @@
+"""What a program asks of its arguments without saying so: indices that lie inside of the tables that they are looked up
+in, and axes that are no longer than the tables of their positions.
+
+A `tensor.extract` reads whatever is at its indices, also behind the end of its source. Where an index is a function of
+one number of an argument, or of a position along an axis, it tells which numbers and which sizes the program is for.
+What a `cf.assert` compares a size with is told too. An index that is computed otherwise is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from ..core.mlir import collect, ir
+from ..dialect.dtypes import DTYPES
+from ..dialect.ops.common import shape_of
+from ..dialect.sizes import Size, Solver
+from ..spec import Limit, Part, Range, TensorSpec
+from .affine import indexing_maps
+from .piecewise import Piece, Piecewise, Value, add, compare, greatest, least, multiply, select, unknown
+from .relations import Relations, slice_sizes
+from .walk import BARRIERS, VIEWS, producer, terminator_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+_LARGEST = (1 << 63) - 1
+_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")  # of arith.cmpi, by number; those of unsigned numbers follow
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A number that an argument holds, in a part of it. `arranged` tells how the tensor at hand has them: two numbers
+    of one argument are the same only at the same place."""
+
+    argument: int
+    part: tuple[Part, ...] = ()
+    arranged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Position:
+    """A position along an axis of this size."""
+
+    size: Size
+    arranged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _SizeOf:
+    """A size that is not known when the program is compiled."""
+
+    name: str
+
+
+_Source: TypeAlias = "_Held | _Position | _SizeOf"
+_Key = TypeVar("_Key")
+
+
+class Lookups:
+    """What one function asks of its arguments, whose specs are `inputs`."""
+
+    def __init__(self, function: OpLike, inputs: Sequence[TensorSpec], solver: Solver, relations: Relations) -> None:
+        self._solver, self._relations, self._inputs = solver, relations, inputs
+        self._arguments = list(function.regions[0].blocks[0].arguments)
+        self._elements: dict[ir.Value, Value | None] = {}
+        self._ranges: dict[tuple[int, tuple[Part, ...]], tuple[int, int]] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+        for op in collect(function, "tensor.extract", "cf.assert"):
+            if op.name == "tensor.extract":
+                self._read_extract(op)
+            elif op.parent.name == "func.func":
+                self._read_assert(op)
+
+    def ranges(self) -> tuple[Range, ...]:
+        """What the numbers of arguments have to be."""
+        return tuple(Range(argument, least, most, part) for (argument, part), (least, most) in
+                     sorted(self._ranges.items(), key=lambda r: (r[0][0], str(r[0][1]))))  # fmt: skip
+
+    def limits(self) -> tuple[Limit, ...]:
+        """What the sizes of arguments have to be, of the first axis that tells each."""
+        found = []
+        for i, argument in enumerate(self._arguments):
+            for axis, stated in enumerate(shape_of(argument)):
+                size = None if stated is not None else self._solver.resolve(self._relations.dims(argument)[axis])
+                if not isinstance(size, Size) or size.div != 1 or size.name not in self._sizes:
+                    continue
+                first, last = self._sizes.pop(size.name)
+                found.append(Limit(i, axis, max(size.of(first), 0), None if last >= _LARGEST else size.of(last)))
+        return tuple(found)
+
+    # ---- what indices and conditions say
+
+    def _read_extract(self, op: OpLike) -> None:
+        body = op.parent
+        if body.name != "linalg.generic":  # in a branch it need not run
+            return
+        table, *indices = op.operands
+        for size, index in zip(shape_of(table), indices, strict=True):
+            value = None if size is None else self._scalar(index, body)
+            if size is None or value is None or isinstance(value, int):
+                continue
+            inside = value.where(0, size - 1)
+            source: _Source = value.of  # type: ignore[assignment]
+            if len(inside) == 1 and isinstance(source, _Held):
+                self._narrow(self._ranges, (source.argument, source.part), inside[0])
+            elif isinstance(source, _Position) and inside and inside[0][0] == 0:
+                size_of = source.size  # the last position is one less
+                self._narrow(self._sizes, size_of.name, (0, (inside[0][1] + 1 - size_of.add) // size_of.mul))
+
+    def _read_assert(self, op: OpLike) -> None:
+        value = self._scalar(op.operands[0], None)
+        holds = [] if value is None or isinstance(value, int) else value.where(1, 1)
+        if len(holds) == 1 and isinstance(value.of, _SizeOf):  # type: ignore[union-attr]
+            self._narrow(self._sizes, value.of.name, holds[0])  # type: ignore[union-attr]
+
+    @staticmethod
+    def _narrow(known: dict[_Key, tuple[int, int]], key: _Key, to: tuple[int, int]) -> None:
+        first, last = known.get(key, to)
+        known[key] = max(first, to[0]), min(last, to[1])
+
+    # ---- what numbers are functions of
+
+    def _scalar(self, value: ir.Value, body: OpLike | None) -> Value | None:
+        """What a number is computed from, in the body of a generic or outside of one; None where it is not known."""
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            inside = body is not None and owner == body.regions[0].blocks[0]
+            return self._in_body(body, ir.BlockArgument(value).arg_number) if body is not None and inside else None
+        op: OpLike = owner.operation
+        name = op.name.removeprefix("arith.")
+        if name == "constant":
+            attribute = op.attributes["value"]
+            return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+        if op.name == "linalg.index":
+            return None if body is None else self._position(body, ir.IntegerAttr(op.attributes["dim"]).value)
+        if op.name == "tensor.dim":
+            return self._size_of(op)
+        if name not in _RULES and name not in _SAME and name != "extui":
+            return None
+        if name in ("andi", "ori") and op.results[0].type != ir.IntegerType.get_signless(1):
+            return None
+        operands = [self._scalar(v, body) for v in op.operands]
+        if any(v is None for v in operands):
+            return None
+        values = [v for v in operands if v is not None]
+        if name == "cmpi":
+            number = ir.IntegerAttr(op.attributes["predicate"]).value
+            return compare(_PREDICATES[number], *values) if number < len(_PREDICATES) else None
+        if name == "extui":  # the same number where it has no sign
+            [wide] = values
+            negative = wide < 0 if isinstance(wide, int) else bool(wide.where(-_LARGEST - 1, -1))
+            return None if negative else wide
+        return values[0] if name in _SAME else _RULES[name](*values)
+
+    def _in_body(self, generic: OpLike, number: int) -> Value | None:
+        """What an argument of a generic's body is."""
+        if number >= len(generic.operands) - len(generic.results):
+            return None
+        value = self._tensor(generic.operands[number])
+        maps = indexing_maps(generic)
+        return value if maps[number] == maps[-1] else _arranged(value, str(maps[number]))
+
+    def _position(self, generic: OpLike, loop: int) -> Value | None:
+        for operand, indexing in zip(generic.operands, indexing_maps(generic), strict=True):
+            for axis, expression in enumerate(indexing.results):
+                if isinstance(expression, ir.AffineDimExpr) and expression.position == loop:
+                    size = self._solver.resolve(self._relations.dims(operand)[axis])
+                    if isinstance(size, int):
+                        return unknown(("position", size), 0, size - 1)
+                    return unknown(_Position(size, (str(loop),)), 0, _LARGEST) if size.div == 1 else None
+        return None
+
+    def _size_of(self, op: OpLike) -> Value | None:
+        axis = self._scalar(op.operands[1], None)
+        value = op.operands[0]
+        if not isinstance(axis, int) or not isinstance(value.type, ir.RankedTensorType):
+            return None
+        given = _given_size(value, axis)
+        if given is not None:
+            return self._scalar(given, None)
+        size = self._solver.resolve(self._relations.dims(value)[axis])
+        if isinstance(size, int) or size.div != 1:
+            return size if isinstance(size, int) else None
+        return Piecewise(_SizeOf(size.name), (Piece(0, _LARGEST, size.mul, size.add),))
+
+    def _tensor(self, value: ir.Value) -> Value | None:
+        """What each number of a tensor is computed from."""
+        if value not in self._elements:
+            self._elements[value] = None
+            self._elements[value] = self._made(value)
+        return self._elements[value]
+
+    def _made(self, value: ir.Value) -> Value | None:
+        op = producer(value)
+        if op is None:
+            return self._held(value, ())
+        if op.name in (*VIEWS, *BARRIERS):
+            return _arranged(self._tensor(op.operands[0]), str(value.type))
+        if op.name == "tensor.extract_slice":
+            return self._held(op.operands[0], self._part(op))
+        if op.name == "arith.constant":
+            attribute = op.attributes["value"]
+            splat = isinstance(attribute, ir.DenseIntElementsAttr) and attribute.is_splat
+            return int(attribute[0]) if splat else None
+        if op.name != "linalg.generic":
+            return None
+        number = list(op.results).index(value)
+        return self._scalar(terminator_of(op.regions[0].blocks[0]).operands[number], op)
+
+    def _part(self, op: OpLike) -> tuple[Part, ...] | None:
+        """The part that a slice takes, of each axis; None where it is not told."""
+        offsets, sizes, steps = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides"))
+        dynamic = ir.ShapedType.get_dynamic_size()
+        given = iter(slice_sizes(op, 1))
+        parts: list[Part] = []
+        for whole, offset, size, step in zip(self._relations.dims(op.operands[0]), offsets, sizes, steps, strict=True):
+            term = self._relations.index(next(given)) if size == dynamic else size
+            if offset == 0 and step == 1 and self._solver.resolve(term) == self._solver.resolve(whole):
+                parts.append(None)
+            elif step == 1 and dynamic not in (offset, size):
+                parts.append((offset, offset + size))
+            else:
+                return None
+        return tuple(parts) if any(parts) else ()
+
+    def _held(self, value: ir.Value, part: tuple[Part, ...] | None) -> Value | None:
+        if value not in self._arguments or part is None:
+            return None
+        number = self._arguments.index(value)
+        dtype = DTYPES[self._inputs[number].dtype]
+        integer = dtype.kind != "float" and isinstance(value.type.element_type, ir.IntegerType)
+        return unknown(_Held(number, part), dtype.lo, dtype.hi) if integer else None
+
+
+def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
+    """The index that a dynamic size was made with."""
+    op = producer(value)
+    while op is not None and op.name == "linalg.generic":
+        number = len(op.operands) - len(op.results) + list(op.results).index(value)
+        value = op.operands[number]
+        op = producer(value)
+    if op is None or op.name not in _MADE_OF:
+        return None
+    given = _MADE_OF[op.name](op)
+    dynamic = [a for a, size in enumerate(shape_of(value)) if size is None]
+    return given[dynamic.index(axis)] if axis in dynamic and len(given) == len(dynamic) else None
+
+
+def _arranged(value: Value | None, how: str) -> Value | None:
+    """A value whose numbers stand in another order."""
+    if value is None or isinstance(value, int) or not isinstance(value.of, (_Held, _Position)):
+        return value
+    return replace(value, of=replace(value.of, arranged=(*value.of.arranged, how)))
+
+
+_MADE_OF: dict[str, Callable[[OpLike], Sequence[ir.Value]]] = {  # the dynamic sizes that an op states
+    "tensor.empty": lambda op: op.operands,
+    "tensor.expand_shape": lambda op: list(op.operands)[1:],
+    "tensor.extract_slice": lambda op: slice_sizes(op, 1),
+}
+_SAME = ("index_cast", "extsi", "trunci")  # a number that does not fit is outside of any table too
+_RULES: dict[str, Callable[..., Value | None]] = {
+    "addi": add, "subi": lambda a, b: add(a, b, -1), "muli": multiply, "andi": multiply, "ori": greatest,
+    "minsi": least, "maxsi": greatest, "select": select, "cmpi": compare,
+}  # fmt: skip
