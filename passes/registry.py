@@ -18,6 +18,7 @@ PASSES: dict[str, str] = {
     "qmlir-verify": "core.verify:VerifyPass",
     "qmlir-bake-parameters": "core.bake_parameters:BakeParametersPass",
     "qmlir-fold": "core.fold:FoldPass",
+    "qmlir-check-indices": "core.check_indices:CheckIndicesPass",
     "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
     "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
     "qmlir-undo-broadcasts": "core.undo_broadcasts:UndoBroadcastsPass",

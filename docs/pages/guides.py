@@ -124,7 +124,8 @@ main(ids: i64[B, S]) -> (f32[B, S, 64]) where S is at most 512, ids are in [0, 3
 Here a table of positions has 512 rows and one of words 32,000; any other call is an `InputError` that names the place.
 Sizes come from tables whose rows are looked up by position, from what the program itself compares, and from the ranges
 of `torch.export` (`Dim("S", max=512)`, `4 * Dim("k")`). Numbers are those that an argument holds, with a constant
-added, or counted from the end where they are negative. Indices that a program computes otherwise are not checked.
+added, or counted from the end where they are negative. Indices that a program computes otherwise (positions counted
+from a mask, `qmlir-check-indices`) are checked by the program where nothing shows that they are inside.
 
 ## Invalid programs
 

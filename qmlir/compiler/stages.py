@@ -8,7 +8,7 @@ from ..targets.strategy import Choice, choice_text
 
 # The passes behind each level; a program is at the level once they have run.
 STAGES: dict[str, str] = {
-    "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
+    "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold,qmlir-check-indices",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
     "qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"

@@ -16,7 +16,21 @@ CODE_LEVELS = (*LEVELS, "dispatch", "asm", "ptx", "isa", "spirv")
 
 
 def location_text(location: ir.Location) -> str:
-    """`file:line:col` of an MLIR location, or "" when it is unknown."""
+    """`file:line:col` of an MLIR location, or "" when it is unknown. Of calls within calls it is the innermost place
+    outside of torch."""
+    places = _calls(location)
+    return next((p for p in places if p and "/torch/" not in p), places[0])
+
+
+def _calls(location: ir.Location) -> list[str]:
+    """The places of calls within calls, the innermost first."""
+    called = getattr(location, "callee", None)
+    if called is not None:
+        return [*_calls(called), *_calls(location.caller)]  # type: ignore[attr-defined]
+    return [_place(location)]
+
+
+def _place(location: ir.Location) -> str:
     try:
         if location.filename:
             # A module that is not written out (an empty file) is at line 0.

@@ -11,10 +11,9 @@ from ..checkpoint.contents import Checkpoint
 from ..core.mlir import arith, context, func, ir, tensor
 from ..errors import UsageError
 from ..ir.build import Arg, Extent, as_index, collapse, dims, expand, index, static, tensor_type
-from ..ir.checks import assert_that
+from ..ir.checks import assert_that, outside, refuse
 from ..ir.signature import NAME
 from ..ir.util_globals import declare, load_global, store_global
-from ..passes.core.lower.blocks import constant, count, flag, names_a_group
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, DecoderTensors
@@ -158,10 +157,8 @@ class _Builder:
             assert_that(some, f"argument 0 ({said!r}) has no tokens")
         fits = arith.cmpi(arith.CmpIPredicate.sle, end, index(self.length))
         assert_that(fits, f"the sequence is longer than the {self.length} positions that the program's caches hold")
-        bad = count([Arg(tokens, (0,))], [taken], [],
-                    lambda _, o: arith.subi(constant(1), flag(names_a_group(o, self.config.vocabulary))))  # fmt: skip
-        none = arith.cmpi(arith.CmpIPredicate.eq, tensor.extract(bad, []), constant(0))
-        assert_that(none, f"an id of {said} (argument 0) is outside [0, {self.config.vocabulary})")
+        refuse([Arg(tokens, (0,))], 1, lambda o: outside(o, 0, self.config.vocabulary - 1),
+               f"an id of {said} (argument 0) is outside [0, {self.config.vocabulary})")  # fmt: skip
 
     # ---- pieces
 

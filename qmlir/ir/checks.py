@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ..core.mlir import arith, ir
-from .build import Extent, as_index, index, product
+from ..core.mlir import arith, ir, tensor
+from .build import Arg, Extent, as_index, filled, generic, index, product, scalar
+from .scalars import i32
 
 
 def assert_that(condition: ir.Value, message: str) -> None:
@@ -31,3 +32,21 @@ def assert_at_most(sizes: Sequence[Extent], most: int, message: str) -> None:
 def assert_short_sum(sizes: Sequence[Extent], longest: int) -> None:
     """Fail at run time where a sum over axes of these sizes is longer than a loop of the device can be."""
     assert_at_most(sizes, longest, f"a sum is longer than the {longest} elements that a loop of this device can have")
+
+
+def refuse(args: Sequence[Arg], loops: int, wrong: Callable[..., ir.Value], message: str) -> None:
+    """Fail at run time with the message where `wrong` (i1, a body) holds for some element.
+
+    The loops are summed as outer ones: as inner ones, IREE's SPIR-V route does not legalise some sizes of the reduction
+    across lanes that it makes of them.
+    """
+    zero = scalar(0, i32())
+    found = generic(args, filled([], zero), [], loops,
+                    lambda *xs: arith.addi(xs[-1], arith.extui(i32(), wrong(*xs[:-1]))))  # fmt: skip
+    assert_that(arith.cmpi(arith.CmpIPredicate.eq, tensor.extract(found, []), zero), message)
+
+
+def outside(x: ir.Value, least: int, most: int) -> ir.Value:
+    """Whether an integer, in a body, is not in [least, most]."""
+    low = arith.cmpi(arith.CmpIPredicate.slt, x, scalar(least, x.type))
+    return arith.ori(low, arith.cmpi(arith.CmpIPredicate.sgt, x, scalar(most, x.type)))

@@ -1,9 +1,10 @@
 """What a program asks of its arguments without saying so: indices that lie inside of the tables that they are looked up
 in, and axes that are no longer than the tables of their positions.
 
-A `tensor.extract` reads whatever is at its indices, also behind the end of its source. Where an index is a function of
-one number of an argument, or of a position along an axis, it tells which numbers and which sizes the program is for.
-What a `cf.assert` compares a size with is told too. An index that is computed otherwise is left out.
+A `tensor.extract` reads whatever is at its indices, also behind the end of its source, and a scatter writes there.
+Where an index is a function of one number of an argument, or of a position along an axis, it tells which numbers and
+which sizes the program is for. What a `cf.assert` compares a size with is told too. Where an index is a function of one
+number of a tensor that is computed, the program has to look at it (`computed`); any other index is left out.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ class _Held:
 
 
 @dataclass(frozen=True)
+class _Computed:
+    """A number of a tensor that is computed otherwise."""
+
+    tensor: ir.Value
+    arranged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Position:
     """A position along an axis of this size."""
 
@@ -54,12 +63,24 @@ class _SizeOf:
     name: str
 
 
-_Source: TypeAlias = "_Held | _Position | _SizeOf"
+_Source: TypeAlias = "_Held | _Computed | _Position | _SizeOf"
 _Key = TypeVar("_Key")
 
 
+@dataclass(frozen=True)
+class Computed:
+    """`op` reads or writes at an index that is a function of the numbers of `tensor`. It is inside of the axis of
+    `size` elements where these are in [least, most]."""
+
+    op: OpLike
+    tensor: ir.Value
+    least: int
+    most: int
+    size: int
+
+
 class Lookups:
-    """What one function asks of its arguments, whose specs are `inputs`."""
+    """What one function asks of its arguments, whose specs are `inputs`, and of what it computes."""
 
     def __init__(self, function: OpLike, inputs: Sequence[TensorSpec], solver: Solver, relations: Relations) -> None:
         self._solver, self._relations, self._inputs = solver, relations, inputs
@@ -67,9 +88,12 @@ class Lookups:
         self._elements: dict[ir.Value, Value | None] = {}
         self._ranges: dict[tuple[int, tuple[Part, ...]], tuple[int, int]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
-        for op in collect(function, "tensor.extract", "cf.assert"):
+        self.computed: list[Computed] = []
+        for op in collect(function, "tensor.extract", "iree_linalg_ext.scatter", "cf.assert"):
             if op.name == "tensor.extract":
                 self._read_extract(op)
+            elif op.name == "iree_linalg_ext.scatter":
+                self._read_scatter(op)
             elif op.parent.name == "func.func":
                 self._read_assert(op)
 
@@ -87,7 +111,9 @@ class Lookups:
                 if not isinstance(size, Size) or size.div != 1 or size.name not in self._sizes:
                     continue
                 first, last = self._sizes.pop(size.name)
-                found.append(Limit(i, axis, max(size.of(first), 0), None if last >= _LARGEST else size.of(last)))
+                limit = Limit(i, axis, max(size.of(first), 0), None if last >= _LARGEST else size.of(last))
+                if limit.least > 0 or limit.most is not None:
+                    found.append(limit)
         return tuple(found)
 
     # ---- what indices and conditions say
@@ -101,13 +127,27 @@ class Lookups:
             value = None if size is None else self._scalar(index, body)
             if size is None or value is None or isinstance(value, int):
                 continue
-            inside = value.where(0, size - 1)
-            source: _Source = value.of  # type: ignore[assignment]
-            if len(inside) == 1 and isinstance(source, _Held):
-                self._narrow(self._ranges, (source.argument, source.part), inside[0])
-            elif isinstance(source, _Position) and inside and inside[0][0] == 0:
-                size_of = source.size  # the last position is one less
-                self._narrow(self._sizes, size_of.name, (0, (inside[0][1] + 1 - size_of.add) // size_of.mul))
+            self._read_index(op, value, size)
+
+    def _read_scatter(self, op: OpLike) -> None:
+        _, indices, out = op.operands
+        axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
+        for axis, column in zip(axes, _columns(indices, len(axes)), strict=False):
+            value, size = self._tensor(column), shape_of(out)[axis]
+            if isinstance(value, Piecewise) and size is not None:
+                self._read_index(op, value, size)
+
+    def _read_index(self, op: OpLike, value: Piecewise, size: int) -> None:
+        """An op reads or writes at this index of an axis of `size` elements."""
+        inside = value.where(0, size - 1)
+        source: _Source = value.of  # type: ignore[assignment]
+        if len(inside) == 1 and isinstance(source, _Held):
+            self._narrow(self._ranges, (source.argument, source.part), inside[0])
+        elif len(inside) == 1 and isinstance(source, _Computed):
+            self.computed.append(Computed(op, source.tensor, *inside[0], size))
+        elif isinstance(source, _Position) and inside and inside[0][0] == 0:
+            size_of = source.size  # the last position is one less
+            self._narrow(self._sizes, size_of.name, (0, (inside[0][1] + 1 - size_of.add) // size_of.mul))
 
     def _read_assert(self, op: OpLike) -> None:
         value = self._scalar(op.operands[0], None)
@@ -188,8 +228,11 @@ class Lookups:
     def _tensor(self, value: ir.Value) -> Value | None:
         """What each number of a tensor is computed from."""
         if value not in self._elements:
-            self._elements[value] = None
-            self._elements[value] = self._made(value)
+            made = self._made(value)
+            kind = value.type.element_type
+            if made is None and isinstance(kind, ir.IntegerType):
+                made = unknown(_Computed(value), -(1 << (kind.width - 1)), (1 << (kind.width - 1)) - 1)
+            self._elements[value] = made
         return self._elements[value]
 
     def _made(self, value: ir.Value) -> Value | None:
@@ -234,6 +277,22 @@ class Lookups:
         return unknown(_Held(number, part), dtype.lo, dtype.hi) if integer else None
 
 
+def _columns(indices: ir.Value, count: int) -> list[ir.Value]:
+    """The tensors that the columns of a scatter's indices are, as far as they are made one by one."""
+    if count == 1:
+        return [indices]
+    op = producer(indices)
+    found: dict[int, ir.Value] = {}
+    if op is not None and op.name == "tensor.concat":
+        found = dict(enumerate(op.operands))
+    while op is not None and op.name == "tensor.insert_slice":
+        at = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))[-1]
+        found.setdefault(at, op.operands[0])
+        op = producer(op.operands[1])
+    whole = sorted(found) == list(range(count)) and all(shape_of(v)[-1] == 1 for v in found.values())
+    return [found[i] for i in range(count)] if whole else []
+
+
 def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
     """The index that a dynamic size was made with."""
     op = producer(value)
@@ -250,7 +309,7 @@ def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
 
 def _arranged(value: Value | None, how: str) -> Value | None:
     """A value whose numbers stand in another order."""
-    if value is None or isinstance(value, int) or not isinstance(value.of, (_Held, _Position)):
+    if value is None or isinstance(value, int) or not isinstance(value.of, (_Held, _Computed, _Position)):
         return value
     return replace(value, of=replace(value.of, arranged=(*value.of.arranged, how)))
 

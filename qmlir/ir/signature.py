@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
 from .checks import assert_equal, assert_that
-from .lookups import Lookups
+from .lookups import Computed, Lookups
 from .relations import Relations
 from .walk import collect, operations_of, terminator_of
 
@@ -56,9 +56,22 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
         ParseError: for a type or an attribute that a caller could not make sense of.
     """
     result: dict[str, Signature] = {}
+    for f, inputs, outputs, lookups in _read(module):
+        result[f.attributes["sym_name"].value] = Signature(inputs, outputs, lookups.ranges(), lookups.limits())
+    return result
+
+
+def computed_indices(module: ir.Module) -> list[Computed]:
+    """The indices that public functions compute and look up."""
+    return [computed for _, _, _, lookups in _read(module) for computed in lookups.computed]
+
+
+def _read(
+    module: ir.Module,
+) -> Iterator[tuple[OpLike, tuple[tuple[str, TensorSpec], ...], tuple[TensorSpec, ...], Lookups]]:
+    """Each public function with the specs of its arguments and results, which are written to it."""
     functions = _functions(module)
     for f in public_functions(module):
-        name = f.attributes["sym_name"].value
         t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
         for v in (*t.inputs, *t.results):
             if not isinstance(v, ir.RankedTensorType):
@@ -85,9 +98,7 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
             outputs.append(_spec(f, type_, dtype, sizes[len(inputs) + i]))
         _write(f, "arg_attrs", [{NAME: n, DTYPE: s.dtype, SIZES: s.symbols} for n, s in inputs], t.inputs)
         _write(f, "res_attrs", [{DTYPE: s.dtype, SIZES: s.symbols} for s in outputs], t.results)
-        asked = Lookups(f, [spec for _, spec in inputs], solver, relations)
-        result[name] = Signature(tuple(inputs), tuple(outputs), asked.ranges(), asked.limits())
-    return result
+        yield f, tuple(inputs), tuple(outputs), Lookups(f, [spec for _, spec in inputs], solver, relations)
 
 
 def _error(f: OpLike, message: str) -> ParseError:

@@ -19,7 +19,7 @@ from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Extent, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
-from ....ir.checks import assert_that
+from ....ir.checks import assert_that, outside, refuse
 from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, FactValue
 from ....ir.scalars import i32, to_i32
 
@@ -352,14 +352,8 @@ def _block_count(rows: Extent, groups: int, width: int, least: int) -> Extent:
 def assert_ids(ids: ir.Value, groups: int) -> None:
     """Every id of `[T, topk]` names an expert. The message tells the runtime where to look for the first that does
     not: which argument of the function the ids are."""
-
-    def outside(_: ir.Value, o: ir.Value) -> ir.Value:
-        return arith.subi(constant(1), flag(names_a_group(o, groups)))
-
-    narrow = as_i32(ids)
-    bad = count([Arg(narrow, (0, 1))], dims(narrow), [], outside)
-    none = arith.cmpi(_EQ, tensor.extract(bad, []), constant(0))
-    assert_that(none, f"an id of {_described(ids)} is outside [0, {groups})")
+    refuse([Arg(as_i32(ids), (0, 1))], 2, lambda o: outside(o, 0, groups - 1),
+           f"an id of {_described(ids)} is outside [0, {groups})")  # fmt: skip
 
 
 def _described(ids: ir.Value) -> str:

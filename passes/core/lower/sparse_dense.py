@@ -17,9 +17,10 @@ from ....ir.build import (
     static,
     transpose,
 )
+from ....ir.checks import refuse
 from ....ir.scalars import i32, to_i32
 from .blocks import bounded, constant, loop_i32
-from .sparse_positions import positions_of, refuse
+from .sparse_positions import positions_of
 from .unpacked import unpack_codes
 
 _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("eq", "sge"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from ....core.mlir import arith, ir, tensor
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.build import Arg, collapse, crop, elementwise, filled, generic, index
-from ....ir.checks import assert_that
+from ....ir.build import Arg, collapse, crop, elementwise, index
+from ....ir.checks import assert_that, refuse
 from ....ir.scalars import i32
-from .blocks import as_i32, bounded, constant, flag, loop_i32, read
+from .blocks import as_i32, bounded, constant, loop_i32, read
 
 _SLT, _SLE, _EQ, _SGT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sgt", "sge"))
 
@@ -35,14 +33,6 @@ def positions_of(op: SparseMatmulOp) -> tuple[ir.Value, ir.Value]:
     if stored:
         _check_entries(row, column, rows, columns, stored)
     return row, column
-
-
-def refuse(args: Sequence[Arg], loops: int, wrong: Callable[..., ir.Value], message: str) -> None:
-    """Stop the program where `wrong` (i1, a body) holds for some element. The loops are summed as outer ones, see
-    `blocks.count`."""
-    found = generic(args, filled([], constant(0)), [], loops,
-                    lambda *xs: arith.addi(xs[-1], flag(wrong(*xs[:-1]))))  # fmt: skip
-    assert_that(arith.cmpi(_EQ, tensor.extract(found, []), constant(0)), message)
 
 
 def _check_pointers(pointers: ir.Value, rows: int, stored: int) -> None:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 # constants for that, but not resources, which is what torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _SMALL = 4096  # bytes; IREE's limit is 256
+# Tables of positions and the like, of which bounds of the indices follow; nothing can be read out of a resource.
+_INDICES = (torch.int64, torch.int32)
+_TABLE = 1 << 16  # bytes
 _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
@@ -116,7 +119,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         value = self.graph.attribute(node)
         kept = self.parameters.load(node, value) if self.parameters is not None else None
-        if kept is None and value.dtype in _BITS and value.numel() * value.element_size() <= _SMALL:
+        most = _SMALL if value.dtype in _BITS else _TABLE if value.dtype in _INDICES else -1
+        if kept is None and value.numel() * value.element_size() <= most:
             kept = self.tensor(node)
         if kept is not None:
             with loc:

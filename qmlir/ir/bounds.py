@@ -1,0 +1,194 @@
+"""Between which numbers the integers of a program lie, whatever its arguments hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..core.mlir import ir
+from ..dialect.ops.common import shape_of
+from .affine import indexing_maps, loop_sizes
+from .walk import BARRIERS, VIEWS, made_by, producer, terminator_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+Number: TypeAlias = "int | Fraction"  # a fraction for floats only
+Interval: TypeAlias = "tuple[Number, Number]"  # the least and the most
+
+
+class Bounds:
+    """Intervals of integers and of the elements of tensors of integers."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[ir.Value, Interval] = {}
+
+    def of_tensor(self, value: ir.Value) -> Interval:
+        if value not in self._tensors:
+            every = _every(value.type.element_type)
+            self._tensors[value] = every  # of what depends on itself
+            self._tensors[value] = _within(self._elements(value), every)
+        return self._tensors[value]
+
+    def of_scalar(self, value: ir.Value, body: OpLike | None) -> Interval:
+        """An integer in the body of a generic, or outside of one."""
+        every = _every(value.type)
+        return _within(self._number(value, body) or every, every)
+
+    def _elements(self, value: ir.Value) -> Interval:
+        op = producer(value)
+        every = _every(value.type.element_type)
+        if op is None:
+            return every
+        number = list(op.results).index(value)
+        if op.name == "arith.constant":
+            return _of_constant(op.attributes["value"]) or every
+        if op.name in _PARTS:
+            return self.of_tensor(op.operands[0])
+        if op.name == "tensor.concat":
+            return _hull(*map(self.of_tensor, op.operands))
+        if op.name == "linalg.fill":
+            return self.of_scalar(op.operands[0], None)
+        if op.name == "linalg.generic":
+            return self.of_scalar(terminator_of(op.regions[0].blocks[0]).operands[number], op)
+        if op.name == "iree_linalg_ext.sort":  # in place
+            return self.of_tensor(op.operands[number])
+        if op.name == "iree_linalg_ext.scatter":
+            body = op.regions[0].blocks[0]
+            if terminator_of(body).operands[0] != body.arguments[0]:
+                return every
+            updates, _, before = op.operands
+            # What nothing was written to before is written to now: nobody reads what has no value.
+            fresh = made_by(before, "tensor.empty") is not None
+            return self.of_tensor(updates) if fresh else _hull(self.of_tensor(updates), self.of_tensor(before))
+        if op.name == "iree_linalg_ext.scan" and number == 0:
+            return self._sums(op) or every
+        return every
+
+    def _sums(self, scan: OpLike) -> Interval | None:
+        """The running sums along an axis."""
+        combined = scan.regions[0].blocks[0].operations[0].operation
+        size = shape_of(scan.operands[0])[ir.IntegerAttr(scan.attributes["dimension"]).value]
+        if combined.name != "arith.addi" or size is None:
+            return None
+        low, high = self.of_tensor(scan.operands[0])
+        return min(low, 0) * size, max(high, 0) * size
+
+    def _number(self, value: ir.Value, body: OpLike | None) -> Interval | None:
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            inside = body is not None and owner == body.regions[0].blocks[0]
+            return self._argument(body, ir.BlockArgument(value).arg_number) if body is not None and inside else None
+        op: OpLike = owner.operation
+        name = op.name.removeprefix("arith.")
+        if name == "constant":
+            attribute = op.attributes["value"]
+            if isinstance(attribute, ir.FloatAttr) and attribute.value.is_integer():
+                return int(attribute.value), int(attribute.value)
+            if not isinstance(attribute, ir.IntegerAttr):
+                return None
+            number = abs(attribute.value) if _is_bit(value.type) else attribute.value
+            return number, number
+        if op.name == "linalg.index" and body is not None:
+            size = loop_sizes(body.operands, indexing_maps(body)).get(ir.IntegerAttr(op.attributes["dim"]).value)
+            return None if size is None else (0, max(size - 1, 0))
+        if op.name == "tensor.extract":
+            return self.of_tensor(op.operands[0])
+        if name == "select":
+            return _hull(*(self.of_scalar(v, body) for v in list(op.operands)[1:]))
+        if name not in _RULES:
+            return None
+        return _RULES[name](*(self.of_scalar(v, body) for v in op.operands))
+
+    def _argument(self, generic: OpLike, number: int) -> Interval | None:
+        """An argument of a generic's body. A running value is the one that it starts with, or another that the body
+        chooses."""
+        argument = generic.regions[0].blocks[0].arguments[number]
+        running = number >= len(generic.operands) - len(generic.results)
+        if running and not all(use.owner.operation.name in _CHOICES for use in argument.uses):
+            return None
+        return self.of_tensor(generic.operands[number])
+
+
+_FAR = 1 << 1100  # beyond any float
+
+
+def _is_bit(kind: ir.Type) -> bool:
+    return isinstance(kind, ir.IntegerType) and kind.width == 1
+
+
+def _every(kind: ir.Type) -> Interval:
+    """Every number of a type."""
+    if isinstance(kind, ir.FloatType):
+        return -_FAR, _FAR
+    if _is_bit(kind):
+        return 0, 1
+    width = kind.width if isinstance(kind, ir.IntegerType) else 64
+    return -(1 << (width - 1)), (1 << (width - 1)) - 1
+
+
+def _within(found: Interval, every: Interval) -> Interval:
+    """What is found, unless the type wraps it around."""
+    return found if every[0] <= found[0] and found[1] <= every[1] else every
+
+
+def _of_constant(attribute: ir.Attribute) -> Interval | None:
+    if not isinstance(attribute, ir.DenseIntElementsAttr):
+        return None
+    bit = _is_bit(ir.ShapedType(attribute.type).element_type)
+    numbers = [int(attribute[0])] if attribute.is_splat else [int(x) for x in attribute]
+    numbers = list(map(abs, numbers)) if bit else numbers
+    return (min(numbers), max(numbers)) if numbers else None
+
+
+def _hull(*intervals: Interval) -> Interval:
+    return min(low for low, _ in intervals), max(high for _, high in intervals)
+
+
+def _corners(function: Callable[[Number, Number], Number]) -> Callable[[Interval, Interval], Interval]:
+    """The interval of a function that grows or falls with each of its two numbers."""
+
+    def interval(a: Interval, b: Interval) -> Interval:
+        found = [function(x, y) for x in a for y in b]
+        return min(found), max(found)
+
+    return interval
+
+
+def _remainder(a: Interval, b: Interval) -> Interval | None:
+    if b[0] <= 0:
+        return None
+    return (0 if a[0] >= 0 else 1 - b[1]), min(b[1] - 1, max(a[1], 0)) if a[0] >= 0 else b[1] - 1
+
+
+def _quotient(a: Interval, b: Interval) -> Interval | None:
+    """Of numbers that are not negative."""
+    return (a[0] // b[1], a[1] // b[0]) if a[0] >= 0 and b[0] > 0 else None
+
+
+def _unsigned(function: Callable[[Interval, Interval], Interval | None]) -> Callable[..., Interval | None]:
+    """A function of unsigned numbers, where they are the signed ones."""
+    return lambda a, b: function(a, b) if a[0] >= 0 and b[0] >= 0 else None
+
+
+def _floats_quotient(a: Interval, b: Interval) -> Interval | None:
+    """Of floats that are not negative."""
+    return (Fraction(a[0], b[1]), Fraction(a[1], b[0])) if a[0] >= 0 and b[0] > 0 else None
+
+
+_Rule: TypeAlias = "Callable[..., Interval | None]"
+_PARTS = (*VIEWS, *BARRIERS, "tensor.extract_slice", "tensor.reshape", "linalg.transpose")
+_CHOICES = ("arith.select", "arith.minsi", "arith.maxsi", "arith.cmpi", "linalg.yield")
+_RULES: dict[str, _Rule] = {
+    "index_cast": lambda a: a, "extsi": lambda a: a, "trunci": lambda a: a, "cmpi": lambda a, b: (0, 1),
+    "extui": lambda a: a if a[0] >= 0 else None, "index_castui": lambda a: a if a[0] >= 0 else None,
+    "addi": _corners(lambda x, y: x + y), "subi": _corners(lambda x, y: x - y), "muli": _corners(lambda x, y: x * y),
+    "minsi": _corners(min), "maxsi": _corners(max), "minui": _unsigned(_corners(min)),
+    "maxui": _unsigned(_corners(max)), "remsi": _remainder, "remui": _unsigned(_remainder),
+    "sitofp": lambda a: a, "fptosi": lambda a: (int(a[0]), int(a[1])),
+    "math.floor": lambda a: (floor(a[0]), floor(a[1])), "divf": _floats_quotient,
+    "divsi": _quotient, "divui": _quotient, "floordivsi": _quotient,
+    "andi": lambda a, b: (0, min(a[1], b[1])) if a[0] >= 0 and b[0] >= 0 else None,
+}  # fmt: skip
