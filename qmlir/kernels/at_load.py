@@ -25,6 +25,11 @@ def of_parameters(value: ir.Value) -> bool:
     return slice_ is not None and any(op.name == "util.global.load" for op in slice_)
 
 
+def decided_at_load(value: ir.Value) -> bool:
+    """Whether constants, or parameters and constants, decide a value."""
+    return _slice(value) is not None
+
+
 def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """What `make` makes of a value `of_parameters`, at the insertion point: it is loaded from a global, which an
     initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ..core.mlir import ir
 from ..dialect.dtypes import Array
 from ..ir.walk import VIEWS, behind, made_by, producer
-from .at_load import of_parameters
+from .at_load import decided_at_load, of_parameters
 from .bodies import scalar_constant
 from .description import Kernel
+from .factors import NUMBERS
 from .weights import constant_codes, known
 
 _Span = tuple[int, int]
@@ -41,7 +42,9 @@ class Codes:
 def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
     value = kernel.rhs.value
-    if isinstance(value.type.element_type, ir.F32Type):  # numbers are no codes, and long: they are not copied here
+    if isinstance(value.type.element_type, NUMBERS):  # numbers are no codes, and long: they are not copied here
+        if not isinstance(value.type.element_type, ir.F32Type):  # what makes them is not wider: it may run at load
+            return Codes(None, *_BYTE, decided_at_load(value))
         constant = made_by(behind(value, *VIEWS), "arith.constant", "flow.tensor.constant") is not None
         loaded = made_by(behind(value, *VIEWS), "util.global.load") is not None and of_parameters(value)
         return Codes(None, *_BYTE, constant or loaded)

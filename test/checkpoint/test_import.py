@@ -46,8 +46,8 @@ def test_gguf_decoder(tmp_path: Path) -> None:
     check(program, model, PROMPT)
     said = check(program, model, PROMPT[:1], 5)  # a new sequence begins with nothing of the old one
     for tokens, match in (
-        ([1, 97], r"tokens\[1\] = 97 is outside \[0, 97\)"),
-        ([-1], r"tokens\[0\] = -1 is outside \[0, 97\)"),
+        ([1, 97], r"tokens\[1\] = 97, which is outside of \[0, 96\]"),
+        ([-1], r"tokens\[0\] = -1, which is outside of \[0, 96\]"),
         ([], r"argument 0 \('tokens'\) has no tokens"),
         ([0] * 129, "the sequence is longer than the 128 positions that the program's caches hold"),
     ):

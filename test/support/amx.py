@@ -17,10 +17,11 @@ from unittest import mock
 from qmlir.core.mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
 from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels import emit as e, float_micro, integer_micro
+from qmlir.targets.cpu.kernels import emit as e, float_micro, integer_micro, plain
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 
 NAME, BF16, FP16 = "amx-int8-emulated", "amx-bf16-emulated", "amx-fp16-emulated"
+PLAIN = "amx-bf16-plain-emulated"
 _ROWS, _BYTES = 16, 64  # of a tile
 _TILES = 8
 _REFUSED = 0x5A5A5A5A
@@ -57,6 +58,14 @@ def _half(kernel: float_micro.AmxHalf, name: str, stands_in: float_micro.FloatMi
     return EmulatedAmxHalf(name, stands_in.features, element=kernel.element, instruction=kernel.instruction)
 
 
+@dataclass(frozen=True)
+class EmulatedPlainTiles(_Emulated, plain.PlainTiles):
+    """`amx-bf16-plain` for a host that has `vdpbf16ps`."""
+
+    name: str = PLAIN
+    features: tuple[frozenset[str], ...] = float_micro.AVX512_BF16.features
+
+
 _INTEGER = (*integer_micro.INTEGER_KERNELS, EmulatedAmx())
 _FLOAT = (
     *float_micro.FLOAT_KERNELS,
@@ -72,6 +81,7 @@ def _runnable(*kernels: Any) -> list[str]:
 # The kernels that run here, best first, with those that stand for AMX's.
 INTEGER = _runnable(*_INTEGER)
 FLOAT = _runnable(*_FLOAT)
+BF16_PLAIN = _runnable(*(k for k in plain.X86_KERNELS if isinstance(k, float_micro.Half)), EmulatedPlainTiles())
 
 
 @contextmanager
@@ -80,7 +90,8 @@ def emulated() -> Iterator[None]:
     with (
         mock.patch.object(integer_micro, "INTEGER_KERNELS", _INTEGER),
         mock.patch.object(float_micro, "FLOAT_KERNELS", _FLOAT),
-        mock.patch.dict(OPERATIONS, {name: OPERATIONS[name.removesuffix("-emulated")] for name in (NAME, BF16, FP16)}),
+        mock.patch.object(plain, "X86_KERNELS", (*plain.X86_KERNELS, EmulatedPlainTiles())),
+        mock.patch.dict(OPERATIONS, {n: OPERATIONS[n.removesuffix("-emulated")] for n in (NAME, BF16, FP16, PLAIN)}),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
     ):
         yield

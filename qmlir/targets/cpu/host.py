@@ -42,7 +42,7 @@ _CODE_FEATURES = (
     "amx-tile amx-int8 amx-bf16 amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
 )
 # The loops of our kernels (`micro` of their plans) that use AMX's tiles.
-TILE_LOOPS = frozenset({"amx-int8", "amx-bf16", "amx-fp16"})
+TILE_LOOPS = frozenset({"amx-int8", "amx-bf16", "amx-bf16-plain", "amx-fp16"})
 # Linux on x86-64.
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 CODE_FEATURES = frozenset(_CODE_FEATURES.split())

@@ -18,13 +18,12 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro
+from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro, plain
 from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.convolution_strategy import CpuConvolutionStrategy
 from .kernels.depthwise_strategy import DepthwiseStrategy
 from .kernels.float_micro import FloatMicro, Half
-from .kernels.plain import plain_kernels
 from .kernels.rows import LANES, NEON
 from .kernels.strategy import CpuProductStrategy, CpuWeightOnlyStrategy, HalfStrategy, KernelStrategy, PlainStrategy
 
@@ -90,7 +89,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         *convolutions,
         DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
         *weight_only,
-        *(PlainStrategy(target, kernel) for kernel in plain_kernels(_is_arm(target))),
+        *(PlainStrategy(target, kernel) for kernel in ((plain.NEON_F32,) if _is_arm(target) else plain.X86_KERNELS)),
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),
         stock,

@@ -342,7 +342,6 @@ class AmxHalf(Half):
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         fields = self._fields(weights)
         decoded = e.pointer(e.scratch([16 * tiles.ROW_BYTES], e.integer(8)))
-        out = e.pointer(e.scratch([tiles.ROWS * tiles.ROW_BYTES], e.integer(8)))
         decode = _Pairs(self, weights, tile.zeros)
 
         def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
@@ -356,6 +355,13 @@ class AmxHalf(Half):
                             e.store(decode(f, v), e.at(decoded, row + 64 * v))
                 turn(e.at(tile.lhs, e.multiply(each.index, 64)), tile.lhs_stride, decoded)
 
+        return self.in_tiles(tile, turns)
+
+    def in_tiles(
+        self, tile: FloatTile, turns: Callable[[Callable[[ir.Value, int, ir.Value], None]], None]
+    ) -> list[ir.Value]:
+        """The sums of a tile, see `tiles.multiply`."""
+        out = e.pointer(e.scratch([tiles.ROWS * tiles.ROW_BYTES], e.integer(8)))
         tiles.multiply(self.instruction, tile.rows, turns, None, out)
         floats = e.vector_of(16, ir.F32Type.get())
         return [

@@ -18,7 +18,7 @@ OPERATIONS = {
     "avx512-vnni": 1.0, "avx-vnni": 1 / 2, "avx2-int8": 1 / 8, "amx-int8": 4.5,
     "avx512-bf16": 1 / 2, "avx512-fma": 1 / 4, "avx2-fma": 1 / 8, "amx-bf16": 2.25, "amx-fp16": 2.25,
     "smmla": 1 / 2, "sdot": 1 / 4, "neon-fma": 1 / 16,
-    "avx512-f32": 1 / 4, "avx2-f32": 1 / 8, "neon-f32": 1 / 16,
+    "amx-bf16-plain": 2.25, "avx512-bf16-plain": 1 / 2, "avx512-f32": 1 / 4, "avx2-f32": 1 / 8, "neon-f32": 1 / 16,
 }  # fmt: skip
 # AMX's tiles do 8 and 4, and wait for the second-level cache: 107 cycles for the products of 64 (Sapphire Rapids). With
 # fewer rows than these they wait for the weights alone.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....core.mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.layouts import WeightLayout
-from . import emit as e
-from .float_micro import AVX2_FMA, AVX512_FMA, Chains, FloatTile, Fma
+from . import emit as e, tiles
+from .float_micro import AVX2_FMA, AVX512_FMA, AmxHalf, Chains, FloatMicro, FloatTile, Fma, Half
 from .micro import Weights
 from .weight_only import FloatChunk
 
@@ -55,6 +55,66 @@ class PlainFma(Fma):
         return chains.sums(turn.results)
 
 
+def _paired(micro: Half, n: int, k: int, weights: Weights) -> WeightLayout:
+    """`[N/p, K/2, p, 2]`: two neighbours along K of each column, as dot products of pairs take them."""
+    np_, kp = -(-n // micro.panel) * micro.panel, -(-k // micro.depth(weights)) * micro.depth(weights)
+    return WeightLayout((np_, kp), ((np_ // micro.panel, micro.panel), (kp // 2, 2)), (0, 2, 1, 3))
+
+
+@dataclass(frozen=True)
+class PlainHalf(Half):
+    """Dot products of pairs of bfloat16."""
+
+    name: str = "avx512-bf16-plain"
+    bits: tuple[int, ...] = (16,)
+
+    def depth(self, weights: Weights) -> int:
+        return 2 * _STEP
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
+        assert k_last
+        return _paired(self, n, k, weights)
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
+        chains = Chains(tile.rows, self.vectors, self.lanes, _STEP)
+        pairs, floats = e.vector_of(2 * self.lanes, self.lhs_type), e.vector_of(self.lanes, ir.F32Type.get())
+        with e.loop(0, e.divide(tile.codes, 2 * _STEP), 1, chains.start) as turn:
+            acc = list(turn.values)
+            lhs = e.at(tile.lhs, e.multiply(turn.index, 4 * _STEP))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, 4 * self.panel * _STEP))
+            for k in range(_STEP):
+                row = e.at(rhs, 4 * self.panel * k)
+                values = [e.load(pairs, e.at(row, 4 * self.lanes * v)) for v in range(self.vectors)]
+                for r in range(tile.rows):
+                    word = e.load(e.integer(32), e.at(lhs, r * tile.lhs_stride + 4 * k))
+                    two = vector.bitcast(pairs, e.broadcast(word, self.lanes))
+                    for v, value in enumerate(values):
+                        i = chains.place(k, r, v)
+                        acc[i] = e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [acc[i], two, value], floats)
+            turn.next = acc
+        return chains.sums(turn.results)
+
+
+@dataclass(frozen=True)
+class PlainTiles(AmxHalf):
+    """The same in tiles."""
+
+    name: str = "amx-bf16-plain"
+    bits: tuple[int, ...] = (16,)
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
+        assert k_last
+        return _paired(self, n, k, weights)
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
+        def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
+            with e.loop(0, e.divide(tile.codes, 32)) as each:
+                rhs = e.at(tile.rhs, e.multiply(each.index, 16 * tiles.ROW_BYTES))
+                turn(e.at(tile.lhs, e.multiply(each.index, 64)), tile.lhs_stride, rhs)
+
+        return self.in_tiles(tile, turns)
+
+
 class PlainChunk(FloatChunk):
     """A chunk of a product by a weight of floats."""
 
@@ -68,11 +128,13 @@ class PlainChunk(FloatChunk):
             e.store(part if fresh else arith.addf(part, e.load(part.type, place)), place)
 
 
-def plain_kernels(neon: bool) -> Sequence[PlainFma]:
-    """Best first."""
-    if neon:
-        return (PlainFma("neon-f32", (frozenset({"neon"}),), lanes=4, registers=32),)
-    return tuple(
-        PlainFma(name, of.features, of.lanes, of.registers)
-        for name, of in (("avx512-f32", AVX512_FMA), ("avx2-f32", AVX2_FMA))
-    )
+PLAIN = (PlainFma, PlainHalf, PlainTiles)
+NEON_F32 = PlainFma("neon-f32", (frozenset({"neon"}),), lanes=4, registers=32)
+AMX_BF16_PLAIN = PlainTiles()
+# Best first.
+X86_KERNELS: tuple[FloatMicro, ...] = (
+    AMX_BF16_PLAIN,
+    PlainHalf(),
+    PlainFma("avx512-f32", AVX512_FMA.features, AVX512_FMA.lanes, AVX512_FMA.registers),
+    PlainFma("avx2-f32", AVX2_FMA.features, AVX2_FMA.lanes, AVX2_FMA.registers),
+)

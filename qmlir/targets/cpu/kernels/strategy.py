@@ -33,14 +33,14 @@ from ...strategy import (
 from ..description import lacks
 from ..threads.program import team_of, threads_of
 from .chunk import Chunk
-from .float_micro import Half
+from .float_micro import FloatMicro, Half
 from .forecast import cost_of
 from .gemm import ChunkSizes, Gemm, fits_stack
 from .integer import IntegerChunk
 from .lines import in_lines
 from .micro import IntegerMicro, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
-from .plain import PlainChunk, PlainFma
+from .plain import PLAIN, PlainChunk
 from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
 
@@ -89,7 +89,7 @@ class CpuKernelPlan:
 
     @property
     def _chunk(self) -> type[Chunk]:
-        if isinstance(self.micro, PlainFma):
+        if isinstance(self.micro, PLAIN):
             return PlainChunk
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         return IntegerChunk if self.kernel.rhs.decode is None else floats
@@ -317,13 +317,13 @@ class HalfStrategy(CpuWeightOnlyStrategy):
 class PlainStrategy(CpuProductStrategy):
     """Floats by a constant weight of floats."""
 
-    micro: PlainFma
+    micro: FloatMicro
     plain: ClassVar[bool] = True
 
     def unlike(self, contraction: Contraction) -> Decline | None:
-        c = contraction
-        if (c.kind, c.lhs, c.rhs, c.acc) != ("matmul", "f32", "f32", "f32"):
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f32")
+        c, element = contraction, "bf16" if isinstance(self.micro, Half) else "f32"
+        if (c.kind, c.lhs, c.rhs, c.acc) != ("matmul", element, element, "f32"):
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", f"a matmul of {element}")
         return None
 
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
