@@ -28,7 +28,7 @@ def test_all_products_follow_the_one_loop() -> None:
     from qmlir.targets.cuda.kernels.gemv import _Block as gemv
     from qmlir.targets.cuda.kernels.wgmma_fp8 import _Block as wgmma_fp8
     from qmlir.targets.cuda.kernels.wgmma_gemm import WgmmaBlock
-    from qmlir.targets.gpu_kernels.dot import _Threads as dot
+    from qmlir.targets.gpu_kernels.dot import DotLoop as dot
     from qmlir.targets.gpu_kernels.loop import TileLoop
     from qmlir.targets.rocm.kernels.matrix import Wave
     from qmlir.targets.rocm.kernels.scaled import _ScaledWave as scaled

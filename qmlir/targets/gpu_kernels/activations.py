@@ -48,11 +48,9 @@ class Rows:
 
     @property
     def view(self) -> View:
-        i32 = e.integer(32)
         if self.words == 0:
             return View((self.rows, self.k), self.element)
-        element = i32 if self.words == 1 else e.vector_of(self.words, i32)
-        return View((self.rows, self.k // (self.per_word * self.words)), element)
+        return View.of_words((self.rows, self.k // (self.per_word * self.words)), self.words)
 
     def row(self, m: e.Index) -> e.Index:
         return m
@@ -133,11 +131,10 @@ class WindowRows:
     @property
     def view(self) -> View:
         images, height, width, channels = self.window.image
-        elements, i32 = height * width * channels, e.integer(32)
+        elements = height * width * channels
         if self.words == 0:
             return View((images, elements), self.element)
-        element = i32 if self.words == 1 else e.vector_of(self.words, i32)
-        return View((images, elements // (self.per_word * self.words)), element)
+        return View.of_words((images, elements // (self.per_word * self.words)), self.words)
 
     @property
     def _unit(self) -> int:
@@ -213,7 +210,7 @@ class Columns:
 
 def _byte(word: ir.Value, number: int) -> ir.Value:
     """A byte of a word, alone."""
-    return arith.andi(arith.shrui(word, e.word(8 * number)) if number else word, e.word(0xFF))
+    return arith.andi(e.shifted(word, -8 * number), e.word(0xFF))
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,6 @@ class Products:
         """Whether the number of rows that the activation has is given beside it."""
         return has_tokens(self.kernel)
 
-    def grid(self, size: e.Index, columns: int, height: int) -> tuple[e.Index, e.Index, e.Index]:
-        """Workgroups, of `columns` along N, each of `height` rows."""
-        if self.kernel.batch is None:
-            return columns, e.divide_up(size, height), 1
-        if self.kernel.beside:
-            assert self.kernel.batch.size is not None
-            return columns, e.divide_up(size, height), self.kernel.batch.size
-        assert self.kernel.m is not None
-        return columns, -(-self.kernel.m // height), size
-
     @property
     def views(self) -> list[View]:
         """Of what picks matrices and rows; see `outline.picks`."""
@@ -106,9 +96,9 @@ class Products:
             index = e.load(memory[0], [product])
             used = arith.cmpi(arith.CmpIPredicate.ult, index, e.word(batch.matrices))
             # An index of no matrix reads the last one's counts, and makes nothing of them.
-            matrix = arith.index_castui(ir.IndexType.get(), arith.minui(index, e.word(batch.matrices - 1)))
+            matrix = e.as_index(arith.minui(index, e.word(batch.matrices - 1)))
         if batch.counts is not None:
-            start, count = (arith.index_castui(ir.IndexType.get(), e.load(m, [matrix])) for m in memory[1:3])
+            start, count = (e.as_index(e.load(m, [matrix])) for m in memory[1:3])
             there = e.subtract(count, e.multiply(e.subtract(product, start), rows))
             used = e.both(used, True if first_row is None else e.less(first_row, there))
             rows = e.minimum(rows, there)
@@ -158,11 +148,11 @@ class Place:
     def slot(self, row: e.Index) -> e.Index:
         """The number that picks a row."""
         assert self.picked is not None
-        return arith.index_castui(ir.IndexType.get(), e.load(self.picked, [self.product, row]))
+        return e.as_index(e.load(self.picked, [self.product, row]))
 
     def goes(self, row: e.Index) -> tuple[e.Index, ir.Value]:
         """The row of the result that a row is, and whether it is one."""
         assert self.target is not None
         number = e.load(self.target, [self.product, row])
         there = arith.cmpi(arith.CmpIPredicate.sge, number, e.word(0))
-        return arith.index_castui(ir.IndexType.get(), number), there
+        return e.as_index(number), there

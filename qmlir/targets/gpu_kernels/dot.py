@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, math
 from ...dialect.dtypes import Array
@@ -20,12 +22,15 @@ from ..cost import Figures, Work
 from ..strategy import Facts
 from . import emit as e
 from .activations import Columns, Rows, numbers_of, rows_of
-from .batch import Place
 from .epilogue import Epilogue
-from .executable import KernelFunction
-from .loop import Run, TileLoop, Where, Workgroup
-from .tiled import LOAD, TYPICAL_ROWS, TiledKernel, matrices, packed_view
+from .executable import View
+from .loop import Run, Source, TileLoop, Where, Workgroup
+from .raster import Raster
+from .tiled import AS_IT_IS, LOAD, TYPICAL_ROWS, TiledKernel, TileProgram, matrices
 from .weights import COLUMNS, CodeFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 _ONES = 0x01010101
 
@@ -38,6 +43,7 @@ class WorkSplit:
     column_groups: int
     row_groups: int
     rows: int  # of a thread
+    columns: int = COLUMNS  # the same
 
     @property
     def threads(self) -> int:
@@ -46,7 +52,7 @@ class WorkSplit:
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a workgroup."""
-        return self.row_groups * self.rows, self.column_groups * COLUMNS
+        return self.row_groups * self.rows, self.column_groups * self.columns
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class DotKernel(TiledKernel):
         return "x".join(map(str, (split.workers, split.column_groups, split.row_groups, split.rows)))
 
     @property
-    def packing(self) -> CodeFormat:
-        return self.weights
+    def packing(self) -> Hashable:
+        return self.weights if self.packed else AS_IT_IS
 
     @property
     def most_rows(self) -> int | None:
@@ -111,14 +117,15 @@ class DotKernel(TiledKernel):
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         return self.kernel.rhs.value if codes is None else self.weights.packed(codes, padded_k)
 
-    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+    def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         kernel, depth = self.kernel, self.weights.depth
-        epilogue = Epilogue(kernel, self.machine, COLUMNS)
         activations = numbers_of(kernel, depth, self.machine) if self.floats else rows_of(kernel, depth)
-        weight = packed_view((*matrices(kernel), *self.pieces), self.weights.words)
+        epilogue = Epilogue(kernel, self.machine, COLUMNS)
+        weight = View.of_words((*matrices(kernel), *self.pieces), self.weights.words)
         if not self.packed:
-            weight = self._rows_of_weight.view
-        return self.made(epilogue, activations, weight, _Threads)
+            weight = self.rows_of_weight.view
+        loop = partial(DotLoop, self, activations)
+        return TileProgram(Raster(kernel, *self.shape), loop, epilogue, activations.view, weight)
 
     @property
     def floats(self) -> bool:
@@ -131,7 +138,7 @@ class DotKernel(TiledKernel):
         return self.weights.pieces(self.kernel.n, self.kernel.k)
 
     @property
-    def _rows_of_weight(self) -> Rows | Columns:
+    def rows_of_weight(self) -> Rows | Columns:
         """A weight as the program has it: `[.., N, K]`, or `[.., K, N]`."""
         kernel, depth = self.kernel, self.weights.depth
         matrices = 1 if kernel.batch is None else kernel.batch.matrices  # each with columns of its own
@@ -139,39 +146,32 @@ class DotKernel(TiledKernel):
             return Rows(matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
         return Columns(matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
 
-    def load_weight(self, memory: ir.Value, place: Place, piece: e.Index, column: e.Index) -> list[list[ir.Value]]:
-        """For each column of a thread the stored words of a piece."""
-        if not self.packed:
-            weight, last = self._rows_of_weight, self.kernel.n - 1
-            if isinstance(weight, Columns):
-                return weight.load(memory, place.matrix, column, piece)
-            first = e.multiply(place.matrix, self.kernel.n)
-            columns = [e.add(first, e.minimum(e.add(column, c), last)) for c in range(COLUMNS)]
-            return [weight.load(memory, c, piece) for c in columns]
-        return [e.elements(e.load(memory, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
 
-
-class _Threads(TileLoop):
+class DotLoop(TileLoop):
     """What one thread does: its runs are rows of four columns."""
 
-    def __init__(self, plan: DotKernel, workgroup: Workgroup) -> None:
+    def __init__(self, plan: DotKernel, source: Source, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces[0])
-        self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, workgroup.activations
-        split, self.thread = plan.split, e.thread()
+        self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, source
+        self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self._stand(*workgroup.tile)
+
+    def _stand(self, tile_row: e.Index, tile_column: e.Index) -> None:
+        """Find the outputs of this thread."""
+        split, self.thread = self.plan.split, e.thread()
         self.workers = split.workers
         self.worker = e.remainder(self.thread, split.workers)
         group = e.divide(self.thread, split.workers)
-        block = e.add(e.multiply(workgroup.tile[1], split.column_groups), e.remainder(group, split.column_groups))
+        block = e.add(e.multiply(tile_column, split.column_groups), e.remainder(group, split.column_groups))
         self.column = e.multiply(block, COLUMNS)
         whole = self.kernel.n % (split.column_groups * COLUMNS) == 0
-        self.safe_column = self.column if whole else e.minimum(self.column, plan.pieces[1] - COLUMNS)
+        self.safe_column = self.column if whole else e.minimum(self.column, self.plan.pieces[1] - COLUMNS)
         first = e.add(
-            e.multiply(workgroup.tile[0], split.row_groups * split.rows),
+            e.multiply(tile_row, split.row_groups * split.rows),
             e.multiply(e.divide(group, split.column_groups), split.rows),
         )
         self.rows = [e.add(first, i) for i in range(split.rows)]
         self.safe_rows = self.rows
-        self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
         rows, height = self.place.rows, self.plan.shape[0]
@@ -190,7 +190,7 @@ class _Threads(TileLoop):
     @property
     def _width(self) -> int:
         """Sums of a row: of its columns, and of its codes."""
-        return COLUMNS + self.summing
+        return self.plan.split.columns + self.summing
 
     def zeros(self) -> list[ir.Value]:
         """Of each row its sums, or of floats their vector."""
@@ -211,13 +211,25 @@ class _Threads(TileLoop):
         form, sums = self.plan.weights, [row[COLUMNS] if self.summing else None for row in rows]
         return self.of_bytes(values, sums, form.shift, form.offset)
 
+    def _stored_codes(self, piece: e.Index) -> list[list[ir.Value]]:
+        """Of each column the stored words of a piece."""
+        place, column, last = self.place, self.safe_column, self.kernel.n - 1
+        if self.plan.packed:
+            return [e.elements(e.load(self.rhs, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
+        weight = self.plan.rows_of_weight
+        if isinstance(weight, Columns):
+            return weight.load(self.rhs, place.matrix, column, piece)
+        first = e.multiply(place.matrix, self.kernel.n)
+        columns = [e.add(first, e.minimum(e.add(column, c), last)) for c in range(COLUMNS)]
+        return [weight.load(self.rhs, c, piece) for c in columns]
+
     # ---- integers
 
     def _codes(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums after another piece of K."""
         dot, width, load = self.machine.dot, self._width, self.source.load
-        stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
-        columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
+        stored = self._stored_codes(piece)
+        columns = [self.plan.weights.unpacked(words) for words in stored]
         following = []
         for r, row in enumerate(self.tokens):
             words = load(self.lhs, row, piece)
@@ -227,7 +239,7 @@ class _Threads(TileLoop):
                     mine[c] = dot(a, b, mine[c])
             if self.summing:
                 for a in words:
-                    mine[COLUMNS] = dot(a, e.word(_ONES), mine[COLUMNS])
+                    mine[-1] = dot(a, e.word(_ONES), mine[-1])
             following += mine
         return following
 
@@ -240,7 +252,7 @@ class _Threads(TileLoop):
         group: e.Index = 0
         if self.kernel.group is not None:
             group = e.divide(piece, self.kernel.group // form.depth)
-        stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
+        stored = self._stored_codes(piece)
         words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
         rows = [load(self.lhs, row, piece) for row in self.tokens]
         with self.epilogue.scope():

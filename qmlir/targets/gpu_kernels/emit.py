@@ -17,6 +17,18 @@ def word(value: int) -> ir.Value:
     return arith.constant(integer(32), value - (1 << 32) if value >= 1 << 31 else value)
 
 
+def shifted(bits: ir.Value, left: int) -> ir.Value:
+    """A word's bits moved to the left, or by a negative number to the right."""
+    if left == 0:
+        return bits
+    return arith.shli(bits, word(left)) if left > 0 else arith.shrui(bits, word(-left))
+
+
+def as_index(value: ir.Value) -> ir.Value:
+    """An integer without a sign as an index."""
+    return arith.index_castui(ir.IndexType.get(), value)
+
+
 def zero(t: ir.Type) -> ir.Value:
     """Zero of a scalar or vector type."""
     if isinstance(t, ir.VectorType):
@@ -47,10 +59,11 @@ def barrier() -> None:
     gpu.barrier()
 
 
-def shared(shape: Sequence[int], element: ir.Type) -> ir.Value:
+def shared(shape: Sequence[int], element: ir.Type, alignment: int | None = None) -> ir.Value:
     """Memory that a workgroup shares."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
-    return memref.AllocOp(ir.MemRefType.get(list(shape), element, memory_space=space), [], []).result
+    kind = ir.MemRefType.get(list(shape), element, memory_space=space)
+    return memref.AllocOp(kind, [], [], alignment=alignment).result
 
 
 def load(memory: ir.Value, where: Sequence[Index]) -> ir.Value:

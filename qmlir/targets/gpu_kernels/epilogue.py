@@ -127,7 +127,7 @@ class Epilogue:
     @property
     def _width(self) -> int:
         """Elements of a load or store along columns."""
-        width = min(self.lanes, _WIDEST)
+        width = min(self.lanes, _WIDEST) if self._machine.vectors_in_memory else 1
         return width if self.kernel.n % width == 0 else 1
 
     def _width_of(self, operand: Operand) -> int:

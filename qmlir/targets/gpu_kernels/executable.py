@@ -38,6 +38,11 @@ class View:
         sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
         return cls(tuple(sizes), e.integer(8) if e.bits(kind.element_type) == 8 else kind.element_type)
 
+    @classmethod
+    def of_words(cls, shape: tuple[int | RuntimeSize | None, ...], words: int) -> View:
+        """Of loads of so many words."""
+        return cls(shape, e.integer(32) if words == 1 else e.vector_of(words, e.integer(32)))
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -156,7 +161,7 @@ def _function(name: str, made: KernelFunction) -> OpLike:
 def _constant(layout: ir.Attribute, number: int) -> ir.Value:
     ordinal = ir.IntegerAttr.get(ir.IndexType.get(), number)
     loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, ordinal).result
-    return arith.index_castui(ir.IndexType.get(), loaded)
+    return e.as_index(loaded)
 
 
 def _buffer(layout: ir.Attribute, number: int, view: View, known: tuple[e.Index, e.Index], read_only: bool) -> ir.Value:

@@ -6,15 +6,15 @@
     take neighbouring columns of rows out of the accumulators   (`runs`), finish and write them
 
 Sums over groups along K are combined behind each group, in ascending order. A generator says what the accumulators are
-and how a step is multiplied; `StagedLoop` is the one for sides that go through shared memory (`stages.py`). Workgroups
-may share K too: each has some of the steps of a tile (`accumulated`), and the last of them finishes it (`finish`).
+and how a step is multiplied; `stages.py` has the one for sides that go through shared memory. Workgroups may share K
+too: each has some of the steps of a tile (`accumulated`), and the last of them finishes it (`finish`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
@@ -49,7 +49,6 @@ class Workgroup:
 
     place: Place
     tile: tuple[e.Index, e.Index]
-    activations: Source
     lhs: ir.Value
     rhs: ir.Value
     epilogue: Epilogue
@@ -218,12 +217,14 @@ class TileLoop(ABC):
         return turn.results
 
 
-def across(scalars: Values, lanes: int, subgroup: int) -> Values:
-    """Sums over neighbouring lanes of a subgroup, a power of two of them, in each of them."""
-    add = arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi
+def across(
+    scalars: Values, lanes: int, subgroup: int, combine: Callable[[ir.Value, ir.Value], ir.Value] | None = None
+) -> Values:
+    """Sums, or what `combine` makes, over neighbouring lanes of a subgroup, a power of two of them, in each of them."""
+    combine = combine or (arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi)
     while lanes > 1:
         lanes //= 2
-        scalars = [add(s, e.shuffle(s, e.word(lanes), subgroup, "xor")) for s in scalars]
+        scalars = [combine(s, e.shuffle(s, e.word(lanes), subgroup, "xor")) for s in scalars]
     return scalars
 
 
@@ -245,54 +246,3 @@ def like(values: Sequence[ir.Value], scalars: Sequence[ir.Value]) -> Values:
         return list(scalars)
     lanes = kind.shape[0]
     return [e.gathered(scalars[i : i + lanes]) for i in range(0, len(scalars), lanes)]
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """What a thread has read of a side's step: `store` writes it to shared memory, to the half that is named, and
-    `held` stays in registers, where the loop carries it."""
-
-    store: Callable[[e.Index], None] = lambda half: None
-    held: Values = field(default_factory=list)
-
-
-class StagedLoop(TileLoop):
-    """Steps that are read from memory while the one before is multiplied. With two `halves` of shared memory the next
-    step is written to one while the other is read, and one barrier a step is enough."""
-
-    halves: int = 1
-
-    def __init__(self, kernel: Kernel, machine: Machine, workgroup: Workgroup, steps: int) -> None:
-        super().__init__(kernel, machine, workgroup.place, workgroup.epilogue, steps)
-        self.workgroup = workgroup
-        self._last: e.Index = 0
-
-    @abstractmethod
-    def fetch(self, step: e.Index) -> list[Fetched]:
-        """Read what this thread brings of a step."""
-
-    @abstractmethod
-    def multiply(self, step: e.Index, half: e.Index, totals: Values, held: Values) -> Values:
-        """The accumulators after the step that is in shared memory and in `held`."""
-
-    def barrier(self) -> None:
-        """Wait for the workgroup's writes to shared memory."""
-        e.barrier()
-
-    def start(self, first: e.Index, last: e.Index) -> Values:
-        self._last = e.subtract(last, 1)
-        return self._brought(self.fetch(first), e.remainder(first, self.halves))
-
-    def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
-        fetched = self.fetch(e.minimum(e.add(step, 1), self._last))
-        half = e.remainder(step, self.halves)
-        totals = self.multiply(step, half, totals, held)
-        if self.halves == 1:  # all have read what is overwritten
-            self.barrier()
-        return totals, self._brought(fetched, e.subtract(self.halves - 1, half))
-
-    def _brought(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
-        for side in fetched:
-            side.store(half)
-        self.barrier()
-        return [value for side in fetched for value in side.held]

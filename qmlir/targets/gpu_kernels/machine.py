@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...core.mlir import ir
-from ...kernels.bodies import Rule
+from ...core.mlir import OpLike, ir
+from ...kernels import emit as e
+from ...kernels.bodies import BodyCloner, Rule
+
+
+def roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
+    """One instruction where the target has it (`cvt.rni`, `v_rndne_f32`). `llvm.intr.roundeven` is illegal on vectors
+    in IREE 3.13's conversion for CUDA, the call of it is not."""
+    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class MultiVersionPlan:
         bounds = [most for most, _ in self.variants if most is not None]
 
         def emit(name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
-            first, *more = [plan.function(inputs, result) for plan in plans]
+            first, *more = [plan.made.function(inputs) for plan in plans]
             return executable(name, first, *zip(bounds, more, strict=True))
 
         plans[0].outline(emit, plans[1:])

@@ -16,7 +16,7 @@ from ..base import Target
 from ..cost import Cost, Figures
 from ..strategy import Accept, Estimate, Facts, RunnerUp
 from . import emit as e
-from .executable import KernelFunction, executable
+from .executable import executable
 from .stream_k import in_order
 from .tiled import TiledKernel
 
@@ -59,11 +59,7 @@ class GpuKernelPlan:
 
     def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
-        self.outline(lambda name, inputs, result: executable(name, self.function(inputs, result)), ())
-
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        """See `TiledKernel.function`."""
-        return self.made.function(inputs, result)
+        self.outline(lambda name, inputs, result: executable(name, self.made.function(inputs)), ())
 
     def outline(self, emit: Emit, beside: Sequence[GpuKernelPlan]) -> None:
         """Put what `emit` makes in the place of the group. The plans `beside` read its weight too."""

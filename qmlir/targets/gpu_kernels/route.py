@@ -144,73 +144,64 @@ class _Route:
         counts, first_block, first_row, taken = (e.shared([self.groups], i32) for _ in range(_COUNTERS))
 
         with e.loop(thread, self.groups, threads) as each:
-            _put(counts, arith.maxsi(_get(source, each.index), zero) if self.sorted else zero, each.index)
-            _put(taken, zero, each.index)
+            e.store(arith.maxsi(e.load(source, [each.index]), zero) if self.sorted else zero, counts, [each.index])
+            e.store(zero, taken, [each.index])
         e.barrier()
         if not self.sorted:
             with e.loop(0, rows, threads) as each:
-                group = _get(source, e.minimum(e.add(each.index, thread), e.subtract(rows, 1)))
+                group = e.load(source, [e.minimum(e.add(each.index, thread), e.subtract(rows, 1))])
                 self._counted(counts, group, e.less(e.add(each.index, thread), rows))
             e.barrier()
         with e.loop(thread, self.groups, threads) as mine:
             with e.loop(0, mine.index, 1, [zero, zero]) as each:
-                count = _get(counts, each.index)
+                count = e.load(counts, [each.index])
                 each.next = [arith.addi(each.values[0], self._blocks_of(count)), arith.addi(each.values[1], count)]
-            _put(first_block, each.results[0], mine.index)
-            _put(first_row, each.results[1], mine.index)
+            e.store(each.results[0], first_block, [mine.index])
+            e.store(each.results[1], first_row, [mine.index])
         e.barrier()
         blocks = self.blocks(rows)
         with e.loop(thread, blocks, threads) as block:
             number = arith.index_cast(i32, block.index)
             with e.loop(0, self.groups, 1, [zero]) as each:
-                end = arith.addi(_get(first_block, each.index), self._blocks_of(_get(counts, each.index)))
+                end = arith.addi(e.load(first_block, [each.index]), self._blocks_of(e.load(counts, [each.index])))
                 passed = arith.extui(i32, arith.cmpi(arith.CmpIPredicate.sle, end, number))
                 each.next = [arith.addi(each.values[0], passed)]
-            _put(index, each.results[0], block.index)
+            e.store(each.results[0], index, [block.index])
         e.barrier()
         last = arith.index_cast(i32, e.index(rows))
         with e.loop(thread, e.multiply(blocks, self.width), threads) as place:
             block, slot = e.divide(place.index, self.width), e.remainder(place.index, self.width)
-            group = _get(index, block)
+            group = e.load(index, [block])
             used = self._known(group)
             safe = arith.select(used, group, zero)
-            inside = arith.subi(arith.index_cast(i32, e.index(block)), _get(first_block, _place(safe)))
+            inside = arith.subi(arith.index_cast(i32, e.index(block)), e.load(first_block, [e.as_index(safe)]))
             inside = arith.addi(arith.muli(inside, e.constant(self.width, i32)), arith.index_cast(i32, e.index(slot)))
-            there = arith.andi(used, arith.cmpi(arith.CmpIPredicate.slt, inside, _get(counts, _place(safe))))
-            row = arith.addi(_get(first_row, _place(safe)), inside)
+            there = arith.andi(used, arith.cmpi(arith.CmpIPredicate.slt, inside, e.load(counts, [e.as_index(safe)])))
+            row = arith.addi(e.load(first_row, [e.as_index(safe)]), inside)
             if self.sorted:
                 there = arith.andi(there, arith.cmpi(arith.CmpIPredicate.slt, row, last))
             negative = e.constant(-1, i32)
-
-            def empty(block: e.Index = block, slot: e.Index = slot) -> None:
-                _put(row_of, zero, block, slot)
-                _put(target, negative, block, slot)
-
-            def full(block: e.Index = block, slot: e.Index = slot, row: ir.Value = row) -> None:
-                self._give(row_of, block_of, slot_of, target, row, block, slot)
-
-            e.guarded(arith.xori(there, e.constant(1, e.integer(1))), empty)
+            with e.when(arith.xori(there, e.constant(1, e.integer(1)))):
+                e.store(zero, row_of, [block, slot])
+                e.store(negative, target, [block, slot])
             if self.sorted:
-                e.guarded(there, full)
+                with e.when(there):
+                    self._give(row_of, block_of, slot_of, target, row, block, slot)
         if self.sorted:
             return
         with e.loop(0, rows, threads) as each:
             at = e.add(each.index, thread)
             here, own = e.less(at, rows), e.minimum(at, e.subtract(rows, 1))
-            row, group = arith.index_cast(i32, e.index(own)), _get(source, own)
+            row, group = arith.index_cast(i32, e.index(own)), e.load(source, [own])
             known, rank = self._counted(taken, group, here)
-
-            def ranked(row: ir.Value = row, group: ir.Value = group, rank: ir.Value = rank) -> None:
-                place = e.add(e.multiply(_place(_get(first_block, _place(group))), self.width), _place(rank))
-                block, slot = e.divide(place, self.width), e.remainder(place, self.width)
-                self._give(row_of, block_of, slot_of, target, row, block, slot)
-
-            def nowhere(at: e.Index = own) -> None:
-                _put(block_of, zero, at)
-                _put(slot_of, zero, at)
-
-            e.guarded(known, ranked)
-            e.guarded(e.both(here, arith.xori(self._known(group), e.constant(1, e.integer(1)))), nowhere)
+            with e.when(known):
+                first = e.as_index(e.load(first_block, [e.as_index(group)]))
+                to = e.add(e.multiply(first, self.width), e.as_index(rank))
+                into, at = e.divide(to, self.width), e.remainder(to, self.width)
+                self._give(row_of, block_of, slot_of, target, row, into, at)
+            with e.when(e.both(here, arith.xori(self._known(group), e.constant(1, e.integer(1))))):
+                e.store(zero, block_of, [own])
+                e.store(zero, slot_of, [own])
 
     def _give(
         self, row_of: ir.Value, block_of: ir.Value, slot_of: ir.Value, target: ir.Value, row: ir.Value,
@@ -218,10 +209,10 @@ class _Route:
     ) -> None:  # fmt: skip
         """A row its place in the blocks, and the place its row."""
         i32 = e.integer(32)
-        _put(row_of, row, block, slot)
-        _put(target, row, block, slot)
-        _put(block_of, arith.index_cast(i32, e.index(block)), _place(row))
-        _put(slot_of, arith.index_cast(i32, e.index(slot)), _place(row))
+        e.store(row, row_of, [block, slot])
+        e.store(row, target, [block, slot])
+        e.store(arith.index_cast(i32, e.index(block)), block_of, [e.as_index(row)])
+        e.store(arith.index_cast(i32, e.index(slot)), slot_of, [e.as_index(row)])
 
     def _counted(self, counters: ir.Value, group: ir.Value, inside: e.Condition) -> tuple[ir.Value, ir.Value]:
         """Whether a row is one and its group is known, and how many of the group have been counted before. All threads
@@ -229,7 +220,7 @@ class _Route:
         behind an atomic operation of a few."""
         i32 = e.integer(32)
         known = e.condition(e.both(inside, self._known(group)))
-        where = _place(arith.select(known, group, e.constant(0, i32)))
+        where = e.as_index(arith.select(known, group, e.constant(0, i32)))
         more = arith.extui(i32, known)
         return known, memref.AtomicRMWOp(arith.AtomicRMWKind.addi, more, counters, [where]).result
 
@@ -239,15 +230,3 @@ class _Route:
     def _blocks_of(self, count: ir.Value) -> ir.Value:
         i32 = e.integer(32)
         return arith.divui(arith.addi(count, e.constant(self.width - 1, i32)), e.constant(self.width, i32))
-
-
-def _put(buffer: ir.Value, value: ir.Value, *where: e.Index) -> None:
-    e.store(value, buffer, where)
-
-
-def _get(buffer: ir.Value, *where: e.Index) -> ir.Value:
-    return e.load(buffer, where)
-
-
-def _place(word: ir.Value) -> ir.Value:
-    return arith.index_castui(ir.IndexType.get(), word)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...core.mlir import arith, ir
 from ...ir.walk import made_by, terminator_of
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from . import bf16, emit as e
 from .executable import KernelFunction, Launch, View, executable
+from .loop import across
 from .machine import Machine
 
 _LANES = 4
@@ -273,10 +275,7 @@ class _Row:
         for x in rest:
             first = _combined(reduction, first, x)
         subgroup, sharing = self.kernel.machine.subgroup, self.kernel.sharing
-        offset = min(subgroup, sharing) // 2
-        while offset:
-            first = _combined(reduction, first, e.shuffle(first, e.word(offset), subgroup, "xor"))
-            offset //= 2
+        (first,) = across([first], min(subgroup, sharing), subgroup, partial(_combined, reduction))
         if sharing > subgroup:
             first = self._across_subgroups(reduction, first)
         neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]

@@ -10,7 +10,7 @@ from . import emit as e
 
 def of_word(word: ir.Value, kind: str) -> ir.Value:
     """The four codes of a word as f32 lanes."""
-    parts = [arith.andi(arith.shrui(word, e.word(8 * i)) if i else word, e.word(0xFF)) for i in range(4)]
+    parts = [arith.andi(e.shifted(word, -8 * i), e.word(0xFF)) for i in range(4)]
     return decoded(e.gathered(parts), kind)
 
 
@@ -32,7 +32,7 @@ def doubled_e2m1(word: ir.Value) -> ir.Value:
 
     def bit(i: int) -> ir.Value:
         """Of every code, at the bottom of its byte."""
-        return arith.andi(arith.shrui(word, e.word(i)) if i else word, e.word(0x01010101))
+        return arith.andi(e.shifted(word, -i), e.word(0x01010101))
 
     def mask(bits: ir.Value) -> ir.Value:
         return arith.muli(bits, e.word(0xFF))

@@ -1,13 +1,17 @@
-"""How the sides of a product come to shared memory: which thread copies what, and where it lies there."""
+"""Products whose sides go through shared memory: which thread copies what, where it lies there, and the loop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.mlir import ir
+from ...kernels.description import Kernel
 from . import emit as e
-from .loop import Fetched, Workgroup
+from .loop import Source, TileLoop, Values, Workgroup
+from .machine import Machine
 
 LOAD = 16  # bytes of the widest load
 
@@ -73,28 +77,69 @@ def shared_shape(rows: int, row_bytes: int, unit: int) -> tuple[int, int]:
     return rows, (row_bytes + LOAD) // (4 * unit)
 
 
-class RowStage:
-    """The activation on its way to shared memory: copies of the workgroup's rows, the first of which is `first_row` of
-    its product."""
+@dataclass(frozen=True)
+class Fetched:
+    """What a thread has read of a side's step: `store` writes it to shared memory, to the half that is named, and
+    `held` stays in registers, where the loop carries it."""
 
-    def __init__(self, copies: Copies, workgroup: Workgroup, shared: SharedRows, first_row: e.Index) -> None:
-        self.copies, self.workgroup, self.shared, self.first_row = copies, workgroup, shared, first_row
-        self.tokens: list[Any] = []
+    store: Callable[[e.Index], None] = lambda half: None
+    held: Values = field(default_factory=list)
 
-    def start(self) -> None:
-        """Find out which rows of the activation this thread copies."""
-        place = self.workgroup.place
+
+class StagedLoop(TileLoop):
+    """Steps that are read from memory while the one before is multiplied. With two `halves` of shared memory the next
+    step is written to one while the other is read, and one barrier a step is enough.
+
+    Attributes:
+        copies: of the activation's rows, the first of which is `first_row` of its product, to `shared`.
+    """
+
+    halves: int = 1
+    copies: Copies
+    shared: SharedRows
+    first_row: e.Index
+
+    def __init__(self, kernel: Kernel, machine: Machine, source: Source, workgroup: Workgroup, steps: int) -> None:
+        super().__init__(kernel, machine, workgroup.place, workgroup.epilogue, steps)
+        self.source, self.workgroup = source, workgroup
+        self._tokens: list[Any] = []  # of the rows that this thread copies
+        self._last: e.Index = 0
+
+    @abstractmethod
+    def fetch(self, step: e.Index) -> list[Fetched]:
+        """Read what this thread brings of a step."""
+
+    @abstractmethod
+    def multiply(self, step: e.Index, half: e.Index, totals: Values, held: Values) -> Values:
+        """The accumulators after the step that is in shared memory and in `held`."""
+
+    def barrier(self) -> None:
+        """Wait for the workgroup's writes to shared memory."""
+        e.barrier()
+
+    def start(self, first: e.Index, last: e.Index) -> Values:
         for i in range(self.copies.count):
             row, _, _ = self.copies.at(i)
-            token = place.token(place.inside(e.add(self.first_row, row)))
-            self.tokens.append(self.workgroup.activations.row(token))
+            token = self.place.token(self.place.inside(e.add(self.first_row, row)))
+            self._tokens.append(self.source.row(token))
+        self._last = e.subtract(last, 1)
+        return self._brought(self.fetch(first), e.remainder(first, self.halves))
 
-    def fetch(self, step: e.Index) -> Fetched:
+    def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
+        fetched = self.fetch(e.minimum(e.add(step, 1), self._last))
+        half = e.remainder(step, self.halves)
+        totals = self.multiply(step, half, totals, held)
+        if self.halves == 1:  # all have read what is overwritten
+            self.barrier()
+        return totals, self._brought(fetched, e.subtract(self.halves - 1, half))
+
+    def activations(self, step: e.Index) -> Fetched:
         """The words that this thread copies of a step."""
-        found, load, source = [], self.workgroup.activations.load, self.workgroup.lhs
-        for i, token in enumerate(self.tokens):
+        found = []
+        for i, token in enumerate(self._tokens):
             _, at, _ = self.copies.at(i)
-            found.append(load(source, token, e.add(e.multiply(step, self.copies.per_row), at)))
+            piece = e.add(e.multiply(step, self.copies.per_row), at)
+            found.append(self.source.load(self.workgroup.lhs, token, piece))
 
         def store(half: e.Index) -> None:
             for i, words in enumerate(found):
@@ -103,3 +148,9 @@ class RowStage:
                     self.shared.write(words, half, row, at)
 
         return Fetched(store)
+
+    def _brought(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
+        for side in fetched:
+            side.store(half)
+        self.barrier()
+        return [value for side in fetched for value in side.held]

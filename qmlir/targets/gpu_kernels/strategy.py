@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
+from ...dialect.dtypes import Array
 from ...kernels.bodies import unclonable
 from ...kernels.convolution import describe_convolution
 from ...kernels.description import Kernel, Unfit
@@ -14,12 +15,14 @@ from ...kernels.gather_operands import gather_operands
 from ...kernels.group import describe
 from ...kernels.routing import scattered
 from ...kernels.row_sums import absorbed
+from ...kernels.weights import constant_codes
 from ..base import FLOAT8, Target
 from ..strategy import Accept, Choice, Contraction, Decline, Knob
 from .batch import side_by_side
 from .machine import Machine
 from .route import with_routing
 from .stream_k import in_order
+from .weights import byte_codes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -153,12 +156,6 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     return None
 
 
-def decoded_type(kernel: Kernel) -> str:
-    """What a code of the weight becomes."""
-    assert kernel.rhs.decode is not None
-    return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
-
-
 def unsupported(kernel: Kernel, handled: Iterable[str]) -> Decline | None:
     """A Decline where a body reads or makes numbers that the kernels do not handle."""
     handled = (*handled, *SMALL_FLOATS)
@@ -166,3 +163,16 @@ def unsupported(kernel: Kernel, handled: Iterable[str]) -> Decline | None:
         if str(kind) not in handled:
             return Decline(f"it reads or makes {kind}", f"one of {', '.join(handled)} beside the product")
     return None
+
+
+def codes_for_matrices(kernel: Kernel, piece: int) -> Array | Decline:
+    """The codes of a constant weight that matrix instructions multiply by activations, which are read in pieces of
+    `piece`; or why a kernel on such instructions does not take them."""
+    if unfit := unreadable(kernel, piece) or unsupported(kernel, ("i8", "i32", "f32", "f16", "bf16")):
+        return unfit
+    if kernel.rhs.decode is not None:
+        *_, code = kernel.rhs.decode.body.arguments  # what it becomes
+        if str(code.type) != str(kernel.lhs.value.type.element_type):
+            return Decline("the weight is decoded to another type than the activation's", "the activation's type")
+    codes = byte_codes(constant_codes(kernel))
+    return NOT_CONSTANT if codes is None else codes

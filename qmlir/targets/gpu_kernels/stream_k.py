@@ -100,13 +100,12 @@ def split_inputs(kernel: Kernel, inputs: Sequence[ir.Type]) -> tuple[Sequence[ir
     return inputs[:count], inputs[count:]
 
 
-def with_scratch(function: KernelFunction, kernel: Kernel, inputs: Sequence[ir.Type], used: bool) -> KernelFunction:
-    """The function of `kernel` with counters in front of its result and a workspace behind it, where `inputs` have the
-    types of both. All functions of an executable have them; the body gets their memory where it is `used`."""
-    _, types = split_inputs(kernel, inputs)
-    if not types:
+def with_scratch(function: KernelFunction, scratch: Sequence[ir.Type], used: bool) -> KernelFunction:
+    """The function with counters in front of its result and a workspace behind it, where there are types of both. All
+    functions of an executable have them; the body gets their memory where it is `used`."""
+    if not scratch:
         return function
-    counters, space = map(View.of, types)
+    counters, space = map(View.of, scratch)
     *others, result = function.views
 
     def alone(rows: e.Index, buffers: list[ir.Value]) -> None:
@@ -201,7 +200,7 @@ class _Part:
             e.barrier()  # the whole part is stored before it is counted
             e.guarded(e.equal(self.loop.thread, 0), self._count)
             e.barrier()
-            before = arith.index_castui(ir.IndexType.get(), e.load(self.flag, [0]))
+            before = e.as_index(e.load(self.flag, [0]))
             return e.condition(e.equal(before, e.subtract(self.parts, 1)))
 
         i1 = e.integer(1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...core.mlir import ir
@@ -17,8 +17,9 @@ from . import emit as e
 from .batch import Products
 from .epilogue import Epilogue
 from .executable import KernelFunction, Launch, View
-from .loop import Source, TileLoop, Workgroup
+from .loop import TileLoop, Workgroup
 from .machine import Machine
+from .raster import Raster
 from .stream_k import Sharing, shared_body, split_inputs, with_scratch
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+AS_IT_IS = "an argument"  # the packing of a weight that is read where the program has it
 LOAD = 8  # slots for instructions that one load takes of a thread
 TYPICAL_ROWS = 128  # what a dynamic number of rows is taken as where kernels are compared
 
@@ -92,58 +94,63 @@ class TiledKernel(ABC):
         the most of all kernels that read it."""
 
     @abstractmethod
-    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        """The kernel as a function of an executable without scratch."""
+    def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
+        """How its tiles are made, of tensors of these types."""
 
-    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+    def function(self, inputs: Sequence[ir.Type]) -> KernelFunction:
         """The kernel as a function of an executable, of tensors of these types."""
-        own, _ = split_inputs(self.kernel, inputs)
-        return with_scratch(self.alone(own, result), self.kernel, inputs, self.sharing is not None)
+        own, scratch = split_inputs(self.kernel, inputs)
+        return with_scratch(self.program(own).function(self), scratch, self.sharing is not None)
 
     def of(self, kernel: Kernel) -> Self:
         """The same for another number of rows, which may be dynamic, but not above `most_rows`."""
         return replace(self, kernel=kernel)
 
-    def made(
-        self, epilogue: Epilogue, activations: Source, weight: View, loop: Callable[[Self, Workgroup], TileLoop]
-    ) -> KernelFunction:
-        """The function, from how its sides lie in memory and what threads do."""
-        kernel, (height, width) = self.kernel, self.shape
-        columns, products, sharing = -(-kernel.n // width), Products(kernel), self.sharing
-        picks = products.views
 
-        def threads(size: e.Index, memory: Sequence[ir.Value], tile: tuple[e.Index, e.Index]) -> TileLoop:
-            lhs, rhs, *operands = memory
-            place = products.place(size, operands[: len(picks)], first_row=e.multiply(tile[0], height))
-            epilogue.bind(operands[len(picks) :], place)
-            return loop(self, Workgroup(place, tile, activations, lhs, rhs, epilogue))
+@dataclass(frozen=True)
+class TileProgram:
+    """What all tiles of a kernel have in common.
 
-        def body(size: e.Index, memory: Sequence[ir.Value]) -> None:
-            made = threads(size, memory, (e.block(1), e.block(0)))
-            with e.when(made.place.used):
-                made.run()
+    Attributes:
+        raster: which tile a workgroup takes.
+        loop: what a thread does of a tile.
+        epilogue: what is done with the sums.
+        lhs, rhs: its sides in memory.
+        attributes: of the device function.
+    """
 
-        views = [activations.view, weight, *picks, *epilogue.views]
-        launch = Launch(self.threads, self.machine, lambda size: products.grid(size, columns, height))
-        if sharing is None:
-            return KernelFunction(products.size, views, launch, body, products.tokens)
+    raster: Raster
+    loop: Callable[[Workgroup], TileLoop]
+    epilogue: Epilogue
+    lhs: View
+    rhs: View
+    attributes: Mapping[str, int] = field(default_factory=dict)
 
-        def tiles(size: e.Index) -> e.Index:
-            return e.multiply(e.divide_up(size, height), columns)
+    def function(self, made: TiledKernel) -> KernelFunction:
+        """The program as a function of an executable."""
+        raster, sharing, products = self.raster, made.sharing, Products(made.kernel)
+        views = [self.lhs, self.rhs, *products.views, *self.epilogue.views]
+        launch = Launch(made.threads, made.machine, raster.grid, self.attributes)
+        if sharing is not None:
+            body = shared_body(sharing, raster.tiles, self._tile)
+            launch = replace(launch, grid=lambda size: (sharing.launched(raster.tiles(size)), 1, 1))
+        else:
+            body = self._body
+        return KernelFunction(products.size, views, launch, body, products.tokens)
 
-        def shared_tile(size: e.Index, memory: list[ir.Value], number: e.Index) -> TileLoop:
-            return threads(size, memory, (e.divide(number, columns), e.remainder(number, columns)))
+    def _tile(self, size: e.Index, memory: Sequence[ir.Value], number: e.Index | None = None) -> TileLoop:
+        lhs, rhs, *others = memory
+        picks = len(Products(self.raster.kernel).views)
+        place, tile = self.raster.found(size, others[:picks], number)
+        self.epilogue.bind(others[picks:], place)
+        return self.loop(Workgroup(place, tile, lhs, rhs, self.epilogue))
 
-        launch = replace(launch, grid=lambda size: (sharing.launched(tiles(size)), 1, 1))
-        return KernelFunction(products.size, views, launch, shared_body(sharing, tiles, shared_tile))
+    def _body(self, size: e.Index, memory: list[ir.Value]) -> None:
+        loop = self._tile(size, memory)
+        with e.when(loop.place.used):
+            loop.run()
 
 
 def matrices(kernel: Kernel) -> tuple[int, ...]:
     """The axis of a packed weight that numbers its matrices, where there is one."""
     return () if kernel.batch is None else (kernel.batch.matrices,)
-
-
-def packed_view(shape: tuple[int, ...], words: int) -> View:
-    """A packed weight whose loads are of so many words."""
-    i32 = e.integer(32)
-    return View(shape, i32 if words == 1 else e.vector_of(words, i32))

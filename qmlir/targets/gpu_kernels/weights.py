@@ -75,11 +75,18 @@ class CodeFormat:
         """The words of bytes `code << shift` of some fields of a stored word, by default of all in order."""
         fields = range(self.fields) if fields is None else fields
         if self.e2m1:
-            return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in fields]
+            return [doubled_e2m1(e.shifted(word, -4 * i)) for i in fields]
         if self.bits == 8:
             return [word]
         mask = e.word(((1 << self.bits) - 1 << self.shift) * _ONES)
-        return [arith.andi(_moved(word, self.shift - i * self.bits), mask) for i in fields]
+        return [arith.andi(e.shifted(word, self.shift - i * self.bits), mask) for i in fields]
+
+    def unpacked(self, words: Sequence[ir.Value]) -> list[ir.Value]:
+        """The same of all fields of neighbouring stored words, in the order of K."""
+        taken = [self.bytes_of(word) for word in words]
+        if self.order == "pieces":
+            return [made for of_word in taken for made in of_word]
+        return [of_word[field] for field in range(self.fields) for of_word in taken]
 
     def codes_at(self, words: ir.Value, lefts: ir.Value | None) -> ir.Value:
         """Codes, i8, whose bits in lanes of words a shift to the left brings to the top, None where they are there."""
@@ -96,7 +103,7 @@ class CodeFormat:
         for byte in (0, 2, 1, 3):
             high = 32 - self.bits - (8 * byte + self.bits * field)
             shift = arith.shrsi if self.signed else arith.shrui
-            codes.append(shift(_moved(word, high), e.word(32 - self.bits)))
+            codes.append(shift(e.shifted(word, high), e.word(32 - self.bits)))
         return arith.trunci(e.vector_of(4, e.integer(8)), e.gathered(codes))
 
     def layout(self, n: int, k: int) -> WeightLayout:
@@ -119,13 +126,6 @@ class CodeFormat:
     def packed_rows(self, kernel: Kernel, codes: Array | None, k: int) -> ir.Value:
         """The same of a weight that may be known at run time only, which is read as it stands, `[.., N, K]`."""
         return by_columns(kernel.rhs) if codes is None else self.packed(codes, k)
-
-
-def _moved(word: ir.Value, left: int) -> ir.Value:
-    """Bits moved to the left, or by a negative number to the right."""
-    if left == 0:
-        return word
-    return arith.shli(word, e.word(left)) if left > 0 else arith.shrui(word, e.word(-left))
 
 
 def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> CodeFormat | None:

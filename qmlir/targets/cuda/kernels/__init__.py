@@ -4,10 +4,9 @@ instructions.py  cp.async, ldmatrix, mma.sync, ... as functions
 machine.py       what the common kernels ask of NVIDIA GPUs; scalar ops of bodies that these have a better form for
 tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
-raster.py        which tile a workgroup takes
 product.py       a product in tiles: its weight, and what it keeps busy
 mma_loop.py      products on tensor cores: the schedule of the common loop, fragments, groups along K
-mma_gemm.py      the same as functions of an executable
+mma_gemm.py      the same as programs of tiles
 wgmma_gemm.py    the same on Hopper's wgmma
 decode.py        weights of codes as floats
 fp8.py           one-byte floats on both sides

@@ -8,7 +8,7 @@ from ....kernels.description import Kernel
 from ...base import Target
 from ...cost import Figures
 from ...gpu_kernels.weights import CodeFormat
-from .gemv import Gemv
+from .gemv import Gemv, gemv
 from .machine import NVIDIA, Nvidia
 from .mma_gemm import MmaGemm
 from .product import TiledProduct
@@ -86,15 +86,14 @@ def gemv_for(kernel: Kernel, storage: CodeFormat, constant: bool, target: Target
     """The kernel for a few rows, with two workgroups for each multiprocessor where there are columns for it; or why
     there is none."""
     units, shared_memory = Figures(target.capabilities).units, target.capabilities.shared_memory
-    gemv = Gemv(kernel, NVIDIA, storage, constant, 4, 1)
     for columns, k_warps in ((4, 1), (4, 2), (4, 4), (2, 4), (1, 4)):
-        gemv = Gemv(kernel, NVIDIA, storage, constant, columns, k_warps)
-        if gemv.blocks >= 2 * units and gemv.shared_bytes <= shared_memory:
+        made = gemv(kernel, storage, constant, columns, k_warps)
+        if made.blocks >= 2 * units and made.shared_bytes <= shared_memory:
             break
     if kernel.group is not None:
-        lanes, rest = divmod(kernel.group, gemv.storage.depth)
+        lanes, rest = divmod(kernel.group, storage.depth)
         if rest or lanes not in (1, 2, 4, 8, 16, 32):
-            return f"groups of {kernel.group} along K are not a power of two times {gemv.storage.depth} codes"
-    if gemv.shared_bytes > shared_memory:
-        return f"{gemv.parts} parts of {gemv.most_rows} rows do not fit shared memory"
-    return gemv
+            return f"groups of {kernel.group} along K are not a power of two times {storage.depth} codes"
+    if made.shared_bytes > shared_memory:
+        return f"{made.parts} parts of {made.most_rows} rows do not fit shared memory"
+    return made

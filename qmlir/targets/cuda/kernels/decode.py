@@ -107,7 +107,7 @@ class Decoder:
         return form.fragment(word, number, self.block.gemm.storage.bits, form.held(stage, operands))
 
     def _value(self, operand: Operand, column: int, step: int) -> ir.Value:
-        group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0
+        group = step * self.block.gemm.mma.depth // (self.block.kernel.group or 1) if self._groups > 1 else 0
         run, lane = divmod(column, self._lanes)
         value = self.held[(group * self._runs + run) * len(self.operands) + self.operands.index(operand)]
         return e.lane(value, lane) if isinstance(value.type, ir.VectorType) else value

@@ -10,7 +10,7 @@ technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
@@ -61,10 +61,20 @@ class HalfMma(gpu.Multiply):
         return [e.as_word(e.intrinsic("llvm.nvvm.e4m3x2.to.f16x2.rn", [part], pair)) for part in parts]
 
 
+class _Block(Block):
+    def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
+        """Sums of a tile apart from those before it, where the instruction keeps fewer bits than f32 has."""
+        if isinstance(self.mma, HalfMma):
+            return super()._tile(stage, state)
+        inside = super()._tile(stage, self.zeros())
+        return [arith.addf(total, part) for total, part in zip(state, inside, strict=True)]
+
+
 @dataclass(frozen=True)
 class Fp8Gemm(MmaGemm):
     """Products of one-byte floats on one tile."""
 
+    block = _Block
     converts: bool = False
     fast: bool = False
 
@@ -81,7 +91,7 @@ class Fp8Gemm(MmaGemm):
         return isinstance(self.mma, HalfMma)
 
     @property
-    def attributes(self) -> dict[str, int]:
+    def attributes(self) -> Mapping[str, int]:
         # Beside the sums of a group stand those of all. ptxas spills some to get another block onto a multiprocessor,
         # unless it is told that one will do.
         return {"nvvm.minctasm": 1} if self.fast and self.kernel.group else {}
@@ -90,16 +100,3 @@ class Fp8Gemm(MmaGemm):
     def facts(self) -> Facts:
         kinds = f"{self.mma.lhs_kind} x {self.mma.rhs_kind}"
         return {**super().facts, "codes": kinds if self.decodes else f"{kinds}, sums of {self.tile.k} apart"}
-
-    @property
-    def block(self) -> type[Block]:
-        return _Block
-
-
-class _Block(Block):
-    def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
-        """Sums of a tile apart from those before it, where the instruction keeps fewer bits than f32 has."""
-        if isinstance(self.mma, HalfMma):
-            return super()._tile(stage, state)
-        inside = super()._tile(stage, self.zeros())
-        return [arith.addf(total, part) for total, part in zip(state, inside, strict=True)]

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....ir.walk import made_by, producer
-from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Stage
 from ....kernels.scaled import Scaled, scaled
+from ...gpu_kernels import emit as e
 from ...gpu_kernels.weights import CodeFormat
 from .machine import RULES, rounded
 
@@ -63,9 +63,9 @@ class Halves:
         """`base + (field ^ flip)` of the fields at bit `low` and 16 bits above."""
         bias, mask = _BASE_BITS[self.element] | self.flip, (1 << bits) - 1
         if self.element != "f32":
-            pair = arith.xori(arith.andi(_moved(word, low), _word(mask * _PAIR)), _word(bias * _PAIR))
+            pair = arith.xori(arith.andi(e.shifted(word, -low), e.word(mask * _PAIR)), e.word(bias * _PAIR))
             return e.as_pair(pair, e.vector_of(2, ir.Type.parse(self.element)))
-        both = [arith.xori(arith.andi(_moved(word, low + at), _word(mask)), _word(bias)) for at in (0, 16)]
+        both = [arith.xori(arith.andi(e.shifted(word, -low - at), e.word(mask)), e.word(bias)) for at in (0, 16)]
         return e.as_type(e.gathered(both), e.vector_of(2, ir.F32Type.get()))
 
     def held(self, stage: Stage, operands: dict[ir.Value, ir.Value]) -> tuple[ir.Value, ir.Value | None]:
@@ -168,11 +168,3 @@ def _bounds(zero: ir.Value, decode: Stage) -> tuple[int, int] | None:
         known = known.view(f"u{known.dtype.itemsize}") if owner.name == "arith.extui" else known
         return int(known.min()), int(known.max())
     return (0, (1 << width) - 1) if owner.name == "arith.extui" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
-
-
-def _moved(word: ir.Value, low: int) -> ir.Value:
-    return arith.shrui(word, _word(low)) if low else word
-
-
-def _word(value: int) -> ir.Value:
-    return e.constant(value - (1 << 32) if value >> 31 else value, e.integer(32))

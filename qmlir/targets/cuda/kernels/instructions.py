@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ....core.mlir import arith, gpu, hal, ir, llvm, memref, vector
+from ....core.mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
 from ...gpu_kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
-SHARED = "#gpu.address_space<workgroup>"
 
 
 def _do(name: str, **attributes: ir.Attribute) -> None:
@@ -25,25 +24,10 @@ def thread_id(threads: int) -> ir.Value:
     return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
 
 
-def workgroup_id() -> ir.Value:
-    """The workgroup's number: workgroups lie in one row."""
-    return hal.InterfaceWorkgroupIDOp(0).result
-
-
-def shared(shape: Sequence[int], element: ir.Type, alignment: int = 16) -> ir.Value:
-    """A buffer in shared memory."""
-    kind = ir.MemRefType.get(list(shape), element, memory_space=ir.Attribute.parse(SHARED))
-    return memref.AllocOp(kind, [], [], alignment=alignment).result
-
-
-def hidden(number: int) -> ir.Value:
-    """A number that the compiler does not know."""
-    made = llvm.InlineAsmOp(e.integer(32), [], f"mov.u32 $0, {number};", "=r").res
-    return arith.index_cast(ir.IndexType.get(), made)
-
-
-def barrier() -> None:
-    gpu.BarrierOp()
+def hidden(number: e.Index) -> ir.Value:
+    """An index below 2^32 of which the compiler does not know more."""
+    i32 = e.integer(32)
+    return e.as_index(llvm.InlineAsmOp(i32, [arith.index_cast(i32, e.index(number))], "mov.u32 $0, $1;", "=r,r").res)
 
 
 # ------------------------------------------------------------------------------------------ asynchronous copies
@@ -260,56 +244,79 @@ def descriptor(base: ir.Value, offset: e.Index) -> ir.Value:
     return arith.ori(arith.andi(start, e.constant(0x3FFF, i64)), e.constant(fixed, i64))
 
 
-def _sums(kind: str) -> ir.Type:
-    """The type of the sums of products of `kind`, PTX's name of the operands' type."""
-    return e.integer(32) if kind == "s8" else ir.F32Type.get()
+@dataclass(frozen=True)
+class Wgmma:
+    """`wgmma.mma_async.m64n{columns}k32` of codes of one byte, both sides in shared memory. A lane's accumulators are
+    one LLVM structure; between the product that writes them and a wait nobody may touch them.
 
+    Attributes:
+        kinds: PTX's names of both operands' types.
+    """
 
-def _through(instruction: str, acc: ir.Value, columns: int, kind: str) -> ir.Value:
-    """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across it."""
-    count = columns // 2
-    registers = [field_of(acc, i, _sums(kind)) for i in range(count)]
-    constraints = ",".join(["=r" if kind == "s8" else "=f"] * count + [str(i) for i in range(count)])
-    return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
+    columns: int
+    kinds: tuple[str, str] = ("s8", "s8")
 
+    @property
+    def name(self) -> str:
+        kinds = "s8" if self.integers else f"f32.{self.kinds[0]}.{self.kinds[1]}"
+        return f"wgmma.m64n{self.columns}k32.{kinds}"
 
-def wgmma_fence(acc: ir.Value, columns: int, kind: str = "s8") -> ir.Value:
-    """The accumulators, what was written to them before seen by the products that follow."""
-    return _through("wgmma.fence.sync.aligned;", acc, columns, kind)
+    @property
+    def integers(self) -> bool:
+        return self.kinds[0] == "s8"
 
+    def zero(self) -> ir.Value:
+        """Accumulators, all zero."""
+        return e.operation("llvm.mlir.zero", self._accumulators, [])
 
-def wgmma_zero(columns: int) -> ir.Value:
-    """Accumulators of 64 rows by `columns`, all zero."""
-    return e.operation("llvm.mlir.zero", _accumulators(columns, "s8"), [])
+    def new(self) -> ir.Value:
+        """Accumulators whose values are not known: for products that do not add to them."""
+        return e.operation("llvm.mlir.undef", self._accumulators, [])
 
+    def fence(self, acc: ir.Value) -> ir.Value:
+        """The accumulators, what was written to them before seen by the products that follow."""
+        return self._through("wgmma.fence.sync.aligned;", acc)
 
-def wgmma_new(columns: int, kind: str) -> ir.Value:
-    """Accumulators whose values are not known: for products that do not add to them."""
-    return e.operation("llvm.mlir.undef", _accumulators(columns, kind), [])
+    def multiply(self, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, adds: bool = True) -> ir.Value:
+        """Products of what both descriptors name; `acc`, which they are added to or take the place of, is being written
+        until a wait."""
+        fixed = {
+            "shape": f"#nvvm.shape<m = 64, n = {self.columns}, k = 32>",
+            **{f"type{side}": f"#nvvm.wgmma_type<{kind}>" for side, kind in zip("AB", self.kinds, strict=True)},
+            "typeD": f"#nvvm.wgmma_type<{'s32' if self.integers else 'f32'}>",
+            "scaleD": f"#nvvm.wgmma_scale_out<{'one' if adds else 'zero'}>",
+            **{f"scale{side}": "#nvvm.wgmma_scale_in<one>" for side in "AB"},
+            "layoutA": "#nvvm.mma_layout<row>",
+            "layoutB": "#nvvm.mma_layout<col>",
+        }
+        if self.integers:
+            fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
+        attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
+        return e.operation("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
 
+    def done(self, acc: ir.Value, pending: int = 0) -> ir.Value:
+        """The accumulators once all but the last `pending` groups of products are done."""
+        return self._through(f"wgmma.wait_group.sync.aligned {pending};", acc)
 
-def _accumulators(columns: int, kind: str) -> ir.Type:
-    return ir.Type.parse(f"!llvm.struct<({', '.join([str(_sums(kind))] * (columns // 2))})>")
+    def results(self, acc: ir.Value) -> list[ir.Value]:
+        """The sums in accumulators whose products are done."""
+        return [field_of(acc, i, self._sum) for i in range(self.columns // 2)]
 
+    @property
+    def _sum(self) -> ir.Type:
+        return e.integer(32) if self.integers else ir.F32Type.get()
 
-def wgmma(
-    acc: ir.Value, lhs: ir.Value, rhs: ir.Value, columns: int, kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True
-) -> ir.Value:
-    """`wgmma.mma_async.m64n{columns}k32` of codes of one byte, which both descriptors name; `acc`, which it adds to or
-    takes the place of, is being written until a wait."""
-    fixed = {
-        "shape": f"#nvvm.shape<m = 64, n = {columns}, k = 32>",
-        **{f"type{side}": f"#nvvm.wgmma_type<{kind}>" for side, kind in zip("AB", kinds, strict=True)},
-        "typeD": "#nvvm.wgmma_type<s32>" if kinds[0] == "s8" else "#nvvm.wgmma_type<f32>",
-        "scaleD": f"#nvvm.wgmma_scale_out<{'one' if adds else 'zero'}>",
-        **{f"scale{side}": "#nvvm.wgmma_scale_in<one>" for side in "AB"},
-        "layoutA": "#nvvm.mma_layout<row>",
-        "layoutB": "#nvvm.mma_layout<col>",
-    }
-    if kinds[0] == "s8":
-        fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
-    attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
-    return e.operation("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
+    @property
+    def _accumulators(self) -> ir.Type:
+        return ir.Type.parse(f"!llvm.struct<({', '.join([str(self._sum)] * (self.columns // 2))})>")
+
+    def _through(self, instruction: str, acc: ir.Value) -> ir.Value:
+        """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across
+        it."""
+        registers = self.results(acc)
+        kind = "=r" if self.integers else "=f"
+        constraints = ",".join([kind] * len(registers) + [str(i) for i in range(len(registers))])
+        return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
 
 
 def wgmma_commit() -> None:
@@ -319,13 +326,3 @@ def wgmma_commit() -> None:
 def wgmma_wait(pending: int) -> None:
     """Wait until at most `pending` groups of products are under way."""
     _do("nvvm.wgmma.wait.group.sync.aligned", group=ir.IntegerAttr.get(e.integer(64), pending))
-
-
-def wgmma_done(acc: ir.Value, columns: int, kind: str = "s8", pending: int = 0) -> ir.Value:
-    """The accumulators once all but the last `pending` groups of products are done."""
-    return _through(f"wgmma.wait_group.sync.aligned {pending};", acc, columns, kind)
-
-
-def wgmma_results(acc: ir.Value, columns: int, kind: str = "s8") -> list[ir.Value]:
-    """The sums in accumulators whose products are done."""
-    return [field_of(acc, i, _sums(kind)) for i in range(columns // 2)]

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....core.mlir import OpLike, arith, ir, llvm
-from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ....kernels.requantised import requantised
-from ...gpu_kernels.machine import Machine
+from ...gpu_kernels import emit as e
+from ...gpu_kernels.machine import Machine, roundeven
 from . import instructions as gpu
-
-
-def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-    """`cvt.rni`: `llvm.intr.roundeven` is illegal on vectors in IREE 3.13's conversion, the call of it is not."""
-    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
 def rounded(value: ir.Value, kind: ir.Type) -> ir.Value:
@@ -49,7 +44,7 @@ def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
     return arith.addi(arith.minsi(arith.maxsi(codes, least), most), zeros)
 
 
-RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf, "arith.fptosi": _fptosi}
+RULES: dict[str, Rule] = {"math.roundeven": roundeven, "arith.truncf": _truncf, "arith.fptosi": _fptosi}
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ class Nvidia(Machine):
     def leave(self) -> None:
         """No copy is on its way, and nobody reads what was copied."""
         gpu.wait(0)
-        gpu.barrier()
+        e.barrier()
 
 
 NVIDIA = Nvidia()

@@ -1,52 +1,33 @@
-"""Products on tensor cores, as functions of an executable: see `mma_loop.py`."""
+"""Products on tensor cores, as programs of tiles: see `mma_loop.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 from ....core.mlir import ir
-from ....kernels import emit as e
-from ....kernels.outline import has_tokens
-from ...gpu_kernels.executable import KernelFunction, Launch, View
-from ...gpu_kernels.stream_k import shared_body
+from ...gpu_kernels.epilogue import Epilogue
+from ...gpu_kernels.executable import View
+from ...gpu_kernels.raster import InBands
+from ...gpu_kernels.tiled import TileProgram
 from .mma_loop import Block
 from .product import TiledProduct
-from .raster import blocks
 
 
 @dataclass(frozen=True)
 class MmaGemm(TiledProduct):
-    """A kernel by `mma.sync`."""
+    """A kernel by `mma.sync`; `block` is what a workgroup does."""
+
+    block: ClassVar[type[Block]] = Block
 
     @property
-    def block(self) -> type[Block]:
-        """What a workgroup does."""
-        return Block
-
-    @property
-    def attributes(self) -> dict[str, int]:
+    def attributes(self) -> Mapping[str, int]:
         """Of the device function."""
         return {}
 
-    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
-        kernel, sharing, rows = self.kernel, self.sharing, self.kernel.m
-
-        def tiles(size: e.Index) -> e.Index:
-            return blocks(kernel, self.tile, size)
-
-        def body(size: e.Index, buffers: list[ir.Value]) -> None:
-            """Of so many rows, or of a batch of so many products."""
-            known = size if kernel.batch is None or rows is None else rows
-            if sharing is None:
-                self.block(self, known, buffers).run()
-            else:
-                shared_body(sharing, tiles, lambda *of: self.block(self, *of))(size, buffers)
-
-        def grid(size: e.Index) -> e.Index:
-            return tiles(size) if sharing is None else sharing.launched(tiles(size))
-
-        size = rows if kernel.batch is None else kernel.batch.size
-        launch = Launch(self.threads, self.machine, lambda size: (grid(size), 1, 1), self.attributes)
-        views = [View.of(tensor) for tensor in (*inputs, result)]
-        return KernelFunction(size, views, launch, body, has_tokens(kernel))
+    def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
+        lhs, rhs = map(View.of, inputs[:2])
+        raster, epilogue = InBands(self.kernel, *self.shape), Epilogue(self.kernel, self.machine, self.lanes)
+        return TileProgram(raster, partial(self.block, self), epilogue, lhs, rhs, self.attributes)

@@ -12,24 +12,17 @@ of fragment j is column `fragments * c + j` of the result. A lane holds columns 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from ....core.mlir import arith, ir
-from ....kernels.outline import picks
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
-from ...gpu_kernels.batch import Products
-from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.loop import Run, TileLoop, Where
+from ...gpu_kernels.loop import Run, TileLoop, Where, Workgroup
 from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
-from .handed_over import handed_over
-from .machine import Nvidia
 from .product import TiledProduct
-from .raster import batch_of, place
 from .shared_tile import SharedTile
 
 # Of each fragment and chunk the stored word of this lane.
@@ -43,29 +36,17 @@ class Block(TileLoop):
     """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`_advance`) before warps
     multiply it. Warps along K take steps of each tile in turn, and add their sums at the end."""
 
-    def __init__(
-        self, gemm: TiledProduct, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None
-    ) -> None:
-        """Of tile `number`, by default that of the workgroup."""
-        kernel, tile = gemm.kernel, gemm.tile
-        lhs, rhs, *operands = buffers
-        batch, number = batch_of(kernel, tile, gpu.workgroup_id() if number is None else number)
-        self.tiled = gemm.tiled
-        self.lanes = next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and kernel.n % w == 0)  # of a run
-        at, epilogue, picked = Products(kernel), Epilogue(kernel, Nvidia(), self.lanes), len(picks(kernel))
-        product, tokens = at.place(rows, operands[:picked], batch), at.activation_rows
-        if product.picked is not None and isinstance(tokens, int):  # nothing says how many rows a block has
-            product = replace(product, last_token=tokens - 1)
-        epilogue.bind(operands[picked:], product)
-        super().__init__(kernel, Nvidia(), product, epilogue, gemm.k_tiles)
-        self.gemm, self.tile, self.mma, self.rows = gemm, tile, gemm.mma, rows
+    def __init__(self, gemm: TiledProduct, workgroup: Workgroup) -> None:
+        kernel, tile, epilogue = gemm.kernel, gemm.tile, workgroup.epilogue
+        super().__init__(kernel, gemm.machine, workgroup.place, epilogue, gemm.k_tiles)
+        self.gemm, self.tile, self.mma = gemm, tile, gemm.mma
+        self.tiled, self.lanes, self.rows = gemm.tiled, gemm.lanes, workgroup.place.rows
         self.thread = gpu.thread_id(tile.threads)
-        block_m, block_n = place(kernel, tile, rows, number)
-        self.m0, self.n0 = e.multiply(block_m, tile.m), e.multiply(block_n, tile.n)
-        self._whole = isinstance(rows, int) and rows % tile.m == 0, kernel.n % tile.n == 0
+        self.m0, self.n0 = (e.multiply(at, size) for at, size in zip(workgroup.tile, gemm.shape, strict=True))
+        self._whole = isinstance(self.rows, int) and self.rows % tile.m == 0, kernel.n % tile.n == 0
         self._lanes()
         self.end: e.Index = 0  # the tile of K behind the last one
-        self._sides(lhs, rhs)
+        self._sides(workgroup.lhs, workgroup.rhs)
         if kernel.combine is not None and tile.is_small:
             held = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
             self.group_reads = epilogue.ahead(kernel.combine.operands, held, self._columns(range(self.per_row)))
@@ -125,10 +106,6 @@ class Block(TileLoop):
 
     # ---- the loop
 
-    def run(self) -> None:
-        with e.when(self.place.used):
-            super().run()
-
     @property
     def keeps(self) -> e.Condition:
         return e.equal(self.k_warp, 0)
@@ -161,7 +138,7 @@ class Block(TileLoop):
     def _advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
         """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
         gpu.wait(self.ahead - 1)
-        gpu.barrier()
+        e.barrier()
         self._copies(e.add(k_tile, self.ahead), ring[1])
 
     def _moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
@@ -202,7 +179,7 @@ class Block(TileLoop):
     def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
         """The totals after `count` groups of a tile."""
         group = self.kernel.group or self.tile.k
-        inside, steps = self.tile.k // group, group // self.gemm.step
+        inside, steps = self.tile.k // group, group // self.mma.depth
         self._advance(k_tile, ring)
         for i in range(count):
             state = self._steps(ring[0], self.zeros(), range(i * steps, (i + 1) * steps))
@@ -215,13 +192,22 @@ class Block(TileLoop):
 
     @property
     def _steps_per_warp(self) -> int:
-        return self.tile.k // self.gemm.step // self.tile.warps[2]
+        return self.tile.k // self.mma.depth // self.tile.warps[2]
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        """Sums over the warps along K, in the first of them."""
-        others = self.tile.warps[2] - 1
+        """Sums over the warps along K, through shared memory, in the first of them."""
+        others, holders = self.tile.warps[2] - 1, self.tile.threads // self.tile.warps[2]
+        if not others:
+            return totals
         add = arith.addf if self.mma.acc == "f32" else arith.addi
-        return handed_over(totals, self.k_warp, others, self.thread, self.tile.threads // (others + 1), add)
+        memory, holder = e.shared([others, len(totals), holders], totals[0].type), e.remainder(self.thread, holders)
+        with e.when(e.less(0, self.k_warp)):
+            for i, value in enumerate(totals):
+                e.store(value, memory, [e.subtract(self.k_warp, 1), i, holder])
+        e.barrier()
+        for other in range(others):
+            totals = [add(value, e.load(memory, [other, i, holder])) for i, value in enumerate(totals)]
+        return totals
 
     # ---- a tile of K
 
@@ -245,7 +231,7 @@ class Block(TileLoop):
                     at = i * self.n_fragments + j
                     acc[at] = self.mma(lhs[i], fragment, acc[at])
             if self.wants_sums:
-                ones = [e.word(_ONES)] * (self.gemm.step // CHUNK)
+                ones = [e.word(_ONES)] * (self.mma.depth // CHUNK)
                 for i in range(self.m_fragments):
                     at = self.m_fragments * self.n_fragments + i
                     acc[at] = self.mma(lhs[i], ones, acc[at])
@@ -270,7 +256,7 @@ class Block(TileLoop):
     def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[Words, int]]:
         """The stored words of all fragments, for each step whose codes share the chunks of this one."""
         storage = self.gemm.storage
-        fields, per_step = storage.fields, self.gemm.step // CHUNK
+        fields, per_step = storage.fields, self.mma.depth // CHUNK
         if per_step >= fields:
             count, chunks, steps = per_step // fields, step * per_step // fields, [step]
         else:
@@ -296,7 +282,7 @@ class Block(TileLoop):
         only now, as registers are few."""
         if self.kernel.rhs.decode is not None:
             return self.decoder.fragment(words[j, 0], number, j, step)
-        storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
+        storage, per_step = self.gemm.storage, self.mma.depth // CHUNK
         fields = range(number * per_step, (number + 1) * per_step)
         return self.mma.rhs([storage.bytes_of(words[j, f // storage.fields], [f % storage.fields])[0] for f in fields])
 

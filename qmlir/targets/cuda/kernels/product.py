@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....dialect.dtypes import Array
@@ -14,7 +14,7 @@ from ....kernels.tile.instruction import TiledMma
 from ...base import Target
 from ...cost import Figures, Work
 from ...gpu_kernels.stream_k import Sharing
-from ...gpu_kernels.tiled import TiledKernel
+from ...gpu_kernels.tiled import AS_IT_IS, TiledKernel
 from ...gpu_kernels.weights import CHUNK, CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
@@ -48,30 +48,19 @@ _COSTS = {
 
 
 @dataclass(frozen=True)
-class RowsOfWeight(TiledKernel):
-    """A kernel that reads its weight in rows.
+class TileFigures(TiledKernel):
+    """What a tile takes of a kernel of integers, or of 16-bit floats by a weight of codes, which it reads in rows.
 
     Attributes:
         constant: whether the weight is packed, its K padded.
+        asynchronous: whether it multiplies by `wgmma`.
     """
 
     machine: Nvidia
     storage: CodeFormat
     constant: bool
-
-    @property
-    def packing(self) -> Hashable:
-        return self.storage if self.constant else "an argument"
-
-    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
-        return self.storage.packed_rows(self.kernel, codes, padded_k)
-
-
-@dataclass(frozen=True)
-class TileFigures(RowsOfWeight):
-    """What a tile takes of a kernel of integers, or of 16-bit floats by a weight of codes."""
-
     tile: Tile
+    asynchronous: ClassVar[bool] = False
 
     @property
     def mma(self) -> gpu.Multiply:
@@ -85,11 +74,6 @@ class TileFigures(RowsOfWeight):
         return self.mma.step_bytes // self.mma.depth
 
     @property
-    def asynchronous(self) -> bool:
-        """Whether it multiplies by `wgmma`."""
-        return False
-
-    @property
     def decodes(self) -> bool:
         """Whether each code is made a float in registers."""
         return self.unit == 2
@@ -99,11 +83,6 @@ class TileFigures(RowsOfWeight):
         """Instructions that make a float of a code."""
         form = halves(self.kernel, self.storage) if self.decodes else None
         return 0 if not self.decodes else 5 if form is None else 2 if form.element == form.result else 4
-
-    @property
-    def step(self) -> int:
-        """Codes along K of one instruction."""
-        return self.mma.depth
 
     @property
     def k_tiles(self) -> int:
@@ -154,6 +133,11 @@ class TileFigures(RowsOfWeight):
         fragments = self.tile.warp[1] // 8
         return TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=next(f for f in (4, 2, 1) if fragments % f == 0))
 
+    @property
+    def lanes(self) -> int:
+        """Neighbouring columns that a lane stores at once."""
+        return next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and self.kernel.n % w == 0)
+
 
 @dataclass(frozen=True)
 class TiledProduct(TileFigures):
@@ -164,6 +148,13 @@ class TiledProduct(TileFigures):
     @property
     def name(self) -> str:
         return self.tile.name
+
+    @property
+    def packing(self) -> Hashable:
+        return self.storage if self.constant else AS_IT_IS
+
+    def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
+        return self.storage.packed_rows(self.kernel, codes, padded_k)
 
     @property
     def threads(self) -> int:
@@ -177,7 +168,7 @@ class TiledProduct(TileFigures):
     def facts(self) -> Facts:
         tile = self.tile
         return {
-            "mma": f"mma.sync.m16n8k{self.step}.{self.mma.operand}",
+            "mma": f"mma.sync.m16n8k{self.mma.depth}.{self.mma.operand}",
             "tile": [tile.m, tile.n, tile.k],
             "warps": list(tile.warps),
             "stages": tile.stages,

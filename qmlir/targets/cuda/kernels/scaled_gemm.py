@@ -23,29 +23,6 @@ from .tile import Tile
 _NO_SIGNS = 0x7F7F7F7F
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaledGemm(MmaGemm):
-    """Products of codes and scales on one tile."""
-
-    instruction: ScaledMma
-
-    @property
-    def mma(self) -> ScaledMma:
-        return self.instruction
-
-    @property
-    def facts(self) -> Facts:
-        tile, bits = self.tile, self.instruction.code_bits
-        return {
-            **super().facts, "mma": self.instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // bits],
-            "weight_bits": bits, "block": self.instruction.block,
-        }  # fmt: skip
-
-    @property
-    def block(self) -> type[Block]:
-        return _ScaledBlock
-
-
 def words_of(instruction: ScaledMma, tile: Tile) -> int:
     """Words of scales of a row that a warp takes of a tile; 0 where they are not whole ones."""
     steps, rest = divmod(tile.k // tile.warps[2], instruction.depth)
@@ -73,6 +50,26 @@ class _ScaledBlock(Block):
 
     def _rhs_fragment(self, words: Words, number: int, j: int, step: int) -> list[ir.Value]:
         return [*super()._rhs_fragment(words, number, j, step), self.scales.column(j, step)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledGemm(MmaGemm):
+    """Products of codes and scales on one tile."""
+
+    block = _ScaledBlock
+    instruction: ScaledMma
+
+    @property
+    def mma(self) -> ScaledMma:
+        return self.instruction
+
+    @property
+    def facts(self) -> Facts:
+        tile, bits = self.tile, self.instruction.code_bits
+        return {
+            **super().facts, "mma": self.instruction.name, "tile": [tile.m, tile.n, tile.k * 8 // bits],
+            "weight_bits": bits, "block": self.instruction.block,
+        }  # fmt: skip
 
 
 class _Scales(Decoder):

@@ -13,7 +13,7 @@ from math import gcd
 from typing import Generic, TypeVar
 
 from ....core.mlir import arith, ir, memref, vector
-from ....kernels import emit as e
+from ...gpu_kernels import emit as e
 from ...gpu_kernels.weights import CHUNK
 from . import instructions as gpu
 
@@ -89,7 +89,7 @@ class SharedTile(Generic[_Row]):
         self._element = ir.MemRefType(self.source.type).element_type
         self._unit = e.bits(self._element) // 8
         self._per_chunk = CHUNK // self._unit
-        self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element, _ALIGNMENT)
+        self.memory = e.shared([shape.rows * shape.stages, shape.width // self._unit], self._element, _ALIGNMENT)
         self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
         step = self.threads // shape.chunks
         self._places: list[tuple[int, e.Condition, _Row]] = []
@@ -109,17 +109,11 @@ class SharedTile(Generic[_Row]):
             row, target = e.add(self._row, down), e.add(top, down)
             needed = wanted if self.rows is None else e.both(wanted, e.less(row, self.rows))
             column = e.multiply(self.shape.place(row, self._chunk), self._per_chunk)
-
-            def bring(
-                target: e.Index = target, column: e.Index = column, source_row: _Row = source_row,
-                needed: e.Condition = needed,
-            ) -> None:  # fmt: skip
+            with e.when(there):
                 if size:
                     self._async(target, column, source_row, first, size, needed)
                 else:
                     self._elements(target, column, source_row, first, needed)
-
-            e.guarded(there, bring)
 
     def _ragged(self, first: e.Index, wanted: e.Condition) -> e.Condition:
         if self.length * self._unit % self.shape.width == 0:
@@ -136,17 +130,12 @@ class SharedTile(Generic[_Row]):
             if self.padding == 0 or there is True:
                 gpu.async_copy(self.memory, to, self.source, place, size, self._unit, e.both(test, there))
                 continue
-
-            def copied(to: Sequence[e.Index] = to, place: Sequence[e.Index] = place, test: e.Condition = test) -> None:
+            with e.when(there):
                 gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
-
-            def padded(to: Sequence[e.Index] = to, test: e.Condition = test) -> None:
+            with e.when(arith.xori(e.condition(there), e.constant(1, e.integer(1)))):
                 padding, zero = (e.splat(value, size, self._element) for value in (self.padding, 0))
                 code = padding if test is True else arith.select(e.condition(test), padding, zero)
                 vector.StoreOp(code, self.memory, [e.index(i) for i in to], alignment=size * self._unit)
-
-            e.guarded(there, copied)
-            e.guarded(arith.xori(e.condition(there), e.constant(1, e.integer(1))), padded)
 
     def _elements(self, row: e.Index, column: e.Index, source_row: _Row, first: e.Index, wanted: e.Condition) -> None:
         """A chunk of a row of odd length, one by one through registers."""

@@ -18,9 +18,8 @@ from ...gpu_kernels.scaled import KINDS
 from ...gpu_kernels.weights import CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
-from .mma_loop import Block
 from .tile import Tile
-from .wgmma_gemm import DEPTH, ROWS, WgmmaBlock, WgmmaGemm
+from .wgmma_gemm import DEPTH, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
 _TOGETHER = 8, 4, 2  # tiles of K, whose products follow each other without a gap
@@ -38,47 +37,7 @@ def _together(tiles: int) -> int:
     return next((count for count in _TOGETHER if tiles >= 2 * count), 1)
 
 
-@dataclass(frozen=True)
-class WgmmaFp8Gemm(WgmmaGemm):
-    """Products of one-byte floats on one tile."""
-
-    @property
-    def mma(self) -> gpu.Multiply:
-        left, right = (KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs))
-        return gpu.Mma(left, right, gpu.FRAGMENTS[32, 8])
-
-    @property
-    def facts(self) -> Facts:
-        left, right = self.mma.lhs_kind, self.mma.rhs_kind
-        apart = min(self.tile.k, self.kernel.group or self.tile.k)
-        return {
-            **super().facts,
-            "mma": f"wgmma.m64n{self.columns}k32.f32.{left}.{right}",
-            "codes": f"{left} x {right}, sums of {apart} apart",
-        }
-
-    @property
-    def columns(self) -> int:
-        """Of one instruction."""
-        return next(n for n in range(min(self.tile.n, _COLUMNS), 0, -8) if self.tile.n % n == 0)
-
-    @property
-    def shared_reads(self) -> float:
-        return self.tile.m // ROWS * self.tile.n // self.columns * (ROWS + self.columns)
-
-    @property
-    def promotions(self) -> float:
-        """Operations of one lane that a code along K takes of a result."""
-        return 1 / self.tile.k if self.kernel.combine is None else 3 / (self.kernel.group or self.tile.k)
-
-    @property
-    def block(self) -> type[Block]:
-        return _Block
-
-
 class _Block(WgmmaBlock):
-    gemm: WgmmaFp8Gemm
-
     @property
     def ahead(self) -> int:
         """Without groups the products of the tile before may be under way: see wgmma_gemm.py."""
@@ -117,21 +76,21 @@ class _Block(WgmmaBlock):
         """The totals, and the place in the ring, after some tiles. The sums of some columns are added up while those of
         the next ones are made."""
         made, ring = list(values[:-2]), list(values[-2:])
-        free = [self._new() for _ in range(2)]  # accumulators
+        free = [self.wgmma.new() for _ in range(2)]  # accumulators
         before: tuple[int, ir.Value] | None = None
 
         def add(pending: int) -> None:
             """What is done of `before` to the totals."""
             assert before is not None
-            done = self._done(before[1], pending)
-            for i, value in enumerate(self._sums(done), before[0]):
+            done = self.wgmma.done(before[1], pending)
+            for i, value in enumerate(self.wgmma.results(done), before[0]):
                 made[i] = arith.addf(made[i], value)
             free.append(done)  # the next products take the same registers
 
         for tile in range(count):
             self.wait()
-            for column in range(0, self.tile.n, self.gemm.columns):
-                part = self._part(free.pop(0), ring[0], column, range(0, self.tile.k, DEPTH))
+            for column in range(0, self.tile.n, self.wgmma.columns):
+                part = self.multiply(free.pop(0), ring[0], range(0, self.tile.k, DEPTH), column, adds=False)
                 if column == 0:
                     self._copies(e.add(e.add(first, tile), self.ahead), ring[1])
                 if before is not None:
@@ -141,36 +100,19 @@ class _Block(WgmmaBlock):
         add(0)
         return [*made, *ring]
 
-    def _new(self) -> ir.Value:
-        return gpu.wgmma_new(self.gemm.columns, self.gemm.mma.lhs_kind)
-
-    def _part(self, acc: ir.Value, stage: e.Index, column: int, steps: Sequence[int]) -> ir.Value:
-        """Sums of some columns over some places of a tile, on their way, in the place of what `acc` held."""
-        columns, mma = self.gemm.columns, self.gemm.mma
-        kinds = (mma.lhs_kind, mma.rhs_kind)
-        acc = gpu.wgmma_fence(acc, columns, mma.lhs_kind)
-        acc = self.multiply(acc, stage, steps, column, columns, kinds, adds=False)
-        gpu.wgmma_commit()
-        return acc
-
-    def _done(self, part: ir.Value, pending: int = 0) -> ir.Value:
-        return gpu.wgmma_done(part, self.gemm.columns, self.gemm.mma.lhs_kind, pending)
-
-    def _sums(self, done: ir.Value) -> list[ir.Value]:
-        return gpu.wgmma_results(done, self.gemm.columns, self.gemm.mma.lhs_kind)
-
     def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
         """Totals with the groups of one tile, each in its scales; these are on their way while it is multiplied."""
         assert self.kernel.combine is not None
         self.wait()
         group, operands = self.kernel.group or self.tile.k, self.kernel.combine.operands
-        per, rows = self.per_row * self.gemm.columns // self.tile.n, 2 * self.m_fragments
+        per, rows = self.per_row * self.wgmma.columns // self.tile.n, 2 * self.m_fragments
         made = list(totals)
         with self.epilogue.scope():
             for g in range(count):
                 number = e.add(e.multiply(k_tile, count), g)
-                for i, column in enumerate(range(0, self.tile.n, self.gemm.columns)):
-                    part = self._part(self._new(), ring[0], column, range(g * group, (g + 1) * group, DEPTH))
+                for i, column in enumerate(range(0, self.tile.n, self.wgmma.columns)):
+                    steps = range(g * group, (g + 1) * group, DEPTH)
+                    part = self.multiply(self.wgmma.new(), ring[0], steps, column, adds=False)
                     if g == i == 0:
                         self._copies(e.add(k_tile, self.ahead), ring[1])
                     columns = range(i * per, (i + 1) * per)
@@ -178,11 +120,39 @@ class _Block(WgmmaBlock):
                         self.epilogue.hold(operands, number, [self.where(r * self.per_row).safe_row], [])
                     self.epilogue.hold(operands, number, [], self._columns(columns))
                     places = [r * self.per_row + v for r in range(rows) for v in columns]
-                    runs = self.runs(self._sums(self._done(part)))
+                    runs = self.runs(self.wgmma.results(self.wgmma.done(part)))
                     found = self._in_rows([made[at] for at in places], runs, number, columns)
                     for at, value in zip(places, found, strict=True):
                         made[at] = value
         return made
+
+
+@dataclass(frozen=True)
+class WgmmaFp8Gemm(WgmmaGemm):
+    """Products of one-byte floats on one tile."""
+
+    block = _Block
+
+    @property
+    def mma(self) -> gpu.Multiply:
+        left, right = (KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs))
+        return gpu.Mma(left, right, gpu.FRAGMENTS[32, 8])
+
+    @property
+    def facts(self) -> Facts:
+        left, right = self.wgmma.kinds
+        apart = min(self.tile.k, self.kernel.group or self.tile.k)
+        return {**super().facts, "codes": f"{left} x {right}, sums of {apart} apart"}
+
+    @property
+    def wgmma(self) -> gpu.Wgmma:
+        columns = next(n for n in range(min(self.tile.n, _COLUMNS), 0, -8) if self.tile.n % n == 0)
+        return gpu.Wgmma(columns, (self.mma.lhs_kind, self.mma.rhs_kind))
+
+    @property
+    def promotions(self) -> float:
+        """Operations of one lane that a code along K takes of a result."""
+        return 1 / self.tile.k if self.kernel.combine is None else 3 / (self.kernel.group or self.tile.k)
 
 
 def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:

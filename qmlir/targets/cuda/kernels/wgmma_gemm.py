@@ -13,45 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import ir
-from ....kernels import emit as e
+from ...gpu_kernels import emit as e
+from ...gpu_kernels.loop import Workgroup
 from ...strategy import Facts
 from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
-from .product import TiledProduct
 
 _ROW_BYTES = 128  # of a tile, the width of the swizzle
 ROWS = 64  # of a warpgroup
-WIDEST = 256  # columns of one instruction
 DEPTH = 32  # codes along K of one instruction
 
 
-@dataclass(frozen=True)
-class WgmmaGemm(MmaGemm):
-    """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
-
-    @property
-    def asynchronous(self) -> bool:
-        return True
-
-    @property
-    def facts(self) -> Facts:
-        return {**super().facts, "mma": f"wgmma.m64n{self.tile.n}k32.s8"}
-
-    @property
-    def block(self) -> type[Block]:
-        return WgmmaBlock
-
-    @property
-    def shared_reads(self) -> float:
-        return self.tile.m // ROWS * (ROWS + min(self.tile.n, WIDEST))
-
-
 class WgmmaBlock(Block):
-    def __init__(
-        self, gemm: TiledProduct, rows: e.Index, buffers: list[ir.Value], number: e.Index | None = None
-    ) -> None:
-        super().__init__(gemm, rows, buffers, number)
+    gemm: WgmmaGemm
+
+    def __init__(self, gemm: WgmmaGemm, workgroup: Workgroup) -> None:
+        super().__init__(gemm, workgroup)
+        self.wgmma = gemm.wgmma
         self._lhs_place, self._rhs_place = gpu.address(self.lhs.memory), gpu.address(self.rhs.memory)
         self._group = e.divide(self.warp_row, ROWS)  # of warps
 
@@ -60,15 +39,13 @@ class WgmmaBlock(Block):
         return self.tile.stages - 2
 
     def zeros(self) -> list[ir.Value]:
-        return [gpu.wgmma_zero(self.tile.n)]
+        return [self.wgmma.zero()]
 
     def step(
         self, step: e.Index, totals: list[ir.Value], held: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         self.wait()
-        acc = gpu.wgmma_fence(totals[0], self.tile.n)
-        acc = self.multiply(acc, held[0], range(0, self.tile.k, DEPTH))
-        gpu.wgmma_commit()
+        acc = self.multiply(totals[0], held[0], range(0, self.tile.k, DEPTH))
         self._copies(e.add(step, self.ahead), held[1])
         gpu.wgmma_wait(1)
         return [acc], self._moved(held)
@@ -77,20 +54,43 @@ class WgmmaBlock(Block):
         """For the tile that is multiplied, and for all that multiplied the one whose place is free then."""
         gpu.wait(self.ahead - 1)
         gpu.fence_shared()
-        gpu.barrier()
+        e.barrier()
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        return gpu.wgmma_results(gpu.wgmma_done(totals[0], self.tile.n), self.tile.n)
+        return self.wgmma.results(self.wgmma.done(totals[0]))
 
     def multiply(
-        self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, columns: int = 0,
-        kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True,
-    ) -> ir.Value:  # fmt: skip
-        """Products of this warpgroup's rows and `columns` columns (by default all of the tile) at places `steps` along
-        K; unless it `adds`, the first one forgets what the accumulators held."""
+        self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, adds: bool = True
+    ) -> ir.Value:
+        """A group of products of this warpgroup's rows and the instruction's columns from `column` on, at places
+        `steps` along K; unless it `adds`, the first one forgets what the accumulators held."""
+        acc = self.wgmma.fence(acc)
         row = e.add(e.multiply(stage, self.tile.m), e.multiply(self._group, ROWS))
         lhs, rhs = e.multiply(row, _ROW_BYTES), e.multiply(e.add(e.multiply(stage, self.tile.n), column), _ROW_BYTES)
         for k in steps:
             left, right = gpu.descriptor(self._lhs_place, e.add(lhs, k)), gpu.descriptor(self._rhs_place, e.add(rhs, k))
-            acc = gpu.wgmma(acc, left, right, columns or self.tile.n, kinds, adds or k != steps[0])
+            acc = self.wgmma.multiply(acc, left, right, adds or k != steps[0])
+        gpu.wgmma_commit()
         return acc
+
+
+@dataclass(frozen=True)
+class WgmmaGemm(MmaGemm):
+    """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
+
+    block = WgmmaBlock
+    asynchronous = True
+
+    @property
+    def wgmma(self) -> gpu.Wgmma:
+        """The instruction."""
+        return gpu.Wgmma(self.tile.n)
+
+    @property
+    def facts(self) -> Facts:
+        return {**super().facts, "mma": self.wgmma.name}
+
+    @property
+    def shared_reads(self) -> float:
+        columns = self.wgmma.columns
+        return self.tile.m // ROWS * self.tile.n // columns * (ROWS + columns)

@@ -11,7 +11,7 @@ from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
-from ...gpu_kernels.machine import Machine
+from ...gpu_kernels.machine import Machine, roundeven
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
@@ -61,11 +61,6 @@ _DEVICE = "agent"  # the scope of all workgroups, LLVM's name
 _FENCE = "llvm.intr.arithmetic.fence"
 
 
-def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-    """`v_rndne_f32`."""
-    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
-
-
 @dataclass(frozen=True)
 class Amd(Machine):
     """One architecture: CDNA runs 64 threads together, RDNA is asked for 32.
@@ -77,7 +72,7 @@ class Amd(Machine):
     arch: str
     cdna: bool
 
-    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "math.roundeven": _roundeven}
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "math.roundeven": roundeven}
 
     def release(self) -> None:
         """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User

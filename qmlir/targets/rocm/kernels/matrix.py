@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import hypot
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,12 +35,13 @@ from ...cost import Figures, Work
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import KernelFunction
-from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
+from ...gpu_kernels.executable import View
+from ...gpu_kernels.loop import Run, Source, Where, Workgroup
+from ...gpu_kernels.raster import Raster
 from ...gpu_kernels.small_floats import halves_of_word
-from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
+from ...gpu_kernels.stages import LOAD, Copies, Fetched, SharedRows, StagedLoop, shared_shape
 from ...gpu_kernels.stream_k import Sharing
-from ...gpu_kernels.tiled import TYPICAL_ROWS, TiledKernel, matrices, packed_view
+from ...gpu_kernels.tiled import TYPICAL_ROWS, TiledKernel, TileProgram, matrices
 from ...gpu_kernels.weights import CodeFormat
 from ...strategy import Facts
 from .instructions import Instruction
@@ -120,9 +123,155 @@ class Tiles:
         return f"{self.rows}x{self.columns}x{self.waves}" + "-stream-k" * self.stream_k
 
 
+class Wave(StagedLoop):
+    """What one lane of a wave does."""
+
+    halves = 2
+
+    def __init__(self, plan: MatrixKernel, source: Source, workgroup: Workgroup) -> None:
+        super().__init__(plan.kernel, plan.machine, source, workgroup, plan.steps)
+        self.plan, self.along_k, self.tiles = plan, plan.step, plan.tiles
+        self.instruction, mma = plan.step.instruction, plan.step.mma
+        subgroup, thread = plan.machine.subgroup, e.thread()
+        self.thread = thread
+        wave, lane = e.divide(thread, subgroup), e.remainder(thread, subgroup)
+        self.lane = lane
+        self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
+        self.weight_column = mma.weight.place("column", lane=lane)
+        self.right_row = mma.activation.place("row", lane=lane)
+        per_load = 4 * plan.step.fragment_words // plan.step.bytes
+        self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
+        self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
+        self.first_row = e.multiply(workgroup.tile[0], plan.shape[0])
+        first = e.add(e.multiply(workgroup.tile[1], self.tiles.waves), wave)
+        self.first_tile = e.multiply(first, self.tiles.columns)
+        self.summing = plan.summing
+        self.shared = SharedRows(plan.shape[0], plan.step.row_bytes, plan.step.fragment_words, self.halves)
+        window = self.kernel.lhs.window
+        down = window is not None and window.planes
+        self.copies = Copies(thread, plan.threads, plan.shape[0], plan.step.row_bytes // LOAD, down)
+
+    @property
+    def run_count(self) -> int:
+        return self.tiles.rows * self.tiles.columns
+
+    def barrier(self) -> None:
+        """Waits for LDS and not for the loads that are on their way to registers."""
+        ir.Context.current.get_dialect_descriptor("amdgpu")
+        ir.Operation.create("amdgpu.lds_barrier")
+
+    def zeros(self) -> list[ir.Value]:
+        """Of each tile, row by row, and then of each row's sums."""
+        kind = e.vector_of(self.instruction.registers, self.kernel.acc_type)
+        return [e.zero(kind) for _ in range(self.tiles.rows * (self.tiles.columns + self.summing))]
+
+    # ---- a step
+
+    def fetch(self, step: e.Index) -> list[Fetched]:
+        return [Fetched(held=self._weights(step)), self.activations(step)]
+
+    def multiply(self, step: e.Index, half: e.Index, totals: list[ir.Value], held: list[ir.Value]) -> list[ir.Value]:
+        totals = list(totals)
+        group: e.Index = 0
+        if self.kernel.rhs.decode is not None and self.kernel.group is not None:
+            group = e.divide(step, self.kernel.group // self.along_k.depth)
+        loads, columns = self.along_k.loads, self.tiles.columns
+        left = [self._left(held[c * loads : (c + 1) * loads], group, c) for c in range(columns)]
+        ones = [e.word(_ONES)] * self.instruction.words
+        for r in range(self.tiles.rows):
+            for p, right in enumerate(self._right(half, r)):
+                for c in range(columns):
+                    i = r * columns + c
+                    totals[i] = self.product(left[c][p], right, totals[i], (r, c, p))
+                if self.summing:
+                    i = self.run_count + r
+                    totals[i] = self.instruction.multiply(ones, right, totals[i])
+        return totals
+
+    def product(
+        self, left: list[ir.Value], right: list[ir.Value], total: ir.Value, place: tuple[int, int, int]
+    ) -> ir.Value:
+        """A total with one more instruction's product; `place`: its tiles of rows and of columns, and which one of the
+        step it is."""
+        return self.instruction.multiply(left, right, total)
+
+    def _weights(self, step: e.Index) -> list[ir.Value]:
+        """The stored codes of a step, of each column tile."""
+        last = (self.kernel.n - 1) // _TILE
+        tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
+        return [
+            e.load(self.workgroup.rhs, self.place.of_matrix(step, tile, load, self.packed_lane))
+            for tile in tiles
+            for load in range(self.along_k.loads)
+        ]
+
+    def _left(self, stored: list[ir.Value], group: e.Index, tile: int) -> list[list[ir.Value]]:
+        """The words of each instruction of a step."""
+        form, converted = self.along_k.codes, self.along_k.converted
+        stored_words = [word for load in stored for word in e.elements(load)]
+        words = form.unpacked(stored_words)
+        if self.kernel.rhs.decode is not None:
+            words = self._decoded(words, group, tile)
+        elif converted is not None:
+            words = self._converted(words, converted[1])
+        return self._by_instruction(words)
+
+    def _by_instruction(self, words: list[ir.Value]) -> list[list[ir.Value]]:
+        count = self.instruction.words
+        return [words[i : i + count] for i in range(0, len(words), count)]
+
+    def _converted(self, words: list[ir.Value], kind: str) -> list[ir.Value]:
+        """Words of 16-bit floats, from words of one-byte floats."""
+        return [half for word in words for half in halves_of_word(word, kind, self.instruction.element)]
+
+    def _decoded(self, words: list[ir.Value], group: e.Index, tile: int) -> list[ir.Value]:
+        """Words of numbers, from words of bytes `code << shift`; all of one column."""
+        form, lanes, i8 = self.along_k.codes, 4 * len(words), e.integer(8)
+        column = e.add(e.multiply(e.add(self.first_tile, tile), _TILE), self.weight_column)
+        codes = vector.bitcast(e.vector_of(lanes, i8), e.gathered(words))
+        if form.shift:
+            codes = arith.shrsi(codes, e.splat(form.shift, lanes, i8))
+        if form.offset:
+            codes = arith.addi(codes, e.splat(form.offset, lanes, i8))
+        held = self.epilogue.column_operands(group, e.minimum(column, self.kernel.n - 1))
+        numbers = self.epilogue.decode_column(codes, held)
+        return e.elements(vector.bitcast(e.vector_of(lanes // 2, e.integer(32)), numbers))
+
+    def _right(self, half: e.Index, tile: int) -> list[list[ir.Value]]:
+        """The activations of a tile of rows, the words of each instruction."""
+        row = e.add(self.right_row, tile * _TILE)
+        loads = self.along_k.run * self.along_k.bytes // (4 * self.shared.unit)  # of a block
+        found = []
+        for block in range(self.along_k.loads * self.along_k.blocks):
+            first = e.add(self.right_load, block * self.instruction.parts * loads)
+            for i in range(loads):
+                found += self.shared.read(half, row, e.add(first, i))
+        if self.along_k.converted is not None:
+            found = self._converted(found, self.along_k.converted[0])
+        return self._by_instruction(found)
+
+    # ---- the result
+
+    def where(self, number: int) -> Where:
+        r, c = divmod(number, self.tiles.columns)
+        row = e.add(e.add(self.first_row, r * _TILE), self.row)
+        column = e.add(e.multiply(e.add(self.first_tile, c), _TILE), self.column)
+        return self.at(row, column, self.instruction.registers)
+
+    def runs(self, totals: list[ir.Value]) -> list[Run]:
+        values, form = totals[: self.run_count], self.along_k.codes
+        sums: list[ir.Value | None] = [None] * self.run_count
+        if self.summing:
+            rows = [vector.extract(v, [], [0]) for v in totals[self.run_count :]]
+            sums = [rows[i // self.tiles.columns] for i in range(self.run_count)]
+        return self.of_bytes(values, sums, form.shift, form.offset)
+
+
 @dataclass(frozen=True)
 class MatrixKernel(TiledKernel):
-    """A kernel, how it steps along K and how it is tiled."""
+    """A kernel, how it steps along K and how it is tiled; `wave` is what a lane does."""
+
+    wave: ClassVar[type[Wave]] = Wave
 
     machine: Amd
     step: KStep
@@ -224,167 +373,15 @@ class MatrixKernel(TiledKernel):
         array = array.reshape(*self._weight_shape, -1)
         return constant_bytes(np.ascontiguousarray(array))
 
-    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+    def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
+        weight = View.of_words(self._weight_shape, self.step.codes.words)
         activations = rows_of(self.kernel, LOAD // self.step.bytes, self.steps * self.step.depth)
-        return self.made(epilogue, activations, packed_view(self._weight_shape, self.step.codes.words), self.wave)
-
-    @property
-    def wave(self) -> type[Wave]:
-        """What a lane does."""
-        return Wave
+        raster, loop = Raster(self.kernel, *self.shape), partial(self.wave, self, activations)
+        return TileProgram(raster, loop, epilogue, activations.view, weight)
 
     @property
     def _weight_shape(self) -> tuple[int, ...]:
         """Of loads of lanes."""
         lanes = _TILE * self.step.instruction.parts
         return (*matrices(self.kernel), self.steps, -(-self.kernel.n // _TILE), self.step.loads, lanes)
-
-
-class Wave(StagedLoop):
-    """What one lane of a wave does."""
-
-    halves = 2
-
-    def __init__(self, plan: MatrixKernel, workgroup: Workgroup) -> None:
-        super().__init__(plan.kernel, plan.machine, workgroup, plan.steps)
-        self.plan, self.along_k, self.tiles = plan, plan.step, plan.tiles
-        self.instruction, mma = plan.step.instruction, plan.step.mma
-        subgroup, thread = plan.machine.subgroup, e.thread()
-        self.thread = thread
-        wave, lane = e.divide(thread, subgroup), e.remainder(thread, subgroup)
-        self.lane = lane
-        self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
-        self.weight_column = mma.weight.place("column", lane=lane)
-        self.right_row = mma.activation.place("row", lane=lane)
-        per_load = 4 * plan.step.fragment_words // plan.step.bytes
-        self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
-        self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
-        self.first_row = e.multiply(workgroup.tile[0], plan.shape[0])
-        first = e.add(e.multiply(workgroup.tile[1], self.tiles.waves), wave)
-        self.first_tile = e.multiply(first, self.tiles.columns)
-        self.summing = plan.summing
-        self.shared = SharedRows(plan.shape[0], plan.step.row_bytes, plan.step.fragment_words, self.halves)
-        window = self.kernel.lhs.window
-        down = window is not None and window.planes
-        copies = Copies(thread, plan.threads, plan.shape[0], plan.step.row_bytes // LOAD, down)
-        self.rows = RowStage(copies, workgroup, self.shared, self.first_row)
-
-    @property
-    def run_count(self) -> int:
-        return self.tiles.rows * self.tiles.columns
-
-    def barrier(self) -> None:
-        """Waits for LDS and not for the loads that are on their way to registers."""
-        ir.Context.current.get_dialect_descriptor("amdgpu")
-        ir.Operation.create("amdgpu.lds_barrier")
-
-    def zeros(self) -> list[ir.Value]:
-        """Of each tile, row by row, and then of each row's sums."""
-        kind = e.vector_of(self.instruction.registers, self.kernel.acc_type)
-        return [e.zero(kind) for _ in range(self.tiles.rows * (self.tiles.columns + self.summing))]
-
-    # ---- a step
-
-    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        self.rows.start()
-        return super().start(first, last)
-
-    def fetch(self, step: e.Index) -> list[Fetched]:
-        return [Fetched(held=self._weights(step)), self.rows.fetch(step)]
-
-    def multiply(self, step: e.Index, half: e.Index, totals: list[ir.Value], held: list[ir.Value]) -> list[ir.Value]:
-        totals = list(totals)
-        group: e.Index = 0
-        if self.kernel.rhs.decode is not None and self.kernel.group is not None:
-            group = e.divide(step, self.kernel.group // self.along_k.depth)
-        loads, columns = self.along_k.loads, self.tiles.columns
-        left = [self._left(held[c * loads : (c + 1) * loads], group, c) for c in range(columns)]
-        ones = [e.word(_ONES)] * self.instruction.words
-        for r in range(self.tiles.rows):
-            for p, right in enumerate(self._right(half, r)):
-                for c in range(columns):
-                    i = r * columns + c
-                    totals[i] = self.product(left[c][p], right, totals[i], (r, c, p))
-                if self.summing:
-                    i = self.run_count + r
-                    totals[i] = self.instruction.multiply(ones, right, totals[i])
-        return totals
-
-    def product(
-        self, left: list[ir.Value], right: list[ir.Value], total: ir.Value, place: tuple[int, int, int]
-    ) -> ir.Value:
-        """A total with one more instruction's product; `place`: its tiles of rows and of columns, and which one of the
-        step it is."""
-        return self.instruction.multiply(left, right, total)
-
-    def _weights(self, step: e.Index) -> list[ir.Value]:
-        """The stored codes of a step, of each column tile."""
-        last = (self.kernel.n - 1) // _TILE
-        tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
-        return [
-            e.load(self.workgroup.rhs, self.place.of_matrix(step, tile, load, self.packed_lane))
-            for tile in tiles
-            for load in range(self.along_k.loads)
-        ]
-
-    def _left(self, stored: list[ir.Value], group: e.Index, tile: int) -> list[list[ir.Value]]:
-        """The words of each instruction of a step."""
-        form, converted = self.along_k.codes, self.along_k.converted
-        stored_words = [word for load in stored for word in e.elements(load)]
-        words = [byte for word in stored_words for byte in form.bytes_of(word)]
-        if self.kernel.rhs.decode is not None:
-            words = self._decoded(words, group, tile)
-        elif converted is not None:
-            words = self._converted(words, converted[1])
-        return self._by_instruction(words)
-
-    def _by_instruction(self, words: list[ir.Value]) -> list[list[ir.Value]]:
-        count = self.instruction.words
-        return [words[i : i + count] for i in range(0, len(words), count)]
-
-    def _converted(self, words: list[ir.Value], kind: str) -> list[ir.Value]:
-        """Words of 16-bit floats, from words of one-byte floats."""
-        return [half for word in words for half in halves_of_word(word, kind, self.instruction.element)]
-
-    def _decoded(self, words: list[ir.Value], group: e.Index, tile: int) -> list[ir.Value]:
-        """Words of numbers, from words of bytes `code << shift`; all of one column."""
-        form, lanes, i8 = self.along_k.codes, 4 * len(words), e.integer(8)
-        column = e.add(e.multiply(e.add(self.first_tile, tile), _TILE), self.weight_column)
-        codes = vector.bitcast(e.vector_of(lanes, i8), e.gathered(words))
-        if form.shift:
-            codes = arith.shrsi(codes, e.splat(form.shift, lanes, i8))
-        if form.offset:
-            codes = arith.addi(codes, e.splat(form.offset, lanes, i8))
-        held = self.epilogue.column_operands(group, e.minimum(column, self.kernel.n - 1))
-        numbers = self.epilogue.decode_column(codes, held)
-        return e.elements(vector.bitcast(e.vector_of(lanes // 2, e.integer(32)), numbers))
-
-    def _right(self, half: e.Index, tile: int) -> list[list[ir.Value]]:
-        """The activations of a tile of rows, the words of each instruction."""
-        row = e.add(self.right_row, tile * _TILE)
-        loads = self.along_k.run * self.along_k.bytes // (4 * self.shared.unit)  # of a block
-        found = []
-        for block in range(self.along_k.loads * self.along_k.blocks):
-            first = e.add(self.right_load, block * self.instruction.parts * loads)
-            for i in range(loads):
-                found += self.shared.read(half, row, e.add(first, i))
-        if self.along_k.converted is not None:
-            found = self._converted(found, self.along_k.converted[0])
-        return self._by_instruction(found)
-
-    # ---- the result
-
-    def where(self, number: int) -> Where:
-        r, c = divmod(number, self.tiles.columns)
-        row = e.add(e.add(self.first_row, r * _TILE), self.row)
-        column = e.add(e.multiply(e.add(self.first_tile, c), _TILE), self.column)
-        return self.at(row, column, self.instruction.registers)
-
-    def runs(self, totals: list[ir.Value]) -> list[Run]:
-        values, form = totals[: self.run_count], self.along_k.codes
-        sums: list[ir.Value | None] = [None] * self.run_count
-        if self.summing:
-            rows = [vector.extract(v, [], [0]) for v in totals[self.run_count :]]
-            sums = [rows[i // self.tiles.columns] for i in range(self.run_count)]
-        return self.of_bytes(values, sums, form.shift, form.offset)

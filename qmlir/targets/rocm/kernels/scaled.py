@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ....core.mlir import arith, ir
 from ....kernels.description import COLUMN, GROUP, ROW, Kernel
 from ...gpu_kernels import emit as e
-from ...gpu_kernels.loop import Fetched
 from ...gpu_kernels.plan import accepted, fastest
 from ...gpu_kernels.scaled import lacks_scaled, scaled_product
+from ...gpu_kernels.stages import Fetched
 from ...gpu_kernels.weights import CodeFormat
 from ...roofline import roofline
 from ...strategy import Accept, Contraction, Decline, Facts
@@ -24,25 +24,6 @@ from .strategy import MatrixStrategy
 # Of a step: bytes along K that a lane has in one load, and loads.
 _RUN, _LOADS = 16, 2
 _LEAST_ROWS = 16  # of an instruction
-
-
-@dataclass(frozen=True)
-class ScaledMatrixKernel(MatrixKernel):
-    """A kernel of codes and scales."""
-
-    @property
-    def facts(self) -> Facts:
-        bits = self.scaled.code_bits
-        return {**super().facts, "weight_bits": bits, "block": self.scaled.block}
-
-    @property
-    def scaled(self) -> ScaledMfma:
-        assert isinstance(self.step.instruction, ScaledMfma)
-        return self.step.instruction
-
-    @property
-    def wave(self) -> type[Wave]:
-        return _ScaledWave
 
 
 class _ScaledWave(Wave):
@@ -91,6 +72,23 @@ class _ScaledWave(Wave):
         of_row = self._words[(self.tiles.columns + row) * self._instructions + number]
         of_column = self._words[column * self._instructions + number]
         return self.plan.scaled.scaled(left, right, (of_column, of_row), total)
+
+
+@dataclass(frozen=True)
+class ScaledMatrixKernel(MatrixKernel):
+    """A kernel of codes and scales."""
+
+    wave = _ScaledWave
+
+    @property
+    def facts(self) -> Facts:
+        bits = self.scaled.code_bits
+        return {**super().facts, "weight_bits": bits, "block": self.scaled.block}
+
+    @property
+    def scaled(self) -> ScaledMfma:
+        assert isinstance(self.step.instruction, ScaledMfma)
+        return self.step.instruction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,25 +9,16 @@ from dataclasses import dataclass
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
-from ....kernels.weights import constant_codes
 from ...gpu_kernels.plan import accepted, fastest
-from ...gpu_kernels.strategy import (
-    NOT_CONSTANT,
-    ProductStrategy,
-    decoded_type,
-    small_floats,
-    unreadable,
-    unsupported,
-)
+from ...gpu_kernels.strategy import ProductStrategy, codes_for_matrices, small_floats
 from ...gpu_kernels.tiled import TYPICAL_ROWS
-from ...gpu_kernels.weights import CodeFormat, byte_codes, offset_of
+from ...gpu_kernels.weights import CodeFormat, offset_of
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import KStep, MatrixKernel, Tiles
 
-_READABLE = ("i8", "i32", "f32", "f16", "bf16")
 # The most work of a wave first.
 _TILES = tuple(
     Tiles(rows, columns, waves, stream_k)
@@ -62,13 +53,9 @@ class MatrixStrategy(ProductStrategy[Tiles]):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        if unfit := unreadable(kernel, 16) or unsupported(kernel, _READABLE):
-            return unfit
-        if kernel.rhs.decode is not None and decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
-            return Decline("the weight is decoded to another type than the activation's", "the activation's type")
-        codes = byte_codes(constant_codes(kernel))
-        if codes is None:
-            return NOT_CONSTANT
+        codes = codes_for_matrices(kernel, 16)
+        if isinstance(codes, Decline):
+            return codes
         step = next(steps(kernel, codes, self.machine), None)
         if step is None:
             return Decline(

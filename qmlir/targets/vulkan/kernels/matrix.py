@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot
 
 from ....core.mlir import arith, ir, vector
@@ -26,10 +27,11 @@ from ...gpu import MatrixInstruction
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import KernelFunction
-from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
-from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
-from ...gpu_kernels.tiled import LOAD as SLOTS, TYPICAL_ROWS, TiledKernel, matrices, packed_view
+from ...gpu_kernels.executable import View
+from ...gpu_kernels.loop import Run, Source, Where, Workgroup
+from ...gpu_kernels.raster import Raster
+from ...gpu_kernels.stages import LOAD, Copies, Fetched, SharedRows, StagedLoop, shared_shape
+from ...gpu_kernels.tiled import LOAD as SLOTS, TYPICAL_ROWS, TiledKernel, TileProgram, matrices
 from ...gpu_kernels.weights import COLUMNS, CodeFormat
 from ...strategy import Facts
 
@@ -131,18 +133,19 @@ class CooperativeKernel(TiledKernel):
         """See `CodeFormat`."""
         return self.weights.pieces(self.kernel.n, self.kernel.k)
 
-    def alone(self, inputs: Sequence[ir.Type], result: ir.Type) -> KernelFunction:
+    def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
+        weight = View.of_words((*matrices(self.kernel), *self.pieces), self.weights.words)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)
-        weight = packed_view((*matrices(self.kernel), *self.pieces), self.weights.words)
-        return self.made(epilogue, activations, weight, _Threads)
+        raster, loop = Raster(self.kernel, *self.shape), partial(_Threads, self, activations)
+        return TileProgram(raster, loop, epilogue, activations.view, weight)
 
 
 class _Threads(StagedLoop):
     """What one thread does."""
 
-    def __init__(self, plan: CooperativeKernel, workgroup: Workgroup) -> None:
-        super().__init__(plan.kernel, plan.machine, workgroup, plan.steps)
+    def __init__(self, plan: CooperativeKernel, source: Source, workgroup: Workgroup) -> None:
+        super().__init__(plan.kernel, plan.machine, source, workgroup, plan.steps)
         self.plan = plan
         thread, subgroup = e.thread(), plan.machine.subgroup
         wave = e.divide(thread, subgroup)
@@ -151,7 +154,7 @@ class _Threads(StagedLoop):
         self.wave_column = e.multiply(e.remainder(wave, _ACROSS), WAVE)
         self.first_row, self.first_column = (e.multiply(number, TILE) for number in workgroup.tile)
         self.decodes, self.summing = self.kernel.rhs.decode is not None, plan.summing
-        self.shared = [SharedRows(TILE, plan.depth * plan.width, plan.unit) for _ in range(2)]
+        self.shared, self.weights = (SharedRows(TILE, plan.depth * plan.width, plan.unit) for _ in range(2))
         acc, i32 = self.kernel.acc_type, e.integer(32)
         self.sums = e.shared((TILE, _SUMS), e.vector_of(COLUMNS, acc))
         self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
@@ -159,9 +162,8 @@ class _Threads(StagedLoop):
         self.down, self.across = WAVE // plan.matrix.m, WAVE // plan.matrix.n
         window, per = self.kernel.lhs.window, (plan.depth // plan.load, plan.depth // plan.weights.depth)
         down = window is not None and window.planes
-        self.lhs_copies = Copies(thread, plan.threads, TILE, per[0], down)
+        self.copies = Copies(thread, plan.threads, TILE, per[0], down)
         self.rhs_copies = Copies(thread, plan.threads, TILE, per[1], down and per[0] == per[1])
-        self.rows = RowStage(self.lhs_copies, workgroup, self.shared[0], self.first_row)
         if self.summing:
             self.row_parts = e.shared((TILE, per[0]), i32)
 
@@ -173,17 +175,13 @@ class _Threads(StagedLoop):
     def zeros(self) -> list[ir.Value]:
         """Of each fragment, row by row, and of the thread's share of the sums of rows."""
         zero = e.operation("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
-        shares = self.lhs_copies.count if self.summing else 0
+        shares = self.copies.count if self.summing else 0
         return [*[zero] * (self.down * self.across), *[e.word(0)] * shares]
 
     # ---- a step
 
-    def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        self.rows.start()
-        return super().start(first, last)
-
     def fetch(self, step: e.Index) -> list[Fetched]:
-        return [self.rows.fetch(step), self._weights(step)]
+        return [self.activations(step), self._weights(step)]
 
     def multiply(self, step: e.Index, half: e.Index, totals: list[ir.Value], held: list[ir.Value]) -> list[ir.Value]:
         count = self.down * self.across
@@ -200,7 +198,7 @@ class _Threads(StagedLoop):
 
     def _operand(self, kind: str, first: e.Index, number: int, k: int) -> ir.Value:
         """A cooperative matrix; the right side lies as `[N, K]`."""
-        shared = self.shared[kind == "BOp"]
+        shared = self.weights if kind == "BOp" else self.shared
         attributes: dict[str, ir.Attribute] = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), shared.stride)}
         if kind == "BOp":
             attributes["transpose"] = ir.UnitAttr.get()
@@ -232,12 +230,9 @@ class _Threads(StagedLoop):
         def store(half: e.Index) -> None:
             for i, stored in enumerate(pieces):
                 column, at, ours = copies.at(i)
-                if self.decodes:
-                    words = self._numbers(stored, held[i])
-                else:
-                    words = [byte for word in stored for byte in plan.weights.bytes_of(word)]
+                words = self._numbers(stored, held[i]) if self.decodes else plan.weights.unpacked(stored)
                 with e.when(ours):
-                    self.shared[1].write(words, half, column, at)
+                    self.weights.write(words, half, column, at)
 
         return Fetched(store)
 
@@ -256,10 +251,10 @@ class _Threads(StagedLoop):
 
     def _with_row_sum(self, number: int, share: ir.Value) -> ir.Value:
         """The sum of the codes that this thread has copied, with those in shared memory now."""
-        row, at, _ = self.lhs_copies.at(number)
+        row, at, _ = self.copies.at(number)
         units = LOAD // (4 * self.plan.unit)
         for i in range(units):
-            for word in self.shared[0].read(0, row, e.add(e.multiply(at, units), i)):
+            for word in self.shared.read(0, row, e.add(e.multiply(at, units), i)):
                 share = self.machine.dot(word, e.word(_ONES), share)
         return share
 
@@ -300,12 +295,12 @@ class _Threads(StagedLoop):
                 "gpu.subgroup_mma_store_matrix", operands=operands, attributes={"leadDimension": stride}
             )
         for i, share in enumerate(totals[count:]):
-            row, at, ours = self.lhs_copies.at(i)
+            row, at, ours = self.copies.at(i)
             with e.when(ours):
                 e.store(share, self.row_parts, [row, at])
 
     def _row_sum(self, row: e.Index) -> ir.Value:
         total: ir.Value = e.word(0)
-        for at in range(self.lhs_copies.per_row):
+        for at in range(self.copies.per_row):
             total = arith.addi(total, e.load(self.row_parts, [row, at]))
         return total

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
-from ....kernels.weights import constant_codes
 from ...gpu import MatrixInstruction, parse_mma
 from ...gpu_kernels.plan import accepted, fastest
-from ...gpu_kernels.strategy import NOT_CONSTANT, NamedTile, ProductStrategy, decoded_type, unreadable, unsupported
+from ...gpu_kernels.strategy import NamedTile, ProductStrategy, codes_for_matrices
 from ...gpu_kernels.weights import stored
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline
 from .matrix import WAVE, CooperativeKernel
 
 _MOST = 32  # instructions of a step: more of them take drivers long to compile
-_READABLE = ("i8", "i32", "f32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,9 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        decodes = kernel.rhs.decode is not None
-        if unfit := unreadable(kernel, 8 if decodes else 16) or unsupported(kernel, _READABLE):
-            return unfit
-        if decodes and decoded_type(kernel) != "f16":
-            return Decline("the weight is decoded to another type than the activation's", "the activation's type")
-        codes = constant_codes(kernel)
-        if codes is None:
-            return NOT_CONSTANT
+        codes = codes_for_matrices(kernel, 16 if kernel.rhs.decode is None else 8)
+        if isinstance(codes, Decline):
+            return codes
         made, available = list(self._made(kernel, codes)), self.target.capabilities.shared_memory
         fitting = [m for m in made if m.shared_bytes <= available]
         if fitting:

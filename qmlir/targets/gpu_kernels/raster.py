@@ -1,0 +1,93 @@
+"""Which tile of which product a workgroup takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...core.mlir import hal, ir
+from ...kernels.description import Kernel
+from . import emit as e
+from .batch import Place, Products
+
+# Rows of tiles that are walked together: workgroups of one wave then read about as many different rows as columns.
+_BAND = 8
+
+
+@dataclass(frozen=True)
+class Raster:
+    """Workgroups lie as a kernel's tiles of `height` rows by `width` columns do: along columns, rows, products."""
+
+    kernel: Kernel
+    height: int
+    width: int
+
+    @property
+    def across(self) -> int:
+        """Tiles along N."""
+        return -(-self.kernel.n // self.width)
+
+    def tiles(self, rows: e.Index) -> e.Index:
+        """Of one product."""
+        return e.multiply(e.divide_up(rows, self.height), self.across)
+
+    def grid(self, size: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+        """How many workgroups there are for `size` rows, or for a batch of `size` products."""
+        batch, rows = self.kernel.batch, self.kernel.m
+        if batch is None:
+            return self.across, e.divide_up(size, self.height), 1
+        if batch.beside:
+            assert batch.size is not None
+            return self.across, e.divide_up(size, self.height), batch.size
+        assert rows is not None
+        return self.across, e.divide_up(rows, self.height), size
+
+    def found(
+        self, size: e.Index, picks: Sequence[ir.Value], number: e.Index | None
+    ) -> tuple[Place, tuple[e.Index, e.Index]]:
+        """The product, and the row and column of the tile among its tiles, of number `number`, by default of this
+        workgroup. `picks`: the memrefs of `Products.views`."""
+        row: e.Index = e.block(1) if number is None else e.divide(number, self.across)
+        column: e.Index = e.block(0) if number is None else e.remainder(number, self.across)
+        return Products(self.kernel).place(size, picks, first_row=e.multiply(row, self.height)), (row, column)
+
+
+@dataclass(frozen=True)
+class InBands(Raster):
+    """Workgroups lie in one row, so that those that run together share operands in the L2 cache: down a band of rows of
+    tiles, then to the next column. `flat`: there is one row of tiles."""
+
+    flat: bool = False
+
+    def grid(self, size: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+        if self.kernel.batch is None:
+            return self.tiles(size), 1, 1
+        assert self.kernel.m is not None
+        return e.multiply(self.tiles(self.kernel.m), size), 1, 1
+
+    def found(
+        self, size: e.Index, picks: Sequence[ir.Value], number: e.Index | None
+    ) -> tuple[Place, tuple[e.Index, e.Index]]:
+        products = Products(self.kernel)
+        if number is None:  # IREE gives it a bound, which `gpu.block_id` lacks: 32 bits are enough for addresses
+            number = hal.InterfaceWorkgroupIDOp(0).result
+        product: e.Index = 0
+        if self.kernel.batch is not None:
+            assert self.kernel.m is not None
+            each = self.tiles(self.kernel.m)
+            product, number = e.divide(number, each), e.remainder(number, each)
+        place, tokens = products.place(size, picks, product), products.activation_rows
+        if place.picked is not None and isinstance(tokens, int):  # nothing says how many rows a block has
+            place = replace(place, last_token=tokens - 1)
+        return place, self._tile(place.rows, number)
+
+    def _tile(self, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:
+        down, across = 1 if self.flat else e.divide_up(rows, self.height), self.across
+        if across == 1 and not self.flat:
+            return number, 0
+        if isinstance(down, int) and down <= _BAND:
+            return e.remainder(number, down), e.divide(number, down)
+        band, inside = e.divide(number, _BAND * across), e.remainder(number, _BAND * across)
+        first = e.multiply(band, _BAND)
+        height = e.minimum(e.subtract(down, first), _BAND)
+        return e.add(first, e.remainder(inside, height)), e.divide(inside, height)
