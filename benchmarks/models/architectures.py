@@ -205,6 +205,11 @@ _timm("cait_xxs24_224", img_size=64, depth=1)
 _timm("gmlp_ti16_224", img_size=64)
 _timm("inception_next_atto", depths=(1, 1, 1, 1))
 _timm("mobilenetv4_conv_small")
+_timm("skresnet18")
+_timm("resnest14d")
+_timm("mixnet_s")
+_timm("lambda_resnet26t", size=128)
+_timm("convit_tiny", img_size=64, depth=3, local_up_to_layer=2)
 
 _text("bert", _BASE, _ENCODER)
 _text("distilbert", _BASE, {"vocab_size": 128, "dim": 64, "hidden_dim": 96, "n_layers": 2, "n_heads": 4})
@@ -228,6 +233,7 @@ _text("olmo2")
 _text("cohere")
 _text("granite")
 _text("starcoder2")
+_text("lfm2", layer_types=["conv", "full_attention"])
 _text("stablelm")
 _text("gpt2", base={"vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64})
 _text("gpt_neox")
@@ -282,6 +288,10 @@ _other("segformer", {"pixel_values": lambda seed: image(seed, 64)}, "logits", au
 _other("wav2vec2", {"input_values": lambda seed: image(seed, 1, 1600).reshape(2, 1600)}, "last_hidden_state",
        conv_dim=[16] * 3, conv_stride=[5, 2, 2], conv_kernel=[10, 3, 3], num_conv_pos_embeddings=16,
        num_conv_pos_embedding_groups=4, **_CLIP)  # fmt: skip
+_other("wavlm", {"input_values": lambda seed: image(seed, 1, 1600).reshape(2, 1600)}, "last_hidden_state",
+       conv_dim=[16] * 3, conv_stride=[5, 2, 2], conv_kernel=[10, 3, 3], num_conv_pos_embeddings=16,
+       num_conv_pos_embedding_groups=4, dynamic={}, **_CLIP)  # fmt: skip
+_other("fnet", {"input_ids": lambda seed: tokens(seed, 120, 12) + 3}, "last_hidden_state", dynamic={}, **_ENCODER)
 _recurrent("LSTM")
 _recurrent("LSTM", True)
 _recurrent("GRU")

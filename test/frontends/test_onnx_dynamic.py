@@ -135,6 +135,25 @@ def test_expand_of_another_size() -> None:
         main(np.zeros((2, 5), np.float32), np.zeros((3, 5), np.float32))
 
 
+@pytest.mark.parametrize("known", ["float[B, S] m", ""], ids=["stated", "unknown"])
+def test_broadcast_of_sizes_that_may_be_one(known: str) -> None:
+    """Regression: ended the call where a dynamic size was 1 and the other operand's was not ('mismatched size for
+    broadcast'), as the biases of MPT's exports are."""
+    made = model("float[B, S] x, float[C, T] z, bool[D, U] keep", """
+        m = Add(x, z)
+        y = Where(keep, m, x)
+     """, known)  # fmt: skip
+    main, reference = opened(qmlir.compile(made)).main, session(made, threads=1)
+    rng = np.random.default_rng(0)
+    for ours, other, mask in [((2, 5), (2, 5), (2, 5)), ((2, 5), (1, 5), (2, 1)), ((3, 1), (1, 1), (1, 1))]:
+        x, z = (rng.standard_normal(shape).astype(np.float32) for shape in (ours, other))
+        keep = rng.random(mask) > 0.5
+        [want] = reference.run(None, {"x": x, "z": z, "keep": keep})
+        np.testing.assert_array_equal(main(x, z, keep), want)
+    with pytest.raises(qmlir.errors.QmlirError, match="neither 1 nor that of the other operands"):
+        main(np.zeros((2, 5), np.float32), np.zeros((2, 4), np.float32), np.zeros((2, 5), bool))
+
+
 def test_a_shape_that_is_computed_from_sizes() -> None:
     """Regression: the second size of `[S, S]` was read as 0."""
     made = model("float[B, S] x", """

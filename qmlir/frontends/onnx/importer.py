@@ -32,6 +32,7 @@ from .functions import ALWAYS, inlined
 from .lowering import FromTorch, OnnxUnconverted, lower_torch
 from .model import Model, check_shape, load, refuse
 from .node import Node, OnnxProduct
+from .patterns.expanded import BROADCASTING, spread
 from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
 from .types import ELEMENTS, element_name
@@ -265,6 +266,12 @@ class GraphImporter:
         if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
             operands[0] = Tensor(operands[0].spec, fusion_barrier(operands[0].value, Reason.POOLED))
         specs = wide = self.shapes.infer(proto, operands, node.where)
+        if proto.op_type in BROADCASTING and any(t is not None and None in t.shape for t in operands):
+            given = [t for t in operands if t is not None]
+            names = [self.shapes.named(n, t.shape) for n, t in zip(filter(None, proto.input), given, strict=True)]
+            result = () if specs[0] is None else self.shapes.named(proto.output[0], specs[0].shape)
+            with node.location:
+                operands = [*spread(given, names, result, node.where)]
         for spec in specs:
             if spec is not None:
                 check_shape(spec.shape, node.where)

@@ -17,9 +17,9 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from .graph import TorchGraph, aten, dtype_of, fake_like, mode_of
+from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of
 from .program import decompositions
-from .rules import IF_REFUSED, SHORT, SUMS, in_f32, rule_of
+from .rules import IF_REFUSED, OF_COMPLEX, SHORT, SUMS, in_f32, rule_of
 
 # Known to fail, so not tried first.
 KNOWN = {
@@ -33,9 +33,17 @@ def decompose_known(graph: TorchGraph) -> None:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if (node.target in SUMS and dtype_of(node.args[0]) in SHORT) or node.target in KNOWN or rule_of(node.target):
+        short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
+        if short or node.target in KNOWN or rule_of(node.target) or _of_complex(node):
             decompose(graph, node)
     graph.clean()
+
+
+def _of_complex(node: Node) -> bool:
+    """Whether an operator reads or makes complex numbers, and has a rule for those."""
+    if node.target not in OF_COMPLEX:
+        return False
+    return any(is_tensor(n) and dtype_of(n).is_complex for n in (node, node.args[0]))
 
 
 def decompose(graph: TorchGraph, node: Node) -> bool:
@@ -57,6 +65,7 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     found = [
         in_f32(target) if target in SUMS else None,
         rule_of(target),
+        OF_COMPLEX.get(target),
         IF_REFUSED.get(target),
         target.decompose if composed else None,
         decomposition_table.get(target),
@@ -120,7 +129,7 @@ def _inline(graph: TorchGraph, node: Node, made: Any, inputs: Sequence[Node]) ->
     for n in made.graph.nodes:
         if n.op == "get_attr":
             known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
-        elif n.op == "call_function":
+        elif n.op == "call_function" and ("val" in n.meta or n.users):  # the rest are checks, which give nothing
             args, kwargs = pytree.tree_map_only(Node, known.__getitem__, (n.args, dict(n.kwargs)))
             known[n] = graph.call(node, n.target, args, kwargs, n.meta["val"])
         elif n.op == "output":

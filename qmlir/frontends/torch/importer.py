@@ -7,6 +7,8 @@ the two kinds of tensors vanish at the end.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...ir.walk import functions
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
-from .decompose import decompose
+from .decompose import decompose, decompose_known
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import TorchGraph, aten, is_tensor, shape_of, where
 from .known import fold_known
@@ -46,6 +48,16 @@ _SMALL = 4096  # bytes; IREE's limit is 256
 # Tables of positions and the like, of which bounds of the indices follow; nothing can be read out of a resource.
 _INDICES = (torch.int64, torch.int32)
 _TABLE = 1 << 16  # bytes
+# Functions of sizes that the importer does not know, and operators that it does.
+_OF_SIZES = {
+    torch.sym_float: aten.Float.Scalar, torch.sym_max: torch.ops.prim.max.int, torch.sym_min: torch.ops.prim.min.int,
+}  # fmt: skip
+# Of an axis that is counted from the end, torch-mlir's conversions of these kill the process.
+_AXIS_FROM_THE_FRONT = frozenset((
+    aten.scatter.value, aten.scatter.src, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default,
+    aten.scatter_reduce.two, aten.gather.default, aten.index_select.default,
+))  # fmt: skip
+_FINEST = 1 << 20  # the denominator of a factor of a size
 _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
@@ -175,6 +187,7 @@ def import_decomposed(
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
             if not [n for n in same if decompose(graph, n)]:
                 raise
+            decompose_known(graph)  # what came of them may be known too
             for entries, count in zip((report.raised, report.fused, report.left), before, strict=True):
                 del entries[count:]
     return import_graph(graph, context, name, report, parameters)
@@ -189,6 +202,14 @@ def import_graph(
     the nodes are known.
     """
     fold_known(graph)
+    for node in graph.nodes:
+        if node.target is math.trunc:
+            _whole_multiple(graph, node)
+        elif node.target is operator.mod and isinstance(node.meta.get("val"), torch.SymInt):
+            _remainder(graph, node)
+        node.target = _OF_SIZES.get(node.target, node.target)
+        if node.target in _AXIS_FROM_THE_FRONT and is_tensor(node.args[0]) and (rank := len(shape_of(node.args[0]))):
+            node.args = (node.args[0], int(str(node.args[1])) % rank, *node.args[2:])
     places = Places()
     for dialect in ("torch", "torch_c"):
         context.get_dialect_descriptor(dialect)
@@ -202,7 +223,7 @@ def import_graph(
         importer.import_graph_module(graph.gm, func_name="main")
     except FrontEndError:
         raise
-    except (NotImplementedError, TypeError, AssertionError, KeyError, RuntimeError, AttributeError) as e:
+    except (NotImplementedError, TypeError, ValueError, AssertionError, LookupError, RuntimeError, AttributeError) as e:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise FrontEndError([Diagnostic(f"torch-mlir cannot import the program: {text[:300]}", name)]) from e
     module: ir.Module = importer.module
@@ -241,6 +262,31 @@ def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[Any,
                         dim = tensor.dim(block.arguments[i], build.index(axis))
                         condition = arith.cmpi(predicate, dim, build.index(int(bound)))
                         assert_that(condition, f"the size of axis {axis} of argument {i} must be at {word} {bound}")
+
+
+def _whole_multiple(graph: TorchGraph, node: Node) -> None:
+    """`trunc(size * 1.5)` in integers, as `size * 3 // 2`: IREE computes sizes with integers alone."""
+    product: torch.fx.Node = node.args[0]
+    if not isinstance(product, Node) or product.target is not operator.mul:
+        return
+    size, factor = product.args
+    if isinstance(size, Node) and size.target in (torch.sym_float, _OF_SIZES[torch.sym_float]):
+        size = size.args[0]
+    if not isinstance(factor, float) or not isinstance(size, Node) or not isinstance(size.meta["val"], torch.SymInt):
+        return
+    over, under = factor.as_integer_ratio()
+    if factor > 0 and under <= _FINEST:
+        whole = graph.call(node, operator.mul, (size, over), {}, size.meta["val"] * over)
+        node.target, node.args = operator.floordiv, (whole, under)
+
+
+def _remainder(graph: TorchGraph, node: Node) -> None:
+    """`a % b` of sizes as `a - a // b * b`: torch-mlir takes it for a remainder of C, which it does not convert."""
+    a, b = node.args
+    values = [v.meta["val"] if isinstance(v, Node) else v for v in (a, b)]
+    quotient = graph.call(node, operator.floordiv, (a, b), {}, values[0] // values[1])
+    whole = graph.call(node, operator.mul, (quotient, b), {}, values[0] // values[1] * values[1])
+    node.target, node.args = operator.sub, (a, whole)
 
 
 def _outputs(graph: TorchGraph) -> list[str]:

@@ -6,9 +6,11 @@ apply.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from .dtypes import FROM_TORCH
@@ -160,15 +162,15 @@ def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> t
 
 
 @_rule(aten.convolution.default)
-def depthwise_transposed(
+def spread_transposed(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Any:  # fmt: skip
-    """A transposed convolution of one channel per group: the input with zeros between its elements, convolved with the
-    reversed filters."""
-    if not transposed or groups == 1 or weight.shape[0] != groups:
-        return NotImplemented
+    """A transposed convolution in groups, or over three axes: the input with zeros between its elements, convolved with
+    the reversed filters."""
     space = x.dim() - 2
+    if not transposed or (groups == 1 and space < 3):
+        return NotImplemented
     sizes = list(x.shape[2:])
     if not all(isinstance(s, int) for s in sizes):
         return NotImplemented
@@ -176,16 +178,13 @@ def depthwise_transposed(
         list(v) * space if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
     )
     for i in range(space):
-        axis = 2 + i
-        if stride[i] > 1:
-            x = x.unsqueeze(axis + 1)
-            x = aten.constant_pad_nd.default(x, [0, 0] * (space - 1 - i) + [0, stride[i] - 1], 0.0)
-            x = x.flatten(axis, axis + 1).narrow(axis, 0, (sizes[i] - 1) * stride[i] + 1)
+        x = _spread(x, 2 + i, stride[i])
     reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
     pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
     x = aten.constant_pad_nd.default(x, pads, 0.0)
-    # [groups, out / groups, ...] is the form of a grouped convolution but for the order of the first two axes.
-    filters = weight.flip(list(range(2, 2 + space))).reshape(groups * weight.shape[1], 1, *weight.shape[2:])
+    each, out, window = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
+    filters = weight.flip(list(range(2, 2 + space))).reshape(groups, each, out, *window).transpose(1, 2)
+    filters = filters.reshape(groups * out, each, *window)
     return aten.convolution.default(x, filters, bias, [1] * space, [0] * space, dilation, False, [0] * space, groups)
 
 
@@ -195,8 +194,16 @@ def conv_transpose(
     padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> torch.Tensor:  # fmt: skip
-    """Those of one channel per group; see `depthwise_transposed`."""
-    return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+    """Those in groups or over three axes; see `spread_transposed`."""
+    return spread_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+@_rule(aten.prelu.default, aten._prelu_kernel.default)
+def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """With a slope per channel, which lie along axis 1: torch-mlir aligns the slopes with the last axis."""
+    if weight.dim() == 1 and weight.shape[0] != 1 and x.dim() > 1:
+        weight = weight.reshape([-1 if i == 1 else 1 for i in range(x.dim())])
+    return torch.where(x > 0, x, x * weight)
 
 
 @_rule(aten.erfc.default, aten.special_erfc.default)
@@ -305,12 +312,322 @@ def recurrent_layer(
     return out, last.reshape(rows), last_cell.reshape(rows), x.new_empty(0)
 
 
+@_rule(aten.lstm_cell.default)
+def lstm_cell(
+    x: torch.Tensor, state: Sequence[torch.Tensor], w_in: torch.Tensor, w_hidden: torch.Tensor,
+    b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """One step of an LSTM: torch's own decomposition writes into what it made."""
+    hidden, cell = state
+    gates = aten.linear.default(x, w_in, b_in) + aten.linear.default(hidden, w_hidden, b_hidden)
+    i, f, g, o = gates.chunk(4, 1)
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+@_rule(aten.gru_cell.default)
+def gru_cell(
+    x: torch.Tensor, hidden: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor,
+    b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """One step of a GRU: torch's own decomposition writes into what it made."""
+    a, b = aten.linear.default(x, w_in, b_in).chunk(3, 1), aten.linear.default(hidden, w_hidden, b_hidden).chunk(3, 1)
+    reset, update = (a[0] + b[0]).sigmoid(), (a[1] + b[1]).sigmoid()
+    new = (a[2] + b[2] * reset).tanh()
+    return (hidden - new) * update + new
+
+
+def _rnn_cell(activation: Callable[[torch.Tensor], torch.Tensor]) -> TorchRule:
+    def rule(
+        x: torch.Tensor, hidden: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor,
+        b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        return activation(aten.linear.default(x, w_in, b_in) + aten.linear.default(hidden, w_hidden, b_hidden))
+
+    return rule
+
+
+RULES.update({aten.rnn_tanh_cell.default: _rnn_cell(torch.tanh), aten.rnn_relu_cell.default: _rnn_cell(torch.relu)})
+
+
+@_rule(aten.instance_norm.default)
+def instance_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
+    variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
+) -> torch.Tensor:  # fmt: skip
+    """As a group norm of one channel per group: torch-mlir's conversion of one without weights kills the process."""
+    if not by_input and mean is not None and variance is not None:
+        factor = torch.rsqrt(variance + eps) if weight is None else torch.rsqrt(variance + eps) * weight
+        start, shape = -mean * factor if bias is None else bias - mean * factor, [-1, *[1] * (x.dim() - 2)]
+        return x * factor.reshape(shape) + start.reshape(shape)
+    return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
+
+
+@_rule(aten.exponential.default)
+def exponential(x: torch.Tensor, rate: float = 1, generator: Any = None) -> torch.Tensor:
+    """From uniform numbers in [0, 1): torch-mlir's own conversion kills the process."""
+    return torch.log1p(-torch.rand_like(x)) * (-1 / rate)
+
+
+@_rule(aten.kthvalue.default)
+def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k-th smallest and its place, by sorting."""
+    values, places = (t.narrow(dim, k - 1, 1) for t in aten.sort.default(x, dim, False))
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+@_rule(aten.median.dim)
+def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The lower one of two in the middle, by sorting."""
+    size = x.shape[dim]
+    return kth_value(x, (size + 1) // 2, dim, keepdim) if isinstance(size, int) else NotImplemented
+
+
+@_rule(aten.median.default)
+def median_of_all(x: torch.Tensor) -> Any:
+    """The lower one of two in the middle, by sorting."""
+    found = median(x.reshape(-1), 0)
+    return found if found is NotImplemented else found[0]
+
+
+@_rule(aten.embedding_bag.padding_idx)
+def embedding_bag(
+    table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, by_frequency: bool, mode: int, sparse: bool,
+    weights: torch.Tensor | None, last: bool, padding: int | None,
+) -> Any:  # fmt: skip
+    """Rows of a table summed (mode 0), averaged (1) or their maximum (2), those from `offsets[i]` to the next; a sum
+    without more is converted."""
+    bags = offsets.shape[0] - int(last)
+    place = torch.arange(ids.shape[0])[:, None]
+    ends = offsets[1:] if last else torch.cat([offsets[1:], torch.full((1,), ids.shape[0], dtype=offsets.dtype)])
+    inside = (place >= offsets[:bags]) & (place < ends)  # [ids, bags]
+    if padding is not None:
+        inside = inside & (ids != padding % table.shape[0])[:, None]
+    rows = table.index_select(0, ids)
+    if mode == 2:
+        found = torch.where(inside[:, :, None], rows[:, None], torch.tensor(float("-inf"))).amax(0)
+        found = torch.where(inside.any(0)[:, None], found, torch.zeros(()))
+    else:
+        rows = rows if weights is None else rows * weights[:, None]
+        found = inside.to(rows.dtype).t() @ rows
+        if mode == 1:
+            found = found / inside.sum(0).clamp(min=1)[:, None]
+    nothing = ids.new_empty(0)
+    return found, nothing, nothing, nothing
+
+
+@_rule(aten._cdist_forward.default, aten.cdist.default)
+def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = None) -> torch.Tensor:
+    """Of each row of `x` to each of `y`, by their differences."""
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+@_rule(aten.split.Tensor)
+def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
+    """Parts of a dynamic size, as slices: torch's own decomposition takes elements by their places in memory."""
+    whole = x.shape[dim]
+    if isinstance(size, int) and isinstance(whole, int):
+        return NotImplemented
+    starts = [i * size for i in range(int(-(-whole // size)))]
+    return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
+
+
+@_rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
+def searchsorted(
+    bounds: torch.Tensor, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """How many of the sorted `bounds` are below a number, or not above it."""
+    if sorter is not None:
+        bounds = bounds.gather(-1, sorter)
+    number = torch.as_tensor(x)[..., None]
+    bounds = bounds if bounds.dim() == 1 else bounds.unsqueeze(-2)
+    before = bounds <= number if right or side == "right" else bounds < number
+    return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+@_rule(aten.im2col.default)
+def windows(
+    x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """The windows of an image as columns `[N, C kh kw, windows]`: for each place in the window a slice of the image."""
+    x = aten.constant_pad_nd.default(x, [padding[1], padding[1], padding[0], padding[0]], 0.0)
+    batch, channels, *sizes = x.shape
+    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(sizes, kernel, dilation, stride, strict=True)]
+    parts = [
+        x[:, :, i * dilation[0] : i * dilation[0] + (count[0] - 1) * stride[0] + 1 : stride[0],
+          j * dilation[1] : j * dilation[1] + (count[1] - 1) * stride[1] + 1 : stride[1]]
+        for i in range(kernel[0]) for j in range(kernel[1])
+    ]  # fmt: skip
+    return torch.stack(parts, 2).reshape(batch, channels * kernel[0] * kernel[1], count[0] * count[1])
+
+
+@_rule(aten.col2im.default)
+def image_of_windows(
+    x: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+    stride: Sequence[int],
+) -> torch.Tensor:  # fmt: skip
+    """The sum of overlapping windows `[N, C kh kw, windows]`: of each place in the window an image of zeros between the
+    elements, padded to where it lies."""
+    if not all(isinstance(s, int) for s in sizes) or x.dim() != 3:
+        return NotImplemented
+    full = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]
+    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(full, kernel, dilation, stride, strict=True)]
+    parts = x.unflatten(1, (-1, kernel[0], kernel[1])).unflatten(-1, count)
+    total = None
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            part, pads = parts[:, :, i, j], list[int]()
+            for axis, at in ((3, j * dilation[1]), (2, i * dilation[0])):
+                part = _spread(part, axis, stride[axis - 2])
+                pads += [at, full[axis - 2] - at - part.shape[axis]]
+            part = aten.constant_pad_nd.default(part, pads, 0.0)
+            total = part if total is None else total + part
+    assert total is not None
+    return total[:, :, padding[0] : padding[0] + sizes[0], padding[1] : padding[1] + sizes[1]]
+
+
+def _spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
+    """`stride - 1` zeros between the elements of a static axis."""
+    if stride == 1:
+        return x
+    size = x.shape[axis]
+    x = aten.constant_pad_nd.default(x.unsqueeze(axis + 1), [0, 0] * (x.dim() - 1 - axis) + [0, stride - 1], 0.0)
+    return x.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * stride + 1)
+
+
+@_rule(aten.nanmean.default)
+def nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    """The sum of the numbers by their count."""
+    known = ~torch.isnan(x)
+    dims = list(range(x.dim())) if dim is None else dim
+    total = torch.where(known, x, torch.zeros((), dtype=x.dtype)).sum(dims, keepdim=keepdim, dtype=dtype)
+    return total / known.sum(dims, keepdim=keepdim)
+
+
+@_rule(aten.hypot.default)
+def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The larger one times a root of 1 to 2, which does not overflow where the squares do."""
+    a, b = torch.maximum(x, -x), torch.maximum(y, -y)
+    a, b = torch.maximum(a, b), torch.minimum(a, b)
+    return a * torch.sqrt(1 + (b / torch.where(a == 0, torch.ones((), dtype=a.dtype), a)) ** 2)
+
+
 @_rule(aten.squeeze.dims)
 def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """One axis after the other, from the last."""
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
+
+
+@_rule(aten._fft_r2c.default)
+def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
+    """The Fourier transform of real numbers over axes, the last of them first: half of it is left out if `onesided`."""
+    *others, last = dim
+    re, im = _transformed(x, None, last, True, x.shape[last] // 2 + 1 if onesided else x.shape[last])
+    for axis in others:
+        re, im = _transformed(re, im, axis, True, x.shape[axis])
+    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
+
+
+@_rule(aten._fft_c2c.default)
+def fourier(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> torch.Tensor:
+    """The Fourier transform over axes, or its inverse."""
+    re, im = torch.view_as_real(x).unbind(-1)
+    for axis in dim:
+        re, im = _transformed(re, im, axis, forward, x.shape[axis])
+    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
+
+
+@_rule(aten._fft_c2r.default)
+def fourier_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> torch.Tensor:
+    """The inverse of a transform of real numbers, of which the last axis holds half: every number but the first and the
+    one in the middle stands for two."""
+    *others, last = dim
+    re, im = torch.view_as_real(x).unbind(-1)
+    for axis in others:
+        re, im = _transformed(re, im, axis, False, x.shape[axis])
+    place = torch.arange(last_dim_size // 2 + 1)
+    times = torch.where((place == 0) | (place * 2 == last_dim_size), 1.0, 2.0).to(re.dtype)
+    times = times.reshape([-1 if a == last % re.dim() else 1 for a in range(re.dim())])
+    half = last_dim_size // 2 + 1
+    re, im = (t.narrow(last, 0, half) * times for t in (re, im))
+    found, _ = _transformed(re, im, last, False, last_dim_size, last_dim_size)
+    return _scaled(found, found, [*(x.shape[a] for a in others), last_dim_size], normalization)[0]
+
+
+def _transformed(
+    re: torch.Tensor, im: torch.Tensor | None, axis: int, forward: bool, count: int, period: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first `count` numbers of the transform over an axis, as a product with `exp(-+2 pi i j k / period)`; without
+    `period` of the axis' own size. The product j k is reduced before the angle is taken, which keeps it exact."""
+    period = re.shape[axis] if period is None else period
+    size, sign = re.shape[axis], -2 if forward else 2
+    if all(isinstance(n, int) for n in (size, count, period)):
+        angles = np.outer(np.arange(size), np.arange(count)) % period * (sign * math.pi / period)
+        cos, sin = (torch.tensor(f(angles).tolist(), dtype=re.dtype) for f in (np.cos, np.sin))
+    else:
+        turns = torch.remainder(torch.arange(size)[:, None] * torch.arange(count)[None], period)
+        angle = turns.to(re.dtype) * (sign * math.pi / period)
+        cos, sin = angle.cos(), angle.sin()
+    re = re.transpose(axis, -1)
+    if im is None:
+        return (re @ cos).transpose(axis, -1), (re @ sin).transpose(axis, -1)
+    im = im.transpose(axis, -1)
+    return (re @ cos - im @ sin).transpose(axis, -1), (re @ sin + im @ cos).transpose(axis, -1)
+
+
+def _scaled(
+    re: torch.Tensor, im: torch.Tensor, sizes: Sequence[int], normalization: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As ATen's `fft_norm_mode` says: 0 as it is, 1 by the root of the number of elements, 2 by their number."""
+    if not normalization:
+        return re, im
+    factor = 1 / math.prod(sizes)
+    factor = factor if normalization == 2 else factor**0.5
+    return re * factor, im * factor
+
+
+def to_complex(x: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
+    """Real numbers with an imaginary part of 0: torch-mlir's own conversion kills the process."""
+    if x.is_complex() or dtype is None or not dtype.is_complex:
+        return NotImplemented
+    real = x.to(dtype.to_real())
+    return torch.complex(real, torch.zeros_like(real))
+
+
+@_rule(aten.stft.default)
+def short_time_fourier(
+    x: torch.Tensor, size: int, hop: int | None = None, width: int | None = None,
+    window: torch.Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
+) -> Any:  # fmt: skip
+    """The transforms of overlapping frames of `size` samples, `[.., frequencies, frames]`; a window of fewer is in the
+    middle of a frame. An exported program has centred the frames before this."""
+    if x.is_complex():
+        return NotImplemented
+    width = width or size
+    shape = torch.ones(width, dtype=x.dtype) if window is None else window
+    before = (size - width) // 2
+    shape = aten.constant_pad_nd.default(shape, [before, size - width - before], 0.0)
+    frames = x.unfold(-1, size, hop or size // 4) * shape
+    half = onesided is None or onesided
+    re, im = _transformed(frames, None, -1, True, size // 2 + 1 if half else size)
+    re, im = (t.transpose(-1, -2) for t in _scaled(re, im, [size], int(normalized)))
+    return torch.complex(re, im) if return_complex else torch.stack([re, im], -1)
+
+
+def absolute(x: torch.Tensor) -> Any:
+    """Of complex numbers, which torch-mlir takes for real ones."""
+    return hypot(*torch.view_as_real(x).unbind(-1)) if x.is_complex() else NotImplemented
+
+
+# Tried before an import where a complex tensor is read or made.
+OF_COMPLEX: dict[Any, TorchRule] = {
+    aten._to_copy.default: to_complex, aten.to.dtype: to_complex, aten.to.dtype_layout: to_complex,
+    aten.abs.default: absolute,
+}  # fmt: skip
 
 
 def complex_multiple(x: torch.Tensor, number: Any) -> Any:

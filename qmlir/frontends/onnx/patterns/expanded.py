@@ -1,11 +1,14 @@
-"""Expand of tensors with dynamic sizes, each of which may be 1: torch-mlir takes it for another number, and ends the
-call where it is not."""
+"""Broadcasts of tensors with dynamic sizes, each of which may be 1: torch-mlir takes it for another number, and ends
+the call where it is not."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ....core.mlir import arith, ir, tensor
 from ....ir import build
 from ....ir.checks import assert_that, equal
+from ....spec import TensorSpec
 from ...raising import NotQuantised, Tensor, raises
 from ..node import Node
 
@@ -66,3 +69,59 @@ def _wanted(shape: Tensor, rank: int) -> list[build.Extent]:
         return [*ones, *(int(size) for size in shape.array)]
     each = [tensor.extract(shape.value, [build.index(i)]) for i in range(count)]
     return [*ones, *(arith.index_cast(ir.IndexType.get(), size) for size in each)]
+
+
+# Operators that repeat an operand along an axis where it has one element and another operand more.
+BROADCASTING = frozenset((
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
+    "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
+))  # fmt: skip
+
+
+def spread(
+    operands: Sequence[Tensor], names: Sequence[tuple[int | str, ...]], result: Sequence[int | str], where: str
+) -> list[Tensor]:
+    """The operands of a broadcasting operator, repeated along the axes of which it is not known whether sizes are
+    equal: dynamic sizes of different names or none. `names` are the sizes of each operand and of the result, as
+    `Shapes.named` has them."""
+    rank = max(len(own) for own in names)
+    unclear: dict[int, build.Extent] = {}  # axis, counted from the last: the size of the result
+    for axis in range(1, rank + 1):
+        sizes = [
+            (t, own[-axis]) for t, own in zip(operands, names, strict=True) if axis <= len(own) and own[-axis] != 1
+        ]
+        if len(sizes) < 2 or ("" not in (said := {name for _, name in sizes}) and len(said) == 1):
+            continue
+        stated = result[-axis] if axis <= len(result) else ""
+        whole = [t for t, name in sizes if isinstance(name, int) or name == stated != ""]
+        unclear[axis] = _largest([build.dims(t.value)[-axis] for t in whole[:1] or [t for t, _ in sizes]])
+    return [_repeated(t, own, unclear, where) for t, own in zip(operands, names, strict=True)]
+
+
+def _largest(sizes: Sequence[build.Extent]) -> build.Extent:
+    """The size that is not 1, if there is one."""
+    found = sizes[0]
+    for size in sizes[1:]:
+        found = arith.select(equal(found, 1), build.as_index(size), build.as_index(found))
+    return found
+
+
+def _repeated(t: Tensor, own: tuple[int | str, ...], unclear: dict[int, build.Extent], where: str) -> Tensor:
+    chosen = {len(own) - axis: size for axis, size in unclear.items() if axis <= len(own)}
+    chosen = {i: size for i, size in chosen.items() if not isinstance(own[i], int)}
+    if not chosen:
+        return t
+    value, have = t.value, build.dims(t.value)
+    sizes = [chosen.get(i, size) for i, size in enumerate(have)]
+    for i, size in chosen.items():
+        fits = arith.ori(equal(have[i], 1), equal(have[i], size))
+        assert_that(fits, f"{where}: a size of axis {i} is neither 1 nor that of the other operands")
+
+    def body() -> ir.Value:
+        places = [build.loop_index(i) for i in range(len(have))]
+        for i in chosen:
+            places[i] = arith.select(equal(have[i], 1), build.index(0), places[i])
+        return tensor.extract(value, places)
+
+    spec = TensorSpec(tuple(size if isinstance(size, int) else None for size in sizes), t.dtype)
+    return Tensor(spec, build.elementwise([], sizes, value.type.element_type, body))
