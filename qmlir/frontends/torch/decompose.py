@@ -17,9 +17,10 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .complex_rules import IF_REFUSED, OF_COMPLEX
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of
 from .program import decompositions
-from .rules import IF_REFUSED, OF_COMPLEX, SHORT, SUMS, in_f32, rule_of
+from .rules import SHORT, SUMS, in_f32, rule_of
 
 # Known to fail, so not tried first.
 KNOWN = {

@@ -6,11 +6,9 @@ apply.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from .dtypes import FROM_TORCH
@@ -25,7 +23,7 @@ def rule_of(target: Any) -> TorchRule | None:
     return RULES.get(target) or RULES.get(str(target))
 
 
-def _rule(*targets: Any) -> Callable[[TorchRule], TorchRule]:
+def rule(*targets: Any) -> Callable[[TorchRule], TorchRule]:
     def decorate(rule: TorchRule) -> TorchRule:
         RULES.update(dict.fromkeys(targets, rule))
         return rule
@@ -70,7 +68,7 @@ def in_f32(target: Any) -> TorchRule:
     return rule
 
 
-@_rule(aten.rms_norm.default)
+@rule(aten.rms_norm.default)
 def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
     """Of f16 and bf16, in f32 up to the result."""
     if x.dtype not in SHORT:
@@ -81,7 +79,7 @@ def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None
     return (found if weight is None else found * weight).to(x.dtype)
 
 
-@_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
+@rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
 def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> Any:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
     the other, as the windows are products of intervals."""
@@ -112,19 +110,19 @@ def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[int, int],
     return x
 
 
-@_rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+@rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
 def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
     """Mirrored without the edge itself."""
     return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
 
 
-@_rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
+@rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
 def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
     """The edge again and again."""
     return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
 
 
-@_rule(aten.pad.default)
+@rule(aten.pad.default)
 def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> torch.Tensor:
     """By gathers, but for constants."""
     if mode == "constant":
@@ -134,19 +132,19 @@ def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: flo
     return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)
 
 
-@_rule(aten.bitwise_xor.Scalar)
+@rule(aten.bitwise_xor.Scalar)
 def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
     """With a number as a tensor."""
     return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=x.dtype))
 
 
-@_rule(aten.bitwise_or.Scalar)
+@rule(aten.bitwise_or.Scalar)
 def bitwise_or(x: Any, number: Any) -> Any:
     """With a number as a tensor."""
     return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=x.dtype))
 
 
-@_rule(aten.histc.default)
+@rule(aten.histc.default)
 def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""
     x = x.reshape(-1)
@@ -161,7 +159,7 @@ def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> t
     return hit.to(x.dtype).sum(0)
 
 
-@_rule(aten.convolution.default)
+@rule(aten.convolution.default)
 def spread_transposed(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
@@ -188,7 +186,7 @@ def spread_transposed(
     return aten.convolution.default(x, filters, bias, [1] * space, [0] * space, dilation, False, [0] * space, groups)
 
 
-@_rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+@rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
 def conv_transpose(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
@@ -198,7 +196,7 @@ def conv_transpose(
     return spread_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
-@_rule(aten.prelu.default, aten._prelu_kernel.default)
+@rule(aten.prelu.default, aten._prelu_kernel.default)
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """With a slope per channel, which lie along axis 1: torch-mlir aligns the slopes with the last axis."""
     if weight.dim() == 1 and weight.shape[0] != 1 and x.dim() > 1:
@@ -206,13 +204,13 @@ def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0, x, x * weight)
 
 
-@_rule(aten.erfc.default, aten.special_erfc.default)
+@rule(aten.erfc.default, aten.special_erfc.default)
 def erfc(x: torch.Tensor) -> torch.Tensor:
     """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""
     return 1 - torch.erf(x)
 
 
-@_rule(aten.fmod.Tensor, aten.fmod.Scalar)
+@rule(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
     """By the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is
     large."""
@@ -223,7 +221,7 @@ def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
     return torch.where(x < 0, -found, found)
 
 
-@_rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
+@rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
 def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -> Any:
     """As torch itself: what `floor(x / y)` rounds up is 1 too much (`div_floor_floating` in its c10)."""
     if not x.is_floating_point() or rounding_mode != "floor":
@@ -236,19 +234,19 @@ def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -
     return torch.where(torch.as_tensor(y) == 0, x / y, whole)
 
 
-@_rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
+@rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
 def log_sigmoid(x: Any) -> Any:
     """Without the sigmoid itself, which is 0 far below 0."""
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
-@_rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
+@rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
 def of_one_number(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     """Of a tensor without axes, which torch-mlir does not convert: the number."""
     return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
 
 
-@_rule(aten.topk.default)
+@rule(aten.topk.default)
 def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
     if sorted:
@@ -257,7 +255,7 @@ def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bo
     return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
 
 
-@_rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
+@rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
 def grouped_mm(
     x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
 ) -> torch.Tensor:
@@ -269,7 +267,7 @@ def grouped_mm(
     return torch.ops.qmlir.grouped_matmul(x, weight, group_sizes=sizes.to(torch.int32), out_dtype=out)
 
 
-@_rule(aten.as_strided.default, aten.as_strided_.default)
+@rule(aten.as_strided.default, aten.as_strided_.default)
 def as_strided(
     x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> torch.Tensor:
@@ -292,7 +290,7 @@ def as_strided(
     return dense.reshape(-1).index_select(0, place.reshape(-1)).reshape(list(size))
 
 
-@_rule(aten.mkldnn_rnn_layer.default)
+@rule(aten.mkldnn_rnn_layer.default)
 def recurrent_layer(
     x: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor, b_in: torch.Tensor,
     b_hidden: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, reverse: bool,
@@ -312,7 +310,7 @@ def recurrent_layer(
     return out, last.reshape(rows), last_cell.reshape(rows), x.new_empty(0)
 
 
-@_rule(aten.lstm_cell.default)
+@rule(aten.lstm_cell.default)
 def lstm_cell(
     x: torch.Tensor, state: Sequence[torch.Tensor], w_in: torch.Tensor, w_hidden: torch.Tensor,
     b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
@@ -325,7 +323,7 @@ def lstm_cell(
     return o.sigmoid() * cell.tanh(), cell
 
 
-@_rule(aten.gru_cell.default)
+@rule(aten.gru_cell.default)
 def gru_cell(
     x: torch.Tensor, hidden: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor,
     b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
@@ -350,7 +348,7 @@ def _rnn_cell(activation: Callable[[torch.Tensor], torch.Tensor]) -> TorchRule:
 RULES.update({aten.rnn_tanh_cell.default: _rnn_cell(torch.tanh), aten.rnn_relu_cell.default: _rnn_cell(torch.relu)})
 
 
-@_rule(aten.instance_norm.default)
+@rule(aten.instance_norm.default)
 def instance_norm(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
     variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
@@ -363,34 +361,34 @@ def instance_norm(
     return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
 
 
-@_rule(aten.exponential.default)
+@rule(aten.exponential.default)
 def exponential(x: torch.Tensor, rate: float = 1, generator: Any = None) -> torch.Tensor:
     """From uniform numbers in [0, 1): torch-mlir's own conversion kills the process."""
     return torch.log1p(-torch.rand_like(x)) * (-1 / rate)
 
 
-@_rule(aten.kthvalue.default)
+@rule(aten.kthvalue.default)
 def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The k-th smallest and its place, by sorting."""
     values, places = (t.narrow(dim, k - 1, 1) for t in aten.sort.default(x, dim, False))
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
-@_rule(aten.median.dim)
+@rule(aten.median.dim)
 def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
     """The lower one of two in the middle, by sorting."""
     size = x.shape[dim]
     return kth_value(x, (size + 1) // 2, dim, keepdim) if isinstance(size, int) else NotImplemented
 
 
-@_rule(aten.median.default)
+@rule(aten.median.default)
 def median_of_all(x: torch.Tensor) -> Any:
     """The lower one of two in the middle, by sorting."""
     found = median(x.reshape(-1), 0)
     return found if found is NotImplemented else found[0]
 
 
-@_rule(aten.embedding_bag.padding_idx)
+@rule(aten.embedding_bag.padding_idx)
 def embedding_bag(
     table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, last: bool, padding: int | None,
@@ -416,13 +414,13 @@ def embedding_bag(
     return found, nothing, nothing, nothing
 
 
-@_rule(aten._cdist_forward.default, aten.cdist.default)
+@rule(aten._cdist_forward.default, aten.cdist.default)
 def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = None) -> torch.Tensor:
     """Of each row of `x` to each of `y`, by their differences."""
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
-@_rule(aten.split.Tensor)
+@rule(aten.split.Tensor)
 def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     """Parts of a dynamic size, as slices: torch's own decomposition takes elements by their places in memory."""
     whole = x.shape[dim]
@@ -432,7 +430,7 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
 
 
-@_rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
+@rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def searchsorted(
     bounds: torch.Tensor, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: torch.Tensor | None = None,
@@ -446,7 +444,7 @@ def searchsorted(
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 
-@_rule(aten.im2col.default)
+@rule(aten.im2col.default)
 def windows(
     x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> torch.Tensor:
@@ -462,7 +460,7 @@ def windows(
     return torch.stack(parts, 2).reshape(batch, channels * kernel[0] * kernel[1], count[0] * count[1])
 
 
-@_rule(aten.col2im.default)
+@rule(aten.col2im.default)
 def image_of_windows(
     x: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
     stride: Sequence[int],
@@ -496,7 +494,7 @@ def _spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
     return x.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * stride + 1)
 
 
-@_rule(aten.nanmean.default)
+@rule(aten.nanmean.default)
 def nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     """The sum of the numbers by their count."""
     known = ~torch.isnan(x)
@@ -505,7 +503,7 @@ def nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: A
     return total / known.sum(dims, keepdim=keepdim)
 
 
-@_rule(aten.hypot.default)
+@rule(aten.hypot.default)
 def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The larger one times a root of 1 to 2, which does not overflow where the squares do."""
     a, b = torch.maximum(x, -x), torch.maximum(y, -y)
@@ -513,129 +511,9 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return a * torch.sqrt(1 + (b / torch.where(a == 0, torch.ones((), dtype=a.dtype), a)) ** 2)
 
 
-@_rule(aten.squeeze.dims)
+@rule(aten.squeeze.dims)
 def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """One axis after the other, from the last."""
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
-
-
-@_rule(aten._fft_r2c.default)
-def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
-    """The Fourier transform of real numbers over axes, the last of them first: half of it is left out if `onesided`."""
-    *others, last = dim
-    re, im = _transformed(x, None, last, True, x.shape[last] // 2 + 1 if onesided else x.shape[last])
-    for axis in others:
-        re, im = _transformed(re, im, axis, True, x.shape[axis])
-    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
-
-
-@_rule(aten._fft_c2c.default)
-def fourier(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> torch.Tensor:
-    """The Fourier transform over axes, or its inverse."""
-    re, im = torch.view_as_real(x).unbind(-1)
-    for axis in dim:
-        re, im = _transformed(re, im, axis, forward, x.shape[axis])
-    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
-
-
-@_rule(aten._fft_c2r.default)
-def fourier_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> torch.Tensor:
-    """The inverse of a transform of real numbers, of which the last axis holds half: every number but the first and the
-    one in the middle stands for two."""
-    *others, last = dim
-    re, im = torch.view_as_real(x).unbind(-1)
-    for axis in others:
-        re, im = _transformed(re, im, axis, False, x.shape[axis])
-    place = torch.arange(last_dim_size // 2 + 1)
-    times = torch.where((place == 0) | (place * 2 == last_dim_size), 1.0, 2.0).to(re.dtype)
-    times = times.reshape([-1 if a == last % re.dim() else 1 for a in range(re.dim())])
-    half = last_dim_size // 2 + 1
-    re, im = (t.narrow(last, 0, half) * times for t in (re, im))
-    found, _ = _transformed(re, im, last, False, last_dim_size, last_dim_size)
-    return _scaled(found, found, [*(x.shape[a] for a in others), last_dim_size], normalization)[0]
-
-
-def _transformed(
-    re: torch.Tensor, im: torch.Tensor | None, axis: int, forward: bool, count: int, period: int | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first `count` numbers of the transform over an axis, as a product with `exp(-+2 pi i j k / period)`; without
-    `period` of the axis' own size. The product j k is reduced before the angle is taken, which keeps it exact."""
-    period = re.shape[axis] if period is None else period
-    size, sign = re.shape[axis], -2 if forward else 2
-    if all(isinstance(n, int) for n in (size, count, period)):
-        angles = np.outer(np.arange(size), np.arange(count)) % period * (sign * math.pi / period)
-        cos, sin = (torch.tensor(f(angles).tolist(), dtype=re.dtype) for f in (np.cos, np.sin))
-    else:
-        turns = torch.remainder(torch.arange(size)[:, None] * torch.arange(count)[None], period)
-        angle = turns.to(re.dtype) * (sign * math.pi / period)
-        cos, sin = angle.cos(), angle.sin()
-    re = re.transpose(axis, -1)
-    if im is None:
-        return (re @ cos).transpose(axis, -1), (re @ sin).transpose(axis, -1)
-    im = im.transpose(axis, -1)
-    return (re @ cos - im @ sin).transpose(axis, -1), (re @ sin + im @ cos).transpose(axis, -1)
-
-
-def _scaled(
-    re: torch.Tensor, im: torch.Tensor, sizes: Sequence[int], normalization: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """As ATen's `fft_norm_mode` says: 0 as it is, 1 by the root of the number of elements, 2 by their number."""
-    if not normalization:
-        return re, im
-    factor = 1 / math.prod(sizes)
-    factor = factor if normalization == 2 else factor**0.5
-    return re * factor, im * factor
-
-
-def to_complex(x: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
-    """Real numbers with an imaginary part of 0: torch-mlir's own conversion kills the process."""
-    if x.is_complex() or dtype is None or not dtype.is_complex:
-        return NotImplemented
-    real = x.to(dtype.to_real())
-    return torch.complex(real, torch.zeros_like(real))
-
-
-@_rule(aten.stft.default)
-def short_time_fourier(
-    x: torch.Tensor, size: int, hop: int | None = None, width: int | None = None,
-    window: torch.Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
-    return_complex: bool | None = None, align_to_window: bool | None = None,
-) -> Any:  # fmt: skip
-    """The transforms of overlapping frames of `size` samples, `[.., frequencies, frames]`; a window of fewer is in the
-    middle of a frame. An exported program has centred the frames before this."""
-    if x.is_complex():
-        return NotImplemented
-    width = width or size
-    shape = torch.ones(width, dtype=x.dtype) if window is None else window
-    before = (size - width) // 2
-    shape = aten.constant_pad_nd.default(shape, [before, size - width - before], 0.0)
-    frames = x.unfold(-1, size, hop or size // 4) * shape
-    half = onesided is None or onesided
-    re, im = _transformed(frames, None, -1, True, size // 2 + 1 if half else size)
-    re, im = (t.transpose(-1, -2) for t in _scaled(re, im, [size], int(normalized)))
-    return torch.complex(re, im) if return_complex else torch.stack([re, im], -1)
-
-
-def absolute(x: torch.Tensor) -> Any:
-    """Of complex numbers, which torch-mlir takes for real ones."""
-    return hypot(*torch.view_as_real(x).unbind(-1)) if x.is_complex() else NotImplemented
-
-
-# Tried before an import where a complex tensor is read or made.
-OF_COMPLEX: dict[Any, TorchRule] = {
-    aten._to_copy.default: to_complex, aten.to.dtype: to_complex, aten.to.dtype_layout: to_complex,
-    aten.abs.default: absolute,
-}  # fmt: skip
-
-
-def complex_multiple(x: torch.Tensor, number: Any) -> Any:
-    """A complex tensor times a real number: torch-mlir multiplies complex tensors by tensors alone."""
-    if not x.is_complex() or not isinstance(number, (int, float)):
-        return NotImplemented
-    return torch.view_as_complex(torch.view_as_real(x) * number)
-
-
-# Of operators that are converted, but for some arguments: tried where an import has failed.
-IF_REFUSED: dict[Any, TorchRule] = {aten.mul.Tensor: complex_multiple}
