@@ -10,6 +10,7 @@ from ...ir.build import as_index, collapse, dims, expand, filled, scalar
 from ...ir.scalars import gelu_tanh
 from ...spec import TensorSpec
 from ..raising import NotQuantised, Raising, Tensor, raises, register_raising
+from ..sampled import MODES, PADDINGS, grid_sampled
 from ..tensors import elementwise
 from .custom_ops import NAMESPACE, OPERATIONS, register
 from .node import TorchNode
@@ -112,3 +113,11 @@ def gelu(op: TorchNode) -> Tensor:
 register()
 for _name in OPERATIONS:
     register_raising(f"torch.{NAMESPACE}.{_name}", _pattern(_name))
+
+
+@raises("torch.aten.grid_sampler", "torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
+def _grid_sampler(op: TorchNode) -> Tensor:
+    """By a kernel of ours: torch-mlir's reads outside of the image."""
+    a = op.attributes
+    mode, padding = MODES[a["interpolation_mode"]], PADDINGS[a["padding_mode"]]
+    return grid_sampled(op.operand(0), op.operand(1), mode, padding, bool(a["align_corners"]))

@@ -16,6 +16,7 @@ from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import gelu_by_sigmoid
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
+from ...sampled import MODES, PADDINGS, grid_sampled
 from ...tensors import elementwise
 from ..model import refuse
 from ..node import Node
@@ -273,11 +274,14 @@ def determinant(op: Node) -> Tensor:
 
 @raises("onnx.GridSample")
 def grid_sample(op: Node) -> Tensor:
-    """Imported by torch-mlir; mode `nearest` is refused, because torch-mlir rounds halves up, not to even."""
-    if op.attributes.get("mode", "linear") == "nearest":
-        raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
-                     op.where)  # fmt: skip
-    raise NotQuantised("as it is")
+    """By a kernel of ours: torch-mlir's reads outside of the image, and has not every mode."""
+    a = op.attributes
+    mode, padding = (str(a.get(n, d)) for n, d in (("mode", "linear"), ("padding_mode", "zeros")))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)  # as opset 16 calls them
+    if mode not in MODES or padding not in PADDINGS:
+        raise refuse(f"GridSample has no mode {mode!r} with padding {padding!r}; modes: {', '.join(MODES)}; paddings: "
+                     f"{', '.join(PADDINGS)}", op.where)  # fmt: skip
+    return grid_sampled(op.operand(0), op.operand(1), mode, padding, bool(a.get("align_corners", 0)))
 
 
 @raises("onnx.Resize")
