@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
 
+_MOST = 256 << 20  # bytes of the patches
+
+
 @dataclass(frozen=True)
 class ShortConvolutionsPass(Pass):
     """IREE's code for a CPU goes element by element through convolutions of bfloat16 (64 to 64 channels, 3x3 on 56x56:
     55 ms on one core of a Sapphire Rapids). Their patches, with the channels of a pixel one behind the other, are
-    multiplied with the filters, which the kernels of `qmlir-select` take. What they start from is added behind the
-    sum, in f32.
+    multiplied with the filters, which the kernels of `qmlir-select` take; where the patches
+    would take more than 256 MiB (of each image, where their number is dynamic) they are not made. What a convolution starts from is added behind the sum, in f32.
     """
 
     name: ClassVar[str] = "qmlir-short-convolutions"
@@ -46,7 +50,10 @@ def _fits(op: OpLike) -> bool:
     data, weight, init = (type_of(value) for value in op.operands)
     short = all(isinstance(t.element_type, ir.BF16Type) for t in (data, weight))
     static = weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, 4))
-    return short and static and isinstance(init.element_type, ir.F32Type)
+    if not (short and static and isinstance(init.element_type, ir.F32Type)):
+        return False
+    images = 1 if init.is_dynamic_dim(0) else init.get_dim_size(0)
+    return 2 * prod(list(weight.shape)[1:]) * prod(list(init.shape)[2:]) * images <= _MOST
 
 
 def _channels_last(op: OpLike) -> ir.Value:

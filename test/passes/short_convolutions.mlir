@@ -24,3 +24,14 @@ func.func @of_f32(%x: tensor<1x4x9x9xf32>, %w: tensor<5x4x3x3xf32>, %b: tensor<1
       ins(%x, %w : tensor<1x4x9x9xf32>, tensor<5x4x3x3xf32>) outs(%b : tensor<1x5x7x7xf32>) -> tensor<1x5x7x7xf32>
   return %y : tensor<1x5x7x7xf32>
 }
+
+// -----
+
+// Patches of 1 GiB.
+// CHECK-LABEL: func.func @large(
+// CHECK: linalg.conv_2d_nchw_fchw
+func.func @large(%x: tensor<?x128x514x514xbf16>, %w: tensor<5x128x3x3xbf16>, %b: tensor<?x5x512x512xf32>) -> tensor<?x5x512x512xf32> {
+  %y = linalg.conv_2d_nchw_fchw {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<?x128x514x514xbf16>, tensor<5x128x3x3xbf16>) outs(%b : tensor<?x5x512x512xf32>) -> tensor<?x5x512x512xf32>
+  return %y : tensor<?x5x512x512xf32>
+}
