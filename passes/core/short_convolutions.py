@@ -27,8 +27,9 @@ _MOST = 256 << 20  # bytes of the patches
 class ShortConvolutionsPass(Pass):
     """IREE's code for a CPU goes element by element through convolutions of bfloat16 (64 to 64 channels, 3x3 on 56x56:
     55 ms on one core of a Sapphire Rapids). Their patches, with the channels of a pixel one behind the other, are
-    multiplied with the filters, which the kernels of `qmlir-select` take; where the patches
-    would take more than 256 MiB (of each image, where their number is dynamic) they are not made. What a convolution starts from is added behind the sum, in f32.
+    multiplied with the filters, which the kernels of `qmlir-select` take. Where the patches would take more than
+    256 MiB, of each image where their number is dynamic, they are not made. What a convolution starts from is added
+    behind the sum, in f32.
     """
 
     name: ClassVar[str] = "qmlir-short-convolutions"
