@@ -15,8 +15,8 @@ from .walk import BARRIERS, VIEWS, made_by, producer, terminator_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-Number: TypeAlias = "int | Fraction"  # a fraction for floats only
-Interval: TypeAlias = "tuple[Number, Number]"  # the least and the most
+Bound: TypeAlias = "int | Fraction"  # a fraction for floats only
+Interval: TypeAlias = "tuple[Bound, Bound]"  # the least and the most
 
 
 class Bounds:
@@ -147,7 +147,7 @@ def _hull(*intervals: Interval) -> Interval:
     return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
-def _corners(function: Callable[[Number, Number], Number]) -> Callable[[Interval, Interval], Interval]:
+def _corners(function: Callable[[Bound, Bound], Bound]) -> Callable[[Interval, Interval], Interval]:
     """The interval of a function that grows or falls with each of its two numbers."""
 
     def interval(a: Interval, b: Interval) -> Interval:

@@ -19,7 +19,7 @@ from ..dialect.ops.common import shape_of
 from ..dialect.sizes import Size, Solver
 from ..spec import Limit, Part, Range, TensorSpec
 from .affine import indexing_maps
-from .piecewise import Piece, Piecewise, Value, add, compare, greatest, least, multiply, select, unknown
+from .piecewise import IndexValue, Piece, Piecewise, add, compare, greatest, least, multiply, select, unknown
 from .relations import Relations, slice_sizes
 from .walk import BARRIERS, VIEWS, producer, terminator_of
 
@@ -85,7 +85,7 @@ class Lookups:
     def __init__(self, function: OpLike, inputs: Sequence[TensorSpec], solver: Solver, relations: Relations) -> None:
         self._solver, self._relations, self._inputs = solver, relations, inputs
         self._arguments = list(function.regions[0].blocks[0].arguments)
-        self._elements: dict[ir.Value, Value | None] = {}
+        self._elements: dict[ir.Value, IndexValue | None] = {}
         self._ranges: dict[tuple[int, tuple[Part, ...]], tuple[int, int]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self.computed: list[Computed] = []
@@ -162,7 +162,7 @@ class Lookups:
 
     # ---- what numbers are functions of
 
-    def _scalar(self, value: ir.Value, body: OpLike | None) -> Value | None:
+    def _scalar(self, value: ir.Value, body: OpLike | None) -> IndexValue | None:
         """What a number is computed from, in the body of a generic or outside of one; None where it is not known."""
         owner = value.owner
         if isinstance(owner, ir.Block):
@@ -194,7 +194,7 @@ class Lookups:
             return None if negative else wide
         return values[0] if name in _SAME else _RULES[name](*values)
 
-    def _in_body(self, generic: OpLike, number: int) -> Value | None:
+    def _in_body(self, generic: OpLike, number: int) -> IndexValue | None:
         """What an argument of a generic's body is."""
         if number >= len(generic.operands) - len(generic.results):
             return None
@@ -202,7 +202,7 @@ class Lookups:
         maps = indexing_maps(generic)
         return value if maps[number] == maps[-1] else _arranged(value, str(maps[number]))
 
-    def _position(self, generic: OpLike, loop: int) -> Value | None:
+    def _position(self, generic: OpLike, loop: int) -> IndexValue | None:
         for operand, indexing in zip(generic.operands, indexing_maps(generic), strict=True):
             for axis, expression in enumerate(indexing.results):
                 if isinstance(expression, ir.AffineDimExpr) and expression.position == loop:
@@ -212,7 +212,7 @@ class Lookups:
                     return unknown(_Position(size, (str(loop),)), 0, _LARGEST) if size.div == 1 else None
         return None
 
-    def _size_of(self, op: OpLike) -> Value | None:
+    def _size_of(self, op: OpLike) -> IndexValue | None:
         axis = self._scalar(op.operands[1], None)
         value = op.operands[0]
         if not isinstance(axis, int) or not isinstance(value.type, ir.RankedTensorType):
@@ -225,7 +225,7 @@ class Lookups:
             return size if isinstance(size, int) else None
         return Piecewise(_SizeOf(size.name), (Piece(0, _LARGEST, size.mul, size.add),))
 
-    def _tensor(self, value: ir.Value) -> Value | None:
+    def _tensor(self, value: ir.Value) -> IndexValue | None:
         """What each number of a tensor is computed from."""
         if value not in self._elements:
             made = self._made(value)
@@ -235,7 +235,7 @@ class Lookups:
             self._elements[value] = made
         return self._elements[value]
 
-    def _made(self, value: ir.Value) -> Value | None:
+    def _made(self, value: ir.Value) -> IndexValue | None:
         op = producer(value)
         if op is None:
             return self._held(value, ())
@@ -268,7 +268,7 @@ class Lookups:
                 return None
         return tuple(parts) if any(parts) else ()
 
-    def _held(self, value: ir.Value, part: tuple[Part, ...] | None) -> Value | None:
+    def _held(self, value: ir.Value, part: tuple[Part, ...] | None) -> IndexValue | None:
         if value not in self._arguments or part is None:
             return None
         number = self._arguments.index(value)
@@ -307,7 +307,7 @@ def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
     return given[dynamic.index(axis)] if axis in dynamic and len(given) == len(dynamic) else None
 
 
-def _arranged(value: Value | None, how: str) -> Value | None:
+def _arranged(value: IndexValue | None, how: str) -> IndexValue | None:
     """A value whose numbers stand in another order."""
     if value is None or isinstance(value, int) or not isinstance(value.of, (_Held, _Computed, _Position)):
         return value
@@ -320,7 +320,7 @@ _MADE_OF: dict[str, Callable[[OpLike], Sequence[ir.Value]]] = {  # the dynamic s
     "tensor.extract_slice": lambda op: slice_sizes(op, 1),
 }
 _SAME = ("index_cast", "extsi", "trunci")  # a number that does not fit is outside of any table too
-_RULES: dict[str, Callable[..., Value | None]] = {
+_RULES: dict[str, Callable[..., IndexValue | None]] = {
     "addi": add, "subi": lambda a, b: add(a, b, -1), "muli": multiply, "andi": multiply, "ori": greatest,
     "minsi": least, "maxsi": greatest, "select": select, "cmpi": compare,
 }  # fmt: skip

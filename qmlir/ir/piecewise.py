@@ -45,7 +45,7 @@ class Piecewise:
         return found
 
 
-Value = Piecewise | int
+IndexValue = Piecewise | int
 
 
 def unknown(of: Hashable, first: int, last: int) -> Piecewise:
@@ -53,12 +53,12 @@ def unknown(of: Hashable, first: int, last: int) -> Piecewise:
     return Piecewise(of, (Piece(first, last, 1, 0),))
 
 
-def add(a: Value, b: Value, sign: int = 1) -> Value | None:
+def add(a: IndexValue, b: IndexValue, sign: int = 1) -> IndexValue | None:
     """`a + sign * b`; None where that is no function of one unknown."""
     return _combined((a, b), lambda x, y: [Piece(x.first, x.last, x.mul + sign * y.mul, x.add + sign * y.add)])
 
 
-def multiply(a: Value, b: Value) -> Value | None:
+def multiply(a: IndexValue, b: IndexValue) -> IndexValue | None:
     """`a * b`; None where that is not linear."""
 
     def product(x: Piece, y: Piece) -> list[Piece] | None:
@@ -69,7 +69,7 @@ def multiply(a: Value, b: Value) -> Value | None:
     return _combined((a, b), product)
 
 
-def compare(predicate: str, a: Value, b: Value) -> Value | None:
+def compare(predicate: str, a: IndexValue, b: IndexValue) -> IndexValue | None:
     """1 where the comparison of arith.cmpi holds, else 0; None for one of unsigned numbers."""
     holds = _HOLDS.get(predicate)
     if holds is None:
@@ -89,18 +89,18 @@ def compare(predicate: str, a: Value, b: Value) -> Value | None:
     return _combined((a, b), split)
 
 
-def select(condition: Value, a: Value, b: Value) -> Value | None:
+def select(condition: IndexValue, a: IndexValue, b: IndexValue) -> IndexValue | None:
     """`a` where the condition, 0 or 1, is 1, else `b`."""
     return _combined((condition, a, b), lambda c, x, y: [x if c.add else y])
 
 
-def least(a: Value, b: Value) -> Value | None:
+def least(a: IndexValue, b: IndexValue) -> IndexValue | None:
     """The smaller of two numbers."""
     smaller = compare("slt", a, b)
     return None if smaller is None else select(smaller, a, b)
 
 
-def greatest(a: Value, b: Value) -> Value | None:
+def greatest(a: IndexValue, b: IndexValue) -> IndexValue | None:
     """The larger of two numbers."""
     larger = compare("sgt", a, b)
     return None if larger is None else select(larger, a, b)
@@ -112,7 +112,7 @@ _HOLDS = {"eq": (False, True, False), "ne": (True, False, True), "slt": (True, F
           "sle": (True, True, False), "sgt": (False, False, True), "sge": (False, True, True)}  # fmt: skip
 
 
-def _combined(values: tuple[Value, ...], function: Callable[..., list[Piece] | None]) -> Value | None:
+def _combined(values: tuple[IndexValue, ...], function: Callable[..., list[Piece] | None]) -> IndexValue | None:
     """The pieces that `function` makes of pieces of `values` over the same part of their unknown."""
     named = [v for v in values if isinstance(v, Piecewise)]
     if len({v.of for v in named}) > 1:
@@ -131,7 +131,7 @@ def _combined(values: tuple[Value, ...], function: Callable[..., list[Piece] | N
     return Piecewise(named[0].of, tuple(_joined(pieces)))
 
 
-def _over(value: Value, first: int, last: int) -> Piece:
+def _over(value: IndexValue, first: int, last: int) -> Piece:
     """The piece of a value over [first, last], which lies in one of its pieces."""
     if isinstance(value, int):
         return Piece(first, last, 0, value)
