@@ -291,7 +291,8 @@ _other("wav2vec2", {"input_values": lambda seed: image(seed, 1, 1600).reshape(2,
 _other("wavlm", {"input_values": lambda seed: image(seed, 1, 1600).reshape(2, 1600)}, "last_hidden_state",
        conv_dim=[16] * 3, conv_stride=[5, 2, 2], conv_kernel=[10, 3, 3], num_conv_pos_embeddings=16,
        num_conv_pos_embedding_groups=4, dynamic={}, **_CLIP)  # fmt: skip
-_other("fnet", {"input_ids": lambda seed: tokens(seed, 120, 12) + 3}, "last_hidden_state", dynamic={}, **_ENCODER)
+_other("fnet", {"input_ids": lambda seed: tokens(seed, 120, 12) + 3}, "last_hidden_state",
+       dynamic={0: {0: "batch", 1: "sequence"}}, **_ENCODER)  # fmt: skip
 _recurrent("LSTM")
 _recurrent("LSTM", True)
 _recurrent("GRU")

@@ -138,6 +138,8 @@ def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | 
     wanted = NARROW if reduces or not inner else WIDE
     if None in reads or any(r != wanted for r in reads[inputs:]):
         return None
+    if not all(_known_sizes(v, r, space) for v, r in zip(op.operands, reads, strict=True)):
+        return None
     if not all(_storable(v.type.element_type) for v in (*op.operands, *op.results)) or unclonable(block):
         return None
     running = list(block.arguments)[inputs:]
@@ -178,6 +180,14 @@ def _read(affine_map: ir.AffineMap, rank: int, inner: bool) -> str | None:
     if dims[rank] == rank:
         return WIDE if inner else NARROW
     return NARROW if zeros[rank] else None
+
+
+def _known_sizes(value: ir.Value, how: str | None, space: Space) -> bool:
+    """Whether only those axes are dynamic that count the rows and have no static size in the space: another operand may
+    say the size of an axis that is dynamic here, and a kernel is given the sizes of the rows alone."""
+    kind = ir.RankedTensorType(value.type)
+    counted = range(len(space.rows)) if how in (WIDE, NARROW) else ()
+    return all(a in counted and space.rows[a] is None for a in range(kind.rank) if kind.is_dynamic_dim(a))
 
 
 def _storable(t: ir.Type) -> bool:

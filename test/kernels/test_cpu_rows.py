@@ -148,6 +148,24 @@ def test_layer_norm_and_quantisation_are_one_kernel(rows: str, width: int, targe
             np.testing.assert_array_equal(got, told)  # of the norm that the kernel itself gives out
 
 
+def test_a_static_operand_with_a_result_of_dynamic_sizes() -> None:
+    """As many rows as only the operand says: no kernel, which would not know the sizes of its result."""
+    add = "    %v = arith.addf %x0, %o : f32\n    linalg.yield %v : f32"
+    text = (
+        _MAPS
+        + """func.func @main(%x: tensor<2x12x64xf32>, %like: tensor<?x?x1xf32>) -> tensor<?x?x1xf32> {
+  %zero = arith.constant 0.0 : f32
+  %f = linalg.fill ins(%zero : f32) outs(%like : tensor<?x?x1xf32>) -> tensor<?x?x1xf32>
+"""
+    )
+    text += _generic("sum", "#w, #k", "%x", "tensor<2x12x64xf32>", "%f : tensor<?x?x1xf32>", add, 1, True)
+    artifact = qmlir.compile(text + "  return %sum : tensor<?x?x1xf32>\n}\n", target="cpu:x86-64-v3")
+    _needs("cpu:x86-64-v3")
+    x = np.random.default_rng(0).standard_normal((2, 12, 64)).astype(np.float32)
+    found = qmlir.load(artifact).main(x, np.zeros((2, 12, 1), np.float32))
+    np.testing.assert_allclose(found, x.sum(-1, keepdims=True), rtol=1e-5, atol=1e-5)
+
+
 def test_integer_sums_and_several_readers() -> None:
     """A sum whose rows another op reads before the group is through, and one that comes back around it: two groups,
     the second of which reads the first."""

@@ -13,6 +13,14 @@ from .graph import aten
 from .rules import TorchRule, hypot, rule
 
 
+def complex_of(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
+    """Of real and imaginary parts. What torch knows of the result of `torch.complex` makes the symbols of its sizes the
+    numbers that the program was traced with, and these the only sizes that the program takes."""
+    if all(isinstance(n, int) for n in re.shape):
+        return torch.complex(re, im)
+    return torch.view_as_complex(torch.stack([re, im], -1))
+
+
 @rule(aten._fft_r2c.default)
 def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
     """The Fourier transform of real numbers over axes, the last of them first: half of it is left out if `onesided`."""
@@ -20,7 +28,7 @@ def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, one
     re, im = _transformed(x, None, last, True, x.shape[last] // 2 + 1 if onesided else x.shape[last])
     for axis in others:
         re, im = _transformed(re, im, axis, True, x.shape[axis])
-    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
+    return complex_of(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
 
 
 @rule(aten._fft_c2c.default)
@@ -29,7 +37,7 @@ def fourier(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bo
     re, im = torch.view_as_real(x).unbind(-1)
     for axis in dim:
         re, im = _transformed(re, im, axis, forward, x.shape[axis])
-    return torch.complex(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
+    return complex_of(*_scaled(re, im, [x.shape[a] for a in dim], normalization))
 
 
 @rule(aten._fft_c2r.default)
@@ -86,7 +94,7 @@ def to_complex(x: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
     if x.is_complex() or dtype is None or not dtype.is_complex:
         return NotImplemented
     real = x.to(dtype.to_real())
-    return torch.complex(real, torch.zeros_like(real))
+    return complex_of(real, torch.zeros_like(real))
 
 
 @rule(aten.stft.default)
@@ -107,7 +115,7 @@ def short_time_fourier(
     half = onesided is None or onesided
     re, im = _transformed(frames, None, -1, True, size // 2 + 1 if half else size)
     re, im = (t.transpose(-1, -2) for t in _scaled(re, im, [size], int(normalized)))
-    return torch.complex(re, im) if return_complex else torch.stack([re, im], -1)
+    return complex_of(re, im) if return_complex else torch.stack([re, im], -1)
 
 
 def absolute(x: torch.Tensor) -> Any:

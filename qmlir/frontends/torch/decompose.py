@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .complex_rules import IF_REFUSED, OF_COMPLEX
-from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of
+from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
 
@@ -35,7 +35,7 @@ def decompose_known(graph: TorchGraph) -> None:
         if node.op != "call_function":
             continue
         short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
-        if short or node.target in KNOWN or rule_of(node.target) or _of_complex(node):
+        if short or node.target in KNOWN or rule_of(node.target) or _of_complex(node) or _merges_sizes(node):
             decompose(graph, node)
     graph.clean()
 
@@ -45,6 +45,15 @@ def _of_complex(node: Node) -> bool:
     if node.target not in OF_COMPLEX:
         return False
     return any(is_tensor(n) and dtype_of(n).is_complex for n in (node, node.args[0]))
+
+
+def _merges_sizes(node: Node) -> bool:
+    """Whether a node is an einsum of a tensor with several dynamic axes: torch-mlir makes views of its own of it, and
+    takes one of the sizes for 1. Torch's views of it become `views.reshape`."""
+    if node.target is not aten.einsum.default:
+        return False
+    factors: Sequence[Node] = node.args[1]
+    return any(sum(not isinstance(s, int) for s in shape_of(f)) > 1 for f in factors)
 
 
 def decompose(graph: TorchGraph, node: Node) -> bool:

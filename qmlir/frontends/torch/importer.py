@@ -30,7 +30,7 @@ from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
-from .graph import TorchGraph, aten, is_tensor, shape_of, where
+from .graph import TorchGraph, aten, called, dtype_of, is_tensor, shape_of, source_line, where
 from .known import fold_known
 from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
@@ -106,6 +106,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
                 self.report.add_left(label(node), where(node), str(e))
         if node.target in RESHAPES and self._reshape(loc, node):
             return
+        _check_size_is_known(node)
         super()._import_torch_op_overload(loc, node, concrete_target)
 
     def _reshape(self, loc: ir.Location, node: Node) -> bool:
@@ -171,6 +172,20 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             ).result
             self._builtin[node] = Tensor(spec, made)
         return self._builtin[node]
+
+
+def _check_size_is_known(node: Node) -> None:
+    """Raises FrontEndError for elements that a mask chooses: torch-mlir's passes never end on those."""
+    if node.target is aten.index.Tensor:
+        listed: Sequence[Any] = node.args[1]
+        masked = any(is_tensor(i) and dtype_of(i) in (torch.bool, torch.uint8) for i in listed)
+    else:
+        masked = node.target is aten.masked_select.default
+    if masked:
+        text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, takes the elements that a "
+                "mask chooses, and how many these are depends on the data: compiled programs have no such sizes; keep "
+                "the size with torch.where(mask, x, other) or x * mask, or index by integers")  # fmt: skip
+        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
 
 
 def import_decomposed(

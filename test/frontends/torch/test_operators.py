@@ -236,6 +236,32 @@ def test_program_with_state_is_refused() -> None:
         qmlir.compile(torch.export.export(Counter(), (torch.ones(2),)))
 
 
+@pytest.mark.parametrize(
+    ("operator", "function"),
+    [
+        ("aten.index.Tensor", lambda x, mask: x[mask].sum()),
+        ("aten.index.Tensor", lambda x, mask: x[:, mask[0]]),
+        ("aten.masked_select", torch.masked_select),
+    ],
+)
+def test_elements_that_a_mask_chooses_are_refused(operator: str, function: Any) -> None:
+    """`x[mask]` took all memory of the machine."""
+    x = torch.randn(4, 5)
+    program = export(function, x, x > 0)
+    with pytest.raises(FrontEndError, match=r"depends on the data.*torch\.where") as refused:
+        qmlir.compile(program)
+    assert f"the operator {operator}" in str(refused.value)
+    assert "test_operators.py:" in str(refused.value)
+
+
+def test_indices_and_places_of_a_mask() -> None:
+    x, places = torch.randn(4, 5), torch.tensor([2, 0])
+    program = export(lambda x, places: (x[places], x[:, places], torch.nonzero(x > 0)), x, places)
+    found = opened(qmlir.compile(program)).main(x, places)
+    for got, expected in zip(found, (x[places], x[:, places], torch.nonzero(x > 0)), strict=True):
+        assert torch.equal(got, expected)
+
+
 def test_unknown_import_option() -> None:
     with pytest.raises(FrontEndError, match="unknown import option 'parameter' of torch programs; options: parameters"):
         qmlir.compile(export(lambda x: x + 1, torch.ones(2)), import_options={"parameter": "w.irpa"})

@@ -123,6 +123,7 @@ DYNAMIC: dict[str, Callable[[Any], Any]] = {
     "bicubic": lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
     "in halves": lambda x: torch.cat(x.chunk(2, 3), 1),
     "to a multiple": lambda x: F.pad(x, (0, (4 - x.shape[3] % 4) % 4)),
+    "transformed": lambda x: torch.fft.fftn(x, dim=(0, 2)).real,
     "to size": lambda x: F.interpolate(x, size=(20, 13), mode="bicubic", align_corners=True),
 }
 

@@ -48,6 +48,28 @@ def test_is_torch_s_view(name: str) -> None:
         assert torch.equal(function(x), module(x))
 
 
+@pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
+def test_einsum_of_several_dynamic_axes(equation: str) -> None:
+    """torch-mlir alone takes one of the sizes for 1."""
+
+    class Sum(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.einsum(equation, x, y)
+
+    axes = {name: Dim(name, min=2, max=64) for name in "bst"}
+    terms = equation.split("->")[0].split(",")
+    dynamic = tuple({i: axes[a] for i, a in enumerate(term) if a in axes} for term in terms)
+
+    def inputs(b: int, s: int, t: int) -> tuple[Any, ...]:
+        sizes = {"b": b, "s": s, "t": t, "d": 8, "e": 4}
+        return tuple(torch.randn([sizes[a] for a in term]) for term in terms)
+
+    program = export(Sum(), inputs(2, 5, 6), dynamic_shapes=dynamic)
+    function = opened(qmlir.compile(program)).main
+    for given in (inputs(2, 5, 6), inputs(3, 7, 4)):
+        torch.testing.assert_close(torch.as_tensor(function(*given)), Sum()(*given), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "groups"),
     [
