@@ -42,7 +42,7 @@ class Codes:
 def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
     value = kernel.rhs.value
-    if isinstance(value.type.element_type, NUMBERS):  # numbers are no codes, and long: they are not copied here
+    if str(value.type.element_type) in NUMBERS:  # numbers are no codes, and long: they are not copied here
         if not isinstance(value.type.element_type, ir.F32Type):  # what makes them is not wider: it may run at load
             return Codes(None, *_BYTE, decided_at_load(value))
         constant = made_by(behind(value, *VIEWS), "arith.constant", "flow.tensor.constant") is not None

@@ -109,7 +109,7 @@ def decoded_weight(factor: Factor, tables: bool) -> Factor:
     return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
 
 
-NUMBERS = (ir.F32Type, ir.BF16Type)  # elements of weights that are multiplied as they are
+NUMBERS = ("f32", "bf16")  # elements of weights that are multiplied as they are
 
 
 def plain_weight(factor: Factor) -> Factor:
@@ -118,7 +118,7 @@ def plain_weight(factor: Factor) -> Factor:
     turned = made_by(value, "linalg.transpose")
     if turned is not None and len(letters) == 2:
         value, letters = turned.operands[0], letters[::-1]
-    if sorted(letters) != ["k", COLUMN] or not isinstance(value.type.element_type, NUMBERS):
+    if sorted(letters) != ["k", COLUMN] or str(value.type.element_type) not in NUMBERS:
         raise Unfit("the weight is no matrix of f32 or bf16", "a weight [N, K] of f32 or bf16")
     return replace(factor, value=value, source_axes=letters)
 
