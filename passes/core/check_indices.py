@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.mlir import ir
+from ...core.mlir import ir, tensor
 from ...core.spelling import location_text
 from ...dialect.ops.common import shape_of
 from ...ir.bounds import Bounds
-from ...ir.build import Arg
-from ...ir.checks import outside, refuse
-from ...ir.signature import computed_indices
+from ...ir.build import Arg, index
+from ...ir.checks import assert_at_most, outside, refuse
+from ...ir.signature import unchecked_indices
 from ...ir.walk import producer, read_by
 from ..base import Pass, State
 
 if TYPE_CHECKING:
-    from ...ir.lookups import Computed
+    from ...ir.lookups import Computed, Walked
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,17 @@ class CheckIndicesPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         bounds = Bounds()
         narrowest: dict[ir.Value, Computed] = {}  # of those that are looked up in several tables
-        for found in computed_indices(module):
+        computed, walked = unchecked_indices(module)
+        for found in computed:
             low, high = bounds.of_tensor(found.tensor)
             if (found.least <= low and high <= found.most) or not _depends(found.tensor, {}):
                 continue
             known = narrowest.get(found.tensor, found)
             narrowest[found.tensor] = max(known, found, key=lambda c: (c.least, -c.most))
-        for tensor, found in narrowest.items():
-            _check(tensor, found)
+        for indices, found in narrowest.items():
+            _check(indices, found)
+        for axis in walked:
+            _check_size(axis)
 
 
 def _depends(value: ir.Value, known: dict[ir.Value, bool]) -> bool:
@@ -52,13 +55,22 @@ def _depends(value: ir.Value, known: dict[ir.Value, bool]) -> bool:
     return known[value]
 
 
-def _check(tensor: ir.Value, found: Computed) -> None:
-    owner = tensor.owner
+def _check(indices: ir.Value, found: Computed) -> None:
+    owner = indices.owner
     if isinstance(owner, ir.Block) or owner.operation.parent.name != "func.func":
         return
-    rank = len(shape_of(tensor))
+    rank = len(shape_of(indices))
     place = location_text(found.op.location)
     message = f"a computed index is outside of the axis of {found.size} elements that it is for"
     with ir.InsertionPoint.after(owner.operation), owner.operation.location:
-        refuse([Arg(tensor, tuple(range(rank)))], rank, lambda x: outside(x, found.least, found.most),
+        refuse([Arg(indices, tuple(range(rank)))], rank, lambda x: outside(x, found.least, found.most),
                f"{message} ({place})" if place else message)  # fmt: skip
+
+
+def _check_size(walked: Walked) -> None:
+    generic = walked.op.parent if walked.op.name == "tensor.extract" else walked.op
+    place = location_text(walked.op.location)
+    message = f"there are more than the {walked.most} positions that a table is for"
+    with ir.InsertionPoint(generic), generic.location:
+        size = tensor.dim(walked.tensor, index(walked.axis))
+        assert_at_most([size], walked.most, f"{message} ({place})" if place else message)

@@ -116,6 +116,34 @@ def _half(element: str, strategy: str) -> str:
     return _wrong(program, strategy, lhs, (lhs.astype(np.float32) @ rhs.T.astype(np.float32)) * np.float32(0.5))
 
 
+def _bf16() -> str:
+    """By codes, and by numbers as they are."""
+    rng = np.random.default_rng(2)
+    lhs, rhs = (rng.integers(-8, 9, (rows, 100)).astype(DTYPES["bf16"].numpy) for rows in (40, 70))
+    program = f"""
+      #x = affine_map<(m, n, k) -> (m, k)>
+      #w = affine_map<(m, n, k) -> (n, k)>
+      #y = affine_map<(m, n, k) -> (m, n)>
+      func.func @main(%lhs: tensor<40x100xbf16>) -> tensor<40x70xf32> {{
+        %rhs = arith.constant dense<"0x{rhs.tobytes().hex()}"> : tensor<70x100xbf16>
+        %zero = arith.constant 0.0 : f32
+        %empty = tensor.empty() : tensor<40x70xf32>
+        %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<40x70xf32>) -> tensor<40x70xf32>
+        %0 = linalg.generic {{indexing_maps = [#x, #w, #y], iterator_types = ["parallel", "parallel", "reduction"]}}
+            ins(%lhs, %rhs : tensor<40x100xbf16>, tensor<70x100xbf16>) outs(%start : tensor<40x70xf32>) {{
+        ^bb0(%a: bf16, %b: bf16, %s: f32):
+          %l = arith.extf %a : bf16 to f32
+          %r = arith.extf %b : bf16 to f32
+          %p = arith.mulf %l, %r : f32
+          %t = arith.addf %s, %p : f32
+          linalg.yield %t : f32
+        }} -> tensor<40x70xf32>
+        return %0 : tensor<40x70xf32>
+      }}"""
+    expected = lhs.astype(np.float32) @ rhs.T.astype(np.float32)
+    return _half("bf16", "amx-bf16") or _wrong(program, "amx-bf16-plain", lhs, expected)
+
+
 def _wrong(program: str, strategy: str, lhs: Array, expected: Array) -> str:
     try:
         artifact = compile(program, target="cpu", choice={"strategy": strategy}, cache=False)
@@ -130,6 +158,6 @@ def _wrong(program: str, strategy: str, lhs: Array, expected: Array) -> str:
 
 _TESTS: dict[str, Callable[[], str]] = {
     "amx-int8": _int8,
-    "amx-bf16": partial(_half, "bf16", "amx-bf16"),
+    "amx-bf16": _bf16,
     "amx-fp16": partial(_half, "f16", "amx-fp16"),
 }

@@ -50,9 +50,11 @@ class _Computed:
 
 @dataclass(frozen=True)
 class _Position:
-    """A position along an axis of this size."""
+    """A position along an axis, which has this size."""
 
     size: Size
+    tensor: ir.Value
+    axis: int
     arranged: tuple[str, ...] = ()
 
 
@@ -79,6 +81,17 @@ class Computed:
     size: int
 
 
+@dataclass(frozen=True)
+class Walked:
+    """`op` reads or writes at every position along axis `axis` of `tensor`, which is inside of its table where there
+    are at most `most`. No argument tells this size."""
+
+    op: OpLike
+    tensor: ir.Value
+    axis: int
+    most: int
+
+
 class Lookups:
     """What one function asks of its arguments, whose specs are `inputs`, and of what it computes."""
 
@@ -89,6 +102,7 @@ class Lookups:
         self._ranges: dict[tuple[int, tuple[Part, ...]], tuple[int, int]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self.computed: list[Computed] = []
+        self._walked: list[tuple[Walked, str]] = []  # with the name of the size
         for op in collect(function, "tensor.extract", "iree_linalg_ext.scatter", "cf.assert"):
             if op.name == "tensor.extract":
                 self._read_extract(op)
@@ -115,6 +129,17 @@ class Lookups:
                 if limit.least > 0 or limit.most is not None:
                     found.append(limit)
         return tuple(found)
+
+    @property
+    def walked(self) -> list[Walked]:
+        """The axes whose positions are looked up and whose sizes are none of an argument's."""
+        told = {
+            size.name
+            for argument in self._arguments
+            for size in map(self._solver.resolve, self._relations.dims(argument))
+            if isinstance(size, Size) and size.div == 1
+        }
+        return [walked for walked, name in self._walked if name not in told]
 
     # ---- what indices and conditions say
 
@@ -148,6 +173,7 @@ class Lookups:
         elif isinstance(source, _Position) and inside and inside[0][0] == 0:
             size_of = source.size  # the last position is one less
             self._narrow(self._sizes, size_of.name, (0, (inside[0][1] + 1 - size_of.add) // size_of.mul))
+            self._walked.append((Walked(op, source.tensor, source.axis, inside[0][1] + 1), size_of.name))
 
     def _read_assert(self, op: OpLike) -> None:
         value = self._scalar(op.operands[0], None)
@@ -209,7 +235,7 @@ class Lookups:
                     size = self._solver.resolve(self._relations.dims(operand)[axis])
                     if isinstance(size, int):
                         return unknown(("position", size), 0, size - 1)
-                    return unknown(_Position(size, (str(loop),)), 0, _LARGEST) if size.div == 1 else None
+                    return unknown(_Position(size, operand, axis, (str(loop),)), 0, _LARGEST) if size.div == 1 else None
         return None
 
     def _size_of(self, op: OpLike) -> IndexValue | None:

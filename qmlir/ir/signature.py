@@ -20,7 +20,7 @@ from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
 from . import build
 from .checks import assert_equal, assert_that
-from .lookups import Computed, Lookups
+from .lookups import Computed, Lookups, Walked
 from .relations import Relations
 from .walk import collect, operations_of, terminator_of
 
@@ -61,9 +61,10 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
     return result
 
 
-def computed_indices(module: ir.Module) -> list[Computed]:
-    """The indices that public functions compute and look up."""
-    return [computed for _, _, _, lookups in _read(module) for computed in lookups.computed]
+def unchecked_indices(module: ir.Module) -> tuple[list[Computed], list[Walked]]:
+    """The indices that public functions look up and that no argument tells: computed ones, and positions."""
+    every = [lookups for _, _, _, lookups in _read(module)]
+    return [c for lookups in every for c in lookups.computed], [w for lookups in every for w in lookups.walked]
 
 
 def _read(

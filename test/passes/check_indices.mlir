@@ -79,3 +79,24 @@ func.func @written(%out: tensor<8xf32>, %new: tensor<3xf32>, %x: tensor<3x1xi32>
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// -----
+
+// As many positions as a number of an argument says: no size of an argument tells how many.
+// CHECK-LABEL: func.func @walked(
+// CHECK: tensor.dim
+// CHECK: %[[FITS:.*]] = arith.cmpi ule
+// CHECK: cf.assert %[[FITS]], "there are more than the 5 positions that a table is for (
+// CHECK: tensor.extract %arg1
+func.func @walked(%n: tensor<i64>, %t: tensor<5xf32>) -> tensor<?xf32> {
+  %wide = tensor.extract %n[] : tensor<i64>
+  %count = arith.index_cast %wide : i64 to index
+  %e = tensor.empty(%count) : tensor<?xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} outs(%e : tensor<?xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 0 : index
+    %v = tensor.extract %t[%i] : tensor<5xf32>
+    linalg.yield %v : f32
+  } -> tensor<?xf32>
+  return %r : tensor<?xf32>
+}

@@ -97,14 +97,14 @@ def test_kernels_that_fail_are_not_used(monkeypatch: pytest.MonkeyPatch, why: st
 @pytest.mark.usefixtures("a_host_with_amx")
 def test_where_every_kernel_fails_none_is_said_to_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        host, "tester", lambda features: dict.fromkeys(host.TILE_LOOPS, "its kernel gives wrong results")
+        host, "tester", lambda features: dict.fromkeys(host.TILE_FEATURES, "its kernel gives wrong results")
     )
     assert "passed" not in resolve("cpu").summary
 
 
 def test_every_kernel_for_tiles_has_a_test() -> None:
     """A host with AMX-FP16 would have used its kernel untested. What the test computes is right, by other kernels."""
-    assert self_test._TESTS.keys() == host.TILE_LOOPS
+    assert self_test._TESTS.keys() == host.TILE_FEATURES
     if "avx512f" in host.host_features():
         assert self_test._half("f16", "avx512-fma") == self_test._half("bf16", "avx512-fma") == ""
 

@@ -15,7 +15,7 @@ from qmlir.targets.cpu.kernels import arm_float, arm_micro
 from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 from qmlir.targets.cpu.kernels.forecast import OPERATIONS
 from qmlir.targets.cpu.kernels.integer_micro import INTEGER_KERNELS
-from qmlir.targets.cpu.kernels.plain import plain_kernels
+from qmlir.targets.cpu.kernels.plain import NEON_F32, X86_KERNELS
 from qmlir.targets.strategy import answer_text
 
 KNOWN = Capabilities(
@@ -93,7 +93,7 @@ def test_no_device_is_estimated_to_beat_its_bound() -> None:
 
 def test_every_micro_kernel_has_its_operations() -> None:
     of_arm = (*arm_micro.INTEGER_KERNELS, *arm_float.FLOAT_KERNELS)
-    plain = (*plain_kernels(neon=False), *plain_kernels(neon=True))
+    plain = (*X86_KERNELS, NEON_F32)
     assert {m.name for m in (*INTEGER_KERNELS, *FLOAT_KERNELS, *of_arm, *plain)} == set(OPERATIONS)
 
 

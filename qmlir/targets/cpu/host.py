@@ -41,8 +41,9 @@ _CODE_FEATURES = (
     "avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect "
     "amx-tile amx-int8 amx-bf16 amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
 )
-# The loops of our kernels (`micro` of their plans) that use AMX's tiles.
-TILE_LOOPS = frozenset({"amx-int8", "amx-bf16", "amx-bf16-plain", "amx-fp16"})
+# The features that multiply AMX's tiles, and the loops of our kernels (`micro` of their plans) that use them.
+TILE_FEATURES = frozenset({"amx-int8", "amx-bf16", "amx-fp16"})
+TILE_LOOPS = TILE_FEATURES | {"amx-bf16-plain"}
 # Linux on x86-64.
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 CODE_FEATURES = frozenset(_CODE_FEATURES.split())
@@ -114,7 +115,7 @@ def host_target() -> Target:
     """The bare target `cpu`: compiled for exactly this host."""
     unused = withheld()
     features = host_features() - unused.keys()
-    tested = "; the kernels for AMX have passed their test" if features & TILE_LOOPS else ""
+    tested = "; the kernels for AMX have passed their test" if features & TILE_FEATURES else ""
     return Target(
         backend="cpu",
         name="host",
