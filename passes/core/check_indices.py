@@ -37,7 +37,7 @@ class CheckIndicesPass(Pass):
         computed, walked = unchecked_indices(module)
         for found in computed:
             low, high = bounds.of_tensor(found.tensor)
-            if (found.least <= low and high <= found.most) or not _depends(found.tensor, {}):
+            if (found.least <= low and high <= found.most) or not _depends(found.tensor):
                 continue
             known = narrowest.get(found.tensor, found)
             narrowest[found.tensor] = max(known, found, key=lambda c: (c.least, -c.most))
@@ -47,12 +47,17 @@ class CheckIndicesPass(Pass):
             _check_size(axis)
 
 
-def _depends(value: ir.Value, known: dict[ir.Value, bool]) -> bool:
+def _depends(value: ir.Value) -> bool:
     """Whether a value depends on what an argument of the function holds, not only on its sizes."""
-    if value not in known:
-        op = producer(value)
-        known[value] = op is None or (op.name != "tensor.dim" and any(_depends(v, known) for v in read_by(op)))
-    return known[value]
+    left, seen = [value], {value}
+    while left:
+        op = producer(left.pop())
+        if op is None:
+            return True
+        needed = set() if op.name == "tensor.dim" else set(read_by(op)) - seen
+        left += needed
+        seen |= needed
+    return False
 
 
 def _check(indices: ir.Value, found: Computed) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..core.mlir import arith, ir, math, tensor
 from ..ir import build
-from ..ir.scalars import const, f32, polynomial
+from ..ir.scalars import const, cubic_weight, f32
 from ..spec import TensorSpec
 from .raising import Tensor
 from .tensors import cast_real, real
@@ -120,7 +120,7 @@ def _taps(at: ir.Value, axis: _Axis, mode: str, padding: str) -> Sequence[_Tap]:
         part = arith.subf(place, start)
         return [
             (*axis.read(axis.brought(arith.addf(start, const(float(i))), padding), padding),
-             _cubic(math.absf(arith.subf(part, const(float(i))))))
+             cubic_weight(math.absf(arith.subf(part, const(float(i)))), _SHARPNESS))
             for i in range(-1, 3)
         ]  # fmt: skip
     place = axis.brought(place, padding)
@@ -132,11 +132,3 @@ def _taps(at: ir.Value, axis: _Axis, mode: str, padding: str) -> Sequence[_Tap]:
         (*axis.read(start, padding), arith.subf(const(1.0), part)),
         (*axis.read(arith.addf(start, const(1.0)), padding), part),
     ]
-
-
-def _cubic(away: ir.Value) -> ir.Value:
-    """The weight of cubic convolution at a distance in [0, 2] (Keys 1981, equation 4)."""
-    a = _SHARPNESS
-    near = arith.cmpf(_CmpF.OLE, away, const(1.0))
-    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    return arith.select(near, polynomial(away, inner), polynomial(away, outer))

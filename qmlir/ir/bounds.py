@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..core.mlir import ir
 from ..dialect.ops.common import shape_of
 from .affine import indexing_maps, loop_sizes
-from .walk import BARRIERS, VIEWS, made_by, producer, terminator_of
+from .walk import BARRIERS, VIEWS, argument_number, made_by, producer, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -77,11 +77,10 @@ class Bounds:
         return min(low, 0) * size, max(high, 0) * size
 
     def _number(self, value: ir.Value, body: OpLike | None) -> Interval | None:
-        owner = value.owner
-        if isinstance(owner, ir.Block):
-            inside = body is not None and owner == body.regions[0].blocks[0]
-            return self._argument(body, ir.BlockArgument(value).arg_number) if body is not None and inside else None
-        op: OpLike = owner.operation
+        op = producer(value)
+        if op is None:
+            number = argument_number(value, body)
+            return None if body is None or number is None else self._argument(body, number)
         name = op.name.removeprefix("arith.")
         if name == "constant":
             attribute = op.attributes["value"]
@@ -89,8 +88,8 @@ class Bounds:
                 return int(attribute.value), int(attribute.value)
             if not isinstance(attribute, ir.IntegerAttr):
                 return None
-            number = abs(attribute.value) if _is_bit(value.type) else attribute.value
-            return number, number
+            whole = abs(attribute.value) if _is_bit(value.type) else attribute.value
+            return whole, whole
         if op.name == "linalg.index" and body is not None:
             size = loop_sizes(body.operands, indexing_maps(body)).get(ir.IntegerAttr(op.attributes["dim"]).value)
             return None if size is None else (0, max(size - 1, 0))
@@ -158,9 +157,10 @@ def _corners(function: Callable[[Bound, Bound], Bound]) -> Callable[[Interval, I
 
 
 def _remainder(a: Interval, b: Interval) -> Interval | None:
+    """Of a positive divisor: the sign is that of the dividend."""
     if b[0] <= 0:
         return None
-    return (0 if a[0] >= 0 else 1 - b[1]), min(b[1] - 1, max(a[1], 0)) if a[0] >= 0 else b[1] - 1
+    return (0 if a[0] >= 0 else 1 - b[1]), min(b[1] - 1, max(a[1], 0))
 
 
 def _quotient(a: Interval, b: Interval) -> Interval | None:

@@ -21,7 +21,7 @@ from ..spec import Limit, Part, Range, TensorSpec
 from .affine import indexing_maps
 from .piecewise import IndexValue, Piece, Piecewise, add, compare, greatest, least, multiply, select, unknown
 from .relations import Relations, slice_sizes
-from .walk import BARRIERS, VIEWS, producer, terminator_of
+from .walk import BARRIERS, VIEWS, argument_number, producer, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -102,7 +102,7 @@ class Lookups:
         self._ranges: dict[tuple[int, tuple[Part, ...]], tuple[int, int]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self.computed: list[Computed] = []
-        self._walked: list[tuple[Walked, str]] = []  # with the name of the size
+        self._walked: list[tuple[Walked, Size]] = []
         for op in collect(function, "tensor.extract", "iree_linalg_ext.scatter", "cf.assert"):
             if op.name == "tensor.extract":
                 self._read_extract(op)
@@ -139,7 +139,7 @@ class Lookups:
             for size in map(self._solver.resolve, self._relations.dims(argument))
             if isinstance(size, Size) and size.div == 1
         }
-        return [walked for walked, name in self._walked if name not in told]
+        return [walked for walked, size in self._walked if size.div != 1 or size.name not in told]
 
     # ---- what indices and conditions say
 
@@ -171,9 +171,10 @@ class Lookups:
         elif len(inside) == 1 and isinstance(source, _Computed):
             self.computed.append(Computed(op, source.tensor, *inside[0], size))
         elif isinstance(source, _Position) and inside and inside[0][0] == 0:
-            size_of = source.size  # the last position is one less
-            self._narrow(self._sizes, size_of.name, (0, (inside[0][1] + 1 - size_of.add) // size_of.mul))
-            self._walked.append((Walked(op, source.tensor, source.axis, inside[0][1] + 1), size_of.name))
+            size_of, most = source.size, inside[0][1] + 1  # the last position is one less
+            if size_of.div == 1:
+                self._narrow(self._sizes, size_of.name, (0, (most - size_of.add) // size_of.mul))
+            self._walked.append((Walked(op, source.tensor, source.axis, most), size_of))
 
     def _read_assert(self, op: OpLike) -> None:
         value = self._scalar(op.operands[0], None)
@@ -190,11 +191,10 @@ class Lookups:
 
     def _scalar(self, value: ir.Value, body: OpLike | None) -> IndexValue | None:
         """What a number is computed from, in the body of a generic or outside of one; None where it is not known."""
-        owner = value.owner
-        if isinstance(owner, ir.Block):
-            inside = body is not None and owner == body.regions[0].blocks[0]
-            return self._in_body(body, ir.BlockArgument(value).arg_number) if body is not None and inside else None
-        op: OpLike = owner.operation
+        op = producer(value)
+        if op is None:
+            place = argument_number(value, body)
+            return None if body is None or place is None else self._in_body(body, place)
         name = op.name.removeprefix("arith.")
         if name == "constant":
             attribute = op.attributes["value"]
@@ -235,7 +235,7 @@ class Lookups:
                     size = self._solver.resolve(self._relations.dims(operand)[axis])
                     if isinstance(size, int):
                         return unknown(("position", size), 0, size - 1)
-                    return unknown(_Position(size, operand, axis, (str(loop),)), 0, _LARGEST) if size.div == 1 else None
+                    return unknown(_Position(size, operand, axis, (str(loop),)), 0, _LARGEST)
         return None
 
     def _size_of(self, op: OpLike) -> IndexValue | None:

@@ -132,6 +132,13 @@ def to_small_float(x: ir.Value, d: DType) -> ir.Value:
     return arith.truncf(ir.Type.parse(d.mlir), exact)
 
 
+def cubic_weight(away: ir.Value, a: float) -> ir.Value:
+    """The kernel of cubic convolution at a distance in [0, 2] (Keys 1981, equation 4)."""
+    near = _cmp_f("OLE", away, const(1.0))
+    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    return arith.select(near, polynomial(away, inner), polynomial(away, outer))
+
+
 def add(a: ir.Value, b: ir.Value) -> ir.Value:
     """`a + b`, each rounded on its own where it is a product."""
     return arith.addf(no_contract(a), no_contract(b))

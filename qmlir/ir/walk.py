@@ -41,6 +41,12 @@ def made_by(value: ir.Value, *names: str) -> OpLike | None:
     return op if op is not None and op.name in names else None
 
 
+def argument_number(value: ir.Value, op: OpLike | None) -> int | None:
+    """The number of a value among the arguments of an op's body; None for any other value."""
+    inside = op is not None and isinstance(value.owner, ir.Block) and value.owner == op.regions[0].blocks[0]
+    return ir.BlockArgument(value).arg_number if inside else None
+
+
 def behind(value: ir.Value, *names: str) -> ir.Value:
     """The value that is left when operations called `names`, each of its first operand, are taken off."""
     while (op := made_by(value, *names)) is not None:

@@ -297,37 +297,6 @@ class EmulatedFunction(Function):
         assert found is not None
         return found
 
-    def _beyond(self, arrays: tuple[Array, ...]) -> InputError:
-        """The error of the first argument with a size that the program is not for."""
-        limits = [(x.argument, x.axis, x.holds, str(x)) for x in self.signature.limits]
-        multiples = [(i, axis, size.can_be, str(size)) for i, axis, size in self.signature.multiples]
-        for i, axis, allowed, text in (*limits, *multiples):
-            has = arrays[i].shape
-            if not allowed(has[axis]):
-                name, spec = self.signature.inputs[i]
-                return InputError(
-                    f"argument {i} ({name!r}: {spec}) of {self.name} has shape {shape_text(has)}: axis {axis} has "
-                    f"{has[axis]} elements, and the program is for {text}"
-                )
-        raise AssertionError("the program is for every size")
-
-    def _outside(self, arrays: tuple[Array, ...]) -> InputError:
-        """The error of the first number that is outside of the table that it is looked up in."""
-        for r in self.signature.ranges:
-            numbers = to_numpy(arrays[r.argument], self.signature.inputs[r.argument][0])
-            part = numbers[r.slices]
-            bad = np.argwhere((part < r.least) | (part > r.most))
-            if len(bad):
-                starts = [s.start or 0 for s in r.slices] or [0] * numbers.ndim
-                at = tuple(int(b) + s for b, s in zip(bad[0], starts, strict=True))
-                name, spec = self.signature.inputs[r.argument]
-                place = f"{name}[{', '.join(map(str, at))}]" if at else name
-                return InputError(
-                    f"argument {r.argument} ({name!r}: {spec}) of {self.name} holds {place} = {numbers[at]}, which is "
-                    f"outside of [{r.least}, {r.most}]: {self.signature.numbers(r)} is looked up in a table"
-                )
-        raise AssertionError("every number is in its range")
-
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
         view = super()._buffer(i, array, upload)
         name, spec = self.signature.inputs[i]

@@ -37,12 +37,18 @@ def make(
         raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
     made = []
     values = _named(signature, stated)
+    unnamed = {}
     for x in signature.limits:
         symbol = signature.inputs[x.argument][1].symbols[x.axis]
-        if symbol is not None and Size.parse(symbol).plain:
-            values.setdefault(symbol, x.nearest(size))
-    for name, spec in signature.inputs:
-        shape = stated.get(name) or tuple(_number(s, values, size) for s in spec.sizes)
+        if symbol is None:
+            unnamed[x.argument, x.axis] = x.nearest(size)
+        else:
+            form = Size.parse(symbol)
+            values.setdefault(form.name, (x.nearest(form.of(size)) - form.add) // form.mul)
+    for i, (name, spec) in enumerate(signature.inputs):
+        shape = stated.get(name) or tuple(
+            _number(s, values, unnamed.get((i, axis), size)) for axis, s in enumerate(spec.sizes)
+        )
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
         made.append(shape)

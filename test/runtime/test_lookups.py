@@ -144,6 +144,11 @@ def test_values_are_made_up_inside_of_the_tables() -> None:
     for source in (WRAPPED, COLUMNS, POSITIONS):
         main = qmlir.load(qmlir.compile(source, target="cpu")).main
         main(*inputs.make(main.signature, size=40))
+    size = qmlir.TensorSpec(("N*4", None, "M"), "f32")
+    limits = (Limit(0, 0, 20, 40), Limit(0, 1, 7, None), Limit(0, 2, 0, 3))
+    signature = Signature((("x", size),), (size,), (), limits)
+    for default, shape in ((4, (20, 7, 3)), (8, (32, 8, 3)), (50, (40, 50, 3)), (2, (20, 7, 2))):
+        assert inputs.make(signature, size=default)[0].shape == shape
     pairs = inputs.make(qmlir.load(qmlir.compile(COLUMNS, target="cpu")).main.signature, size=200)[0]
     assert pairs.min(axis=0).tolist() == [0, 0]
     assert pairs.max(axis=0).tolist() == [8, 3]

@@ -10,6 +10,8 @@ from qmlir.core.mlir import context, ir
 from qmlir.errors import InputError
 from qmlir.ir.bounds import Bounds
 from qmlir.ir.walk import collect, terminator_of
+from qmlir.passes.base import State
+from qmlir.passes.core.check_indices import CheckIndicesPass
 
 AT = "#at = affine_map<(d0) -> (d0)>\n"
 
@@ -145,6 +147,37 @@ def test_a_computed_index_outside_of_the_table_ends_the_call() -> None:
     x[1, 1] = 3
     with pytest.raises(InputError, match=r"a computed index is outside of the axis of 5 elements .*:18:"):
         main(x, table)
+
+
+def test_an_index_of_a_deep_program_is_checked() -> None:
+    """Regression: what an index depends on was followed by recursion, which 1,000 ops ended."""
+    steps = "\n".join(
+        f"%x{i + 1} = linalg.generic {{indexing_maps = [#at, #at], iterator_types = ['parallel']}} "
+        f"ins(%x{i} : tensor<4xi32>) outs(%e : tensor<4xi32>) {{\n^bb0(%a: i32, %o: i32):\n"
+        "%s = arith.shli %a, %a : i32\nlinalg.yield %s : i32 } -> tensor<4xi32>"
+        for i in range(1500)
+    ).replace("'", '"')
+    text = (
+        AT
+        + f"""
+func.func @main(%x0: tensor<4xi32>, %t: tensor<5xf32>) -> tensor<4xf32> {{
+  %e = tensor.empty() : tensor<4xi32>
+  %f = tensor.empty() : tensor<4xf32>
+  {steps}
+  %y = linalg.generic {{indexing_maps = [#at, #at], iterator_types = ["parallel"]}}
+      ins(%x1500 : tensor<4xi32>) outs(%f : tensor<4xf32>) {{
+  ^bb0(%a: i32, %o: f32):
+    %i = arith.index_cast %a : i32 to index
+    %v = tensor.extract %t[%i] : tensor<5xf32>
+    linalg.yield %v : f32
+  }} -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}}"""
+    )
+    with context():
+        module = ir.Module.parse(text)
+        CheckIndicesPass().run(module, State())
+        assert len(collect(module, "cf.assert")) == 1
 
 
 def test_torch_models_with_counted_positions_and_written_places() -> None:

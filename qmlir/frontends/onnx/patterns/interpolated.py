@@ -8,7 +8,7 @@ import numpy as np
 
 from ....core.mlir import arith, math
 from ....ir import build
-from ....ir.scalars import clamp, const, polynomial
+from ....ir.scalars import clamp, const, cubic_weight
 from ...raising import Tensor
 from ...tensors import elementwise
 from ..model import refuse
@@ -57,7 +57,7 @@ def interpolated(op: Node, x: Tensor, scales: Tensor) -> Tensor:
 
             def weight(p: ir.Value, tap: int = tap) -> ir.Value:
                 away = math.absf(arith.subf(arith.subf(p, math.floor(p)), const(float(tap))))
-                return arith.subf(const(1.0), away) if mode == "linear" else _cubic(away, sharpness)
+                return arith.subf(const(1.0), away) if mode == "linear" else cubic_weight(away, sharpness)
 
             taken = onnx_op(op, "Gather", x, elementwise(index, [places], "i64"), axis=axis)
             shape = ints([size if i == axis else 1 for i in range(rank)])
@@ -66,10 +66,3 @@ def interpolated(op: Node, x: Tensor, scales: Tensor) -> Tensor:
         assert total is not None
         x = total
     return x
-
-
-def _cubic(t: ir.Value, a: float) -> ir.Value:
-    """The kernel of cubic convolution at a distance t in [0, 2] (Keys 1981, equation 4)."""
-    near = arith.cmpf(arith.CmpFPredicate.OLE, t, const(1.0))
-    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    return arith.select(near, polynomial(t, inner), polynomial(t, outer))

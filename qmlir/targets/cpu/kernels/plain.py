@@ -12,15 +12,15 @@ from .float_micro import AVX2_FMA, AVX512_FMA, AmxHalf, Chains, FloatMicro, Floa
 from .micro import Weights
 from .weight_only import FloatChunk
 
-_BYTES = 4  # of a weight
-_STEP = 4  # rows of a panel that a turn multiplies
+_WORD = 4  # bytes: a number of 32 bits, or two of 16
+_STEP = 4  # words along K that a turn multiplies
 
 
 @dataclass(frozen=True)
 class PlainFma(Fma):
     """Multiply-adds of f32 by weights that need no decoding."""
 
-    bits: tuple[int, ...] = (8 * _BYTES,)
+    bits: tuple[int, ...] = (8 * _WORD,)
 
     def rows(self, weights: Weights) -> int:
         # Beside the accumulators: a weight of each vector, an activation.
@@ -36,23 +36,42 @@ class PlainFma(Fma):
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
-        chains = Chains(tile.rows, self.vectors, self.lanes, _STEP)
-        wide = e.vector_of(self.lanes, self.lhs_type)
-        with e.loop(0, tile.codes, _STEP, chains.start) as turn:
-            acc = list(turn.values)
-            lhs = e.at(tile.lhs, e.multiply(turn.index, _BYTES))
-            rhs = e.at(tile.rhs, e.multiply(turn.index, _BYTES * self.panel))
-            for k in range(_STEP):
-                row = e.at(rhs, _BYTES * self.panel * k)
-                values = [e.load(wide, e.at(row, _BYTES * self.lanes * v)) for v in range(self.vectors)]
-                for r in range(tile.rows):
-                    address = e.at(lhs, r * tile.lhs_stride + _BYTES * k)
-                    one = e.broadcast(e.load(self.lhs_type, address), self.lanes)
-                    for v, value in enumerate(values):
-                        i = chains.place(k, r, v)
-                        acc[i] = llvm.FMAOp(one, value, acc[i]).result
-            turn.next = acc
-        return chains.sums(turn.results)
+        def one(address: ir.Value) -> ir.Value:
+            return e.broadcast(e.load(self.lhs_type, address), self.lanes)
+
+        def product(acc: ir.Value, x: ir.Value, w: ir.Value) -> ir.Value:
+            made: ir.Value = llvm.FMAOp(x, w, acc).result
+            return made
+
+        return _sums(self, tile, tile.codes, e.vector_of(self.lanes, self.lhs_type), one, product)
+
+
+def _sums(
+    micro: Fma | Half, tile: FloatTile, words: e.Index, stored: ir.Type, spread: Callable[[ir.Value], ir.Value],
+    product: Callable[[ir.Value, ir.Value, ir.Value], ir.Value],
+) -> list[ir.Value]:  # fmt: skip
+    """The sums of a register tile of which a row has `words` along K, 32 bits each: a number, or two.
+
+    Args:
+        stored: a vector of the weights of a word.
+        spread: the word of an activation, at its address, in each lane.
+        product: the running value, plus activations times weights.
+    """
+    chains = Chains(tile.rows, micro.vectors, micro.lanes, _STEP)
+    with e.loop(0, words, _STEP, chains.start) as turn:
+        acc = list(turn.values)
+        lhs = e.at(tile.lhs, e.multiply(turn.index, _WORD))
+        rhs = e.at(tile.rhs, e.multiply(turn.index, _WORD * micro.panel))
+        for k in range(_STEP):
+            row = e.at(rhs, _WORD * micro.panel * k)
+            weights = [e.load(stored, e.at(row, _WORD * micro.lanes * v)) for v in range(micro.vectors)]
+            for r in range(tile.rows):
+                activation = spread(e.at(lhs, r * tile.lhs_stride + _WORD * k))
+                for v, weight in enumerate(weights):
+                    i = chains.place(k, r, v)
+                    acc[i] = product(acc[i], activation, weight)
+        turn.next = acc
+    return chains.sums(turn.results)
 
 
 def _paired(micro: Half, n: int, k: int, weights: Weights) -> WeightLayout:
@@ -76,23 +95,16 @@ class PlainHalf(Half):
         return _paired(self, n, k, weights)
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
-        chains = Chains(tile.rows, self.vectors, self.lanes, _STEP)
         pairs, floats = e.vector_of(2 * self.lanes, self.lhs_type), e.vector_of(self.lanes, ir.F32Type.get())
-        with e.loop(0, e.divide(tile.codes, 2 * _STEP), 1, chains.start) as turn:
-            acc = list(turn.values)
-            lhs = e.at(tile.lhs, e.multiply(turn.index, 4 * _STEP))
-            rhs = e.at(tile.rhs, e.multiply(turn.index, 4 * self.panel * _STEP))
-            for k in range(_STEP):
-                row = e.at(rhs, 4 * self.panel * k)
-                values = [e.load(pairs, e.at(row, 4 * self.lanes * v)) for v in range(self.vectors)]
-                for r in range(tile.rows):
-                    word = e.load(e.integer(32), e.at(lhs, r * tile.lhs_stride + 4 * k))
-                    two = vector.bitcast(pairs, e.broadcast(word, self.lanes))
-                    for v, value in enumerate(values):
-                        i = chains.place(k, r, v)
-                        acc[i] = e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [acc[i], two, value], floats)
-            turn.next = acc
-        return chains.sums(turn.results)
+
+        def two(address: ir.Value) -> ir.Value:
+            return vector.bitcast(pairs, e.broadcast(e.load(e.integer(32), address), self.lanes))
+
+        def product(acc: ir.Value, x: ir.Value, w: ir.Value) -> ir.Value:
+            made: ir.Value = e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [acc, x, w], floats)
+            return made
+
+        return _sums(self, tile, e.divide(tile.codes, 2), pairs, two, product)
 
 
 @dataclass(frozen=True)
