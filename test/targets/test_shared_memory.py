@@ -19,7 +19,7 @@ from qmlir.targets.rocm.isa import resources
 CUDA = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_90a": 232448, "sm_120": 101376,
         "sm_120a": 101376}  # fmt: skip
 LDS = {"gfx950": 163840}  # 65536 elsewhere
-QUICK = ("sm_80", "sm_90a", "gfx950", "ada")
+QUICK = ("sm_80", "sm_86", "sm_90a", "gfx950", "ada")
 
 
 def _targets(backend: str) -> list[Any]:

@@ -126,8 +126,13 @@ class _Choice:
         answers = [list(self._answers(rows)) for rows in self.samples]
         found = [[v for v in row if isinstance(v, Variant)] for row in answers]
         kernels = {strategy.name: kernel for strategy, kernel in self.asked}
-        every = list(self._every())
-        many = [v for v in (*found[-1], *every) if v.plan.made.most_rows is None]
+
+        def fits(variant: Variant) -> bool:
+            """Also of more rows than those that it was made for, which take more of shared memory."""
+            return variant.plan.of(kernels[variant.strategy]).fits
+
+        every = [v for v in self._every() if fits(v)]
+        many = [v for v in (*found[-1], *every) if v.plan.made.most_rows is None and fits(v)]
         if not many:
             return next(v for v in reversed(answers[-1]) if isinstance(v, Decline))
         # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
@@ -135,7 +140,7 @@ class _Choice:
         packing, read = many[0].plan.made.packing, kernels[many[0].strategy]
 
         def fit(variants: Iterable[Variant]) -> list[Variant]:
-            return [v for v in variants if v.plan.made.packing == packing and kernels[v.strategy] == read]
+            return [v for v in variants if v.plan.made.packing == packing and kernels[v.strategy] == read and fits(v)]
 
         fitting = [*(fit(row) for row in found[:-1]), fit(found[-1]) or many[:1]]
         able = itertools.chain(*fitting, fit(every))

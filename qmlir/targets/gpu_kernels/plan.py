@@ -48,6 +48,11 @@ class GpuKernelPlan:
         sharing = self.made.sharing
         return None if sharing is None else sharing.scratch(self.kernel)
 
+    @property
+    def fits(self) -> bool:
+        """Whether a workgroup has the shared memory that the kernel uses."""
+        return self.made.shared_bytes <= self.target.capabilities.shared_memory
+
     def of(self, kernel: Kernel) -> GpuKernelPlan:
         """See `TiledKernel.of`."""
         return replace(self, made=self.made.of(kernel))
