@@ -22,7 +22,7 @@ PASSES: dict[str, str] = {
     "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
     "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
     "qmlir-undo-broadcasts": "core.undo_broadcasts:UndoBroadcastsPass",
-    "qmlir-short-convolutions": "core.short_convolutions:ShortConvolutionsPass",
+    "qmlir-channels-last": "core.channels_last:ChannelsLastPass",
     "qmlir-crop-windows": f"{IREE_3_13}.crop_windows:CropWindowsPass",
     "qmlir-recurrences": "core.recurrences:RecurrencesPass",
     "qmlir-attention": "core.attention:AttentionPass",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.mlir import arith, ir, linalg, tensor
+from ...core.mlir import arith, ir, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.build import Arg, collapse, dims, elementwise, expand, filled, generic as built
@@ -24,7 +24,6 @@ _CONVOLUTIONS = {
 }  # fmt: skip
 _VECTORS = "linalg.conv_2d_nchw_fchw"  # with a stride of one IREE's code has vectors
 _SMALL = 4  # elements of a window
-_DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,12 @@ class FloatConvolutionsPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-float-convolutions"
-    summary: ClassVar[str] = "convolutions of floats with channels first as products or with channels last (CPU)"
+    summary: ClassVar[str] = "convolutions of floats with channels first as products (CPU)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=_fits):
             with op.location, ir.InsertionPoint(op):
-                result = _channels_last(op) if op.name == _DEPTHWISE else _product(op)
+                result = _product(op)
                 if not is_zero_fill(op.operands[2]):
                     result = _sum(result, op.operands[2])
             op.results[0].replace_all_uses_with(result)
@@ -55,7 +54,7 @@ class FloatConvolutionsPass(Pass):
 
 def _fits(op: OpLike) -> bool:
     """Whether all are floats of one type, and only the number of images is dynamic."""
-    axes = 2 if op.name == _DEPTHWISE else _CONVOLUTIONS.get(op.name, 0)
+    axes = _CONVOLUTIONS.get(op.name, 0)
     if not axes:
         return False
     data, weight, init = (type_of(value) for value in op.operands)
@@ -94,19 +93,6 @@ def _product(op: OpLike) -> ir.Value:
                    multiply_add)  # fmt: skip
     result = expand(result, [*([size] for size in (*groups, filters)), [images, *image]])
     return permuted(result, (lead + 1, *range(lead + 1), *range(lead + 2, lead + 2 + axes)))
-
-
-def _channels_last(op: OpLike) -> ir.Value:
-    """The depthwise convolution without its init."""
-    data, weight, init = op.operands
-    images, channels, *image = dims(init)
-    start = filled([images, *image, channels], _zero(type_of(init).element_type))
-    image_last = fusion_barrier(permuted(data, (0, 2, 3, 1)), Reason.CHANNELS_LAST)
-    last = linalg.depthwise_conv_2d_nhwc_hwc(
-        image_last, permuted(weight, (1, 2, 0)), outs=[start],
-        strides=_window(op, "strides", 2), dilations=_window(op, "dilations", 2),
-    )  # fmt: skip
-    return permuted(fusion_barrier(last, Reason.CHANNELS_LAST), (0, 3, 1, 2))
 
 
 def _sum(x: ir.Value, y: ir.Value) -> ir.Value:

@@ -11,7 +11,7 @@ STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold,qmlir-check-indices",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
-    "qmlir-short-convolutions{{target={target}}},qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
+    "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
     "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
     "qmlir-own-destinations,qmlir-guard",
 }

@@ -45,8 +45,9 @@ def codes_of(kernel: Kernel) -> Codes:
     if str(value.type.element_type) in NUMBERS:  # numbers are no codes, and long: they are not copied here
         if not isinstance(value.type.element_type, ir.F32Type):  # what makes them is not wider: it may run at load
             return Codes(None, *_BYTE, decided_at_load(value))
-        constant = made_by(behind(value, *VIEWS), "arith.constant", "flow.tensor.constant") is not None
-        loaded = made_by(behind(value, *VIEWS), "util.global.load") is not None and of_parameters(value)
+        stored = behind(value, *VIEWS, "linalg.transpose")
+        constant = made_by(stored, "arith.constant", "flow.tensor.constant") is not None
+        loaded = made_by(stored, "util.global.load") is not None and of_parameters(value)
         return Codes(None, *_BYTE, constant or loaded)
     array = constant_codes(kernel)
     if array is not None:

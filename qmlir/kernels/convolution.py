@@ -14,7 +14,7 @@ from .bodies import scalar_constant
 from .chain import Chain
 from .computes import signed_from
 from .description import COLUMN, ROW, Factor, Kernel, Unfit, Window
-from .factors import decoded_weight
+from .factors import decoded_weight, plain_weight
 from .scaled import constant_scalar
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def describe_convolution(
     decoded: bool = False,
     grouped: bool = False,
     planes: tuple[bool, bool] = (False, False),
+    plain: bool = False,
 ) -> Kernel:
     """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
     images is static.
@@ -36,6 +37,7 @@ def describe_convolution(
         decoded: whether it is of floats by a filter that is made of codes.
         grouped: whether it may have groups of channels, NHWGC by GFHWC.
         planes: whether a transposition of the image from NCHW is part of it, and one of the result to NCHW.
+        plain: whether it is of floats by a filter of floats.
 
     Raises:
         Unfit: where it is none.
@@ -62,6 +64,8 @@ def describe_convolution(
     rhs = Factor(weight, (*("n" for _ in filters), "k", "k", "k"))
     if decoded:
         rhs = decoded_weight(rhs, True)
+    if plain:
+        rhs = plain_weight(rhs)
     rows = tuple(Axis(ROW, d, result[d]) for d in range(3))
     column = Axis(COLUMN, 3, count)
     flipped = signed_from(data)

@@ -113,12 +113,12 @@ NUMBERS = ("f32", "bf16")  # elements of weights that are multiplied as they are
 
 
 def plain_weight(factor: Factor) -> Factor:
-    """A weight of floats as it is stored, transposed or not."""
+    """A weight of floats as it is stored, transposed or not; a filter `[N, K, K, K]` as the program has it."""
     value, letters = factor.value, factor.source_axes
     turned = made_by(value, "linalg.transpose")
     if turned is not None and len(letters) == 2:
         value, letters = turned.operands[0], letters[::-1]
-    if sorted(letters) != ["k", COLUMN] or str(value.type.element_type) not in NUMBERS:
+    if sorted({*letters}) != ["k", COLUMN] or str(value.type.element_type) not in NUMBERS:
         raise Unfit("the weight is no matrix of f32 or bf16", "a weight [N, K] of f32 or bf16")
     return replace(factor, value=value, source_axes=letters)
 

@@ -62,6 +62,11 @@ class Backend:
         build: Callable[[Target], tuple[Strategy, ...]] = self._module.strategies
         return build(target)
 
+    def convolved_floats(self, target: Target) -> tuple[str, ...]:
+        """The element types of convolutions over all channels that are compiled best with their channels last."""
+        elements: Callable[[Target], tuple[str, ...]] | None = self._optional("convolved_floats")
+        return () if elements is None else elements(target)
+
     def attention_strategies(self, target: Target) -> tuple[GroupStrategy[Attention], ...]:
         """Kernels for attention, best first. What none accepts is decomposed (`qmlir-attention`)."""
         build: Callable[[Target], tuple[GroupStrategy[Attention], ...]] | None = self._optional("attention_strategies")

@@ -78,7 +78,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     micros = arm_micro.INTEGER_KERNELS if _is_arm(target) else integer_micro.INTEGER_KERNELS
     integer = [KernelStrategy(target, kernel) for kernel in micros]
     kernels = tuple(_beside(integer))
-    convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in kernels)
+    floats_by_floats = _floats_by_floats(target)
+    convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in (*kernels, *floats_by_floats))
     floats: list[CpuProductStrategy] = [
         HalfStrategy(target, kernel) if isinstance(kernel, Half) else CpuWeightOnlyStrategy(target, kernel)
         for kernel in _float_kernels(target)
@@ -89,11 +90,21 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         *convolutions,
         DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
         *weight_only,
-        *(PlainStrategy(target, kernel) for kernel in ((plain.NEON_F32,) if _is_arm(target) else plain.X86_KERNELS)),
+        *floats_by_floats,
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),
         stock,
     )
+
+
+def _floats_by_floats(target: Target) -> list[PlainStrategy]:
+    return [PlainStrategy(target, kernel) for kernel in ((plain.NEON_F32,) if _is_arm(target) else plain.X86_KERNELS)]
+
+
+def convolved_floats(target: Target) -> tuple[str, ...]:
+    """See `Backend`. IREE's code goes element by element through those of bfloat16."""
+    has_kernel = any(s.lacks() is None and s.micro.lhs_bytes == 4 for s in _floats_by_floats(target))
+    return ("bf16", "f32") if has_kernel else ("bf16",)
 
 
 def _is_arm(target: Target) -> bool:

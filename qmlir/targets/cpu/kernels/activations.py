@@ -67,7 +67,7 @@ class CopiedRows:
         image = e.divide(row, height * width)
         y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
         x = e.multiply(e.remainder(row, width), window.strides[1])
-        inside = _is_inside(window, y, x)
+        inside = is_inside(window, y, x)
         if inside is True:
             store(self._inside(image, y, x, target), 0)
         else:
@@ -271,7 +271,7 @@ class CopiedRows:
         return byte.results[0] if carried else total
 
 
-def _is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
+def is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
     """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
     conditions = []
     for axis, at in enumerate((y, x)):

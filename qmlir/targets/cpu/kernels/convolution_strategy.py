@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
-from ....kernels.at_load import of_parameters
+from ....kernels.at_load import decided_at_load, of_parameters
 from ....kernels.convolution import describe_convolution
 from ....kernels.description import Kernel, Unfit
 from ....kernels.weights import known
-from ...im2col import convolution_as_matmul
+from ...im2col import as_matmul, convolution_as_matmul
 from ...strategy import Accept, Choice, Contraction, Decline, Estimate, Facts, Knob, confirmed
-from .strategy import KernelStrategy
+from .strategy import CpuProductStrategy
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
@@ -28,7 +28,7 @@ _MOST_VECTORS = 96
 class ConvolutionPlan:
     """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
 
-    strategy: KernelStrategy
+    strategy: CpuProductStrategy
     contraction: Contraction
 
     def apply(self, op: OpLike) -> None:
@@ -45,9 +45,9 @@ class ConvolutionPlan:
 
 @dataclass(frozen=True)
 class CpuConvolutionStrategy:
-    """Convolutions of integers over all channels, as products of their patches."""
+    """Convolutions over all channels, as products of their patches."""
 
-    matmul: KernelStrategy
+    matmul: CpuProductStrategy
 
     @property
     def name(self) -> str:
@@ -81,37 +81,48 @@ class CpuConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
+        declined = self.matmul.unlike(as_matmul(c))
+        if declined is not None:
+            return declined
         op = c.operation
         result = op.results[0].type
         if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
             return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
         filter_ = op.operands[1]
-        if op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
+        if op.name != "linalg.conv_2d_nhwc_fhwc" or not self._fixed(filter_):
             return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(op.operands[2]):
             return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.n)
         if few is not None:
             return few
+        plain = self.matmul.plain
         try:
             # Without AVX-512 there is no masked load of bytes for what lies outside an image.
-            kernel = describe_convolution(op, padded=self.matmul.micro.lanes == 16)
+            kernel = describe_convolution(op, padded=plain or self.matmul.micro.lanes == 16, plain=plain)
         except Unfit:
             return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
-        if kernel.m is not None and self._overlapping_pays(kernel):
+        if self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
         return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
 
+    def _fixed(self, filter_: ir.Value) -> bool:
+        """Whether a filter is the same in every call."""
+        if self.matmul.plain:
+            return decided_at_load(filter_)
+        return known(filter_) is not None or of_parameters(filter_)
+
     def _overlapping_pays(self, kernel: Kernel) -> bool:
-        """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
-        where runs are so many that their copies, one after the other in the code, are large; without AVX-512 a run of
-        another length than a vector's would be loaded byte by byte."""
+        """Whether the kernel gathers its rows from the image. Of floats where rows are not pixels. Of codes not where a
+        row is so long that few fit the stack, nor where runs are so many that their copies, one after the other in the
+        code, are large; without AVX-512 a run of another length than a vector's would be loaded byte by byte."""
         window = kernel.lhs.window
         assert window is not None
+        if self.matmul.plain:
+            pixels = window.kernel == (1, 1) and window.strides == (1, 1) and not window.overhangs
+            return self.matmul.micro.lhs_bytes == 4 and not pixels
+        if kernel.m is None:
+            return False
         vectors = len(window.runs) * -(-window.run // (4 * self.matmul.micro.lanes))
         whole = self.matmul.micro.lanes == 16 or window.run % (4 * self.matmul.micro.lanes) == 0
         return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole

@@ -53,23 +53,24 @@ class Blocking:
         return -(-self.padded_k // self.block_k)
 
 
-def block_unit(kernel: Kernel, depth: int) -> int:
+def block_unit(kernel: Kernel, depth: int, lhs_bytes: int) -> int:
     """Codes along K that a block is a multiple of: whole groups, whole steps, whole lines. The rows of an image are
-    copied whole."""
-    if kernel.lhs.window is not None:
-        return round_up(kernel.k, lcm(64, depth))
+    copied whole where they hold codes, else element by element of the filter."""
+    window = kernel.lhs.window
+    if window is not None:
+        return round_up(kernel.k, lcm(64, depth)) if lhs_bytes == 1 else lcm(window.channels, depth)
     return lcm(64, depth, kernel.group or 1)
 
 
 def fits_stack(kernel: Kernel, depth: int, lhs_bytes: int) -> bool:
     """Whether a row's activations of the shortest block fit."""
-    return lhs_bytes * min(block_unit(kernel, depth), round_up(kernel.k, depth)) <= _LHS_MOST
+    return lhs_bytes * min(block_unit(kernel, depth, lhs_bytes), round_up(kernel.k, depth)) <= _LHS_MOST
 
 
 def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int, tile_bytes: int = _LHS_BYTES) -> Blocking:
     """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
     padded_k = round_up(kernel.k, depth)
-    unit = min(block_unit(kernel, depth), padded_k)
+    unit = min(block_unit(kernel, depth, lhs_bytes), padded_k)
     most = max(unit, tile_bytes // lhs_bytes // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else round_up(-(-padded_k // count), unit)
@@ -98,7 +99,7 @@ class Gemm:
         # Whether the codes of a group are unpacked once for all tiles of a chunk, whose totals wait on the stack.
         unpacked = (kernel.group or 0) * micro.panel
         self.unpacks = self.in_place and kernel.combine is not None and weights.bits < 8 and unpacked <= _UNPACKED
-        shortest = min(block_unit(kernel, self.depth), round_up(kernel.k, self.depth))
+        shortest = min(block_unit(kernel, self.depth, self.lhs_bytes), round_up(kernel.k, self.depth))
         most = micro.rows(weights)
         if not self.in_place:
             whole_rows = micro.reads_rows and kernel.lhs.window is not None

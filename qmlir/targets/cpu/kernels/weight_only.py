@@ -18,6 +18,7 @@ from . import emit as e
 from .chunk import Chunk
 from .epilogue import PanelColumns
 from .float_micro import FloatMicro, FloatTile
+from .float_windows import FloatWindow
 from .micro import QUAD
 
 
@@ -52,6 +53,14 @@ class FloatChunk(Chunk):
 
     def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """Zeros behind them."""
+        window = self.kernel.lhs.window
+        if window is not None:
+            rows = FloatWindow(window, self.micro.lanes, self.lhs_buffer, whole=self.size.blocks == 1)
+            rows.copy(row[0], first_k, target, left)
+            if self.size.padded_k > self.kernel.k:
+                zeros = e.splat(0.0, self.micro.lanes, self.micro.lhs_type)
+                e.store(zeros, e.at(target, e.multiply(left, self.micro.lhs_bytes)))
+            return
         lanes, bytes_ = self.micro.lanes, self.micro.lhs_bytes
         wide = e.vector_of(lanes, self.micro.lhs_type)
         ragged = self.kernel.k % lanes != 0

@@ -1,0 +1,104 @@
+"""Rows of a convolution of floats, gathered from its image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....kernels.description import Window
+from . import emit as e
+from .activations import is_inside
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+
+
+@dataclass(frozen=True)
+class FloatWindow:
+    """The activations of a convolution `[images, H * W * C]`, zeros around each image.
+
+    Attributes:
+        whole: whether a copy is of all of K; else it begins with any element of the filter, and ends with one.
+    """
+
+    window: Window
+    lanes: int
+    source: e.Buffer
+    whole: bool
+
+    def copy(self, row: e.Index, first_k: e.Index, target: ir.Value, left: e.Index) -> None:
+        """Emit the copy of `left` numbers of a row from `first_k` on to the address `target`. Behind each run of
+        neighbours up to a vector's length of zeros is written, where the next run follows."""
+        window = self.window
+        height, width = window.result
+        image = e.divide(row, height * width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
+        x = e.multiply(e.remainder(row, width), window.strides[1])
+        inside = is_inside(window, y, x)
+
+        def elements() -> None:
+            self._elements(image, y, x, e.divide(first_k, window.channels), target, e.divide(left, window.channels))
+
+        if not self.whole or window.dilations[1] > 1:
+            elements()
+        elif inside is True:
+            self._lines(image, y, x, target)
+        else:
+            assert not isinstance(inside, bool)
+            e.either(inside, lambda: self._lines(image, y, x, target), elements)
+
+    def _lines(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> None:
+        """All of a row that is inside the image: lines of the filter, whose pixels are neighbours."""
+        corner, count = self._pixel(y, x), self.window.kernel[1] * self.window.channels
+        down = self.window.dilations[0] * self.window.image[2] * self.window.channels
+        with e.loop(0, self.window.kernel[0]) as line:
+            start = e.add(corner, e.multiply(line.index, down))
+            self._run(image, start, e.at(target, e.multiply(line.index, self._bytes(count))), count)
+
+    def _elements(
+        self, image: e.Index, y: e.Index, x: e.Index, first: e.Index, target: ir.Value, count: e.Index
+    ) -> None:
+        """Elements of the filter from `first` on, each inside the image or not."""
+        window, channels = self.window, self.window.channels
+        zero = e.splat(0.0, self.lanes, self.source.element)
+        with e.loop(0, count) as number:
+            element = e.add(first, number.index)
+            place = e.at(target, e.multiply(number.index, self._bytes(channels)))
+            line = e.add(y, e.multiply(e.divide(element, window.kernel[1]), window.dilations[0]))
+            column = e.add(x, e.multiply(e.remainder(element, window.kernel[1]), window.dilations[1]))
+            inside = e.all_of(
+                [
+                    e.between(margin, at, margin + extent - 1)
+                    for margin, at, extent in zip(window.margin, (line, column), window.image[1:3], strict=True)
+                ]
+            )
+
+            def copy(line: e.Index = line, column: e.Index = column, place: ir.Value = place) -> None:
+                self._run(image, self._pixel(line, column), place, channels)
+
+            def clear(place: ir.Value = place) -> None:
+                with e.loop(0, channels, self.lanes) as part:
+                    e.store(zero, e.at(place, e.multiply(part.index, self._bytes(1))))
+
+            e.either(inside, copy, clear)
+
+    def _run(self, image: e.Index, start: e.Index, target: ir.Value, count: int) -> None:
+        """`count` neighbours."""
+        rest = count % self.lanes
+
+        def vector(at: e.Index, mask: ir.Value | None = None) -> None:
+            values = e.load_vector(self.source, [image, e.add(start, at)], self.lanes, mask)
+            e.store(values, e.at(target, e.multiply(at, self._bytes(1))))
+
+        with e.loop(0, count - rest, self.lanes) as part:
+            vector(part.index)
+        if rest:
+            vector(count - rest, e.first_lanes(rest, self.lanes))
+
+    def _pixel(self, y: e.Index, x: e.Index) -> e.Index:
+        """Where the channels of a pixel start in an image, which is counted from the margin."""
+        top, left = (e.subtract(at, by) for at, by in zip((y, x), self.window.margin, strict=True))
+        return e.multiply(e.add(e.multiply(top, self.window.image[2]), left), self.window.channels)
+
+    def _bytes(self, count: int) -> int:
+        return count * int(self.source.element.width) // 8
