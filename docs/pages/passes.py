@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[2] / "test"
 EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-verify": ("passes/verify.mlir", 1), "qmlir-fold": ("passes/fold.mlir", 0),
     "qmlir-check-indices": ("passes/check_indices.mlir", 0),
-    "qmlir-short-convolutions": ("passes/short_convolutions.mlir", 0),
+    "qmlir-channels-last": ("passes/channels_last.mlir", 1),
     "qmlir-lower-to-linalg": ("passes/lower_elementwise.mlir", 0), "qmlir-select": ("targets/select_rocm.mlir", 0),
     "qmlir-own-destinations": ("passes/own_destinations.mlir", 0),
     "qmlir-resolve-barriers": ("passes/resolve_barriers.mlir", 0),

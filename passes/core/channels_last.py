@@ -197,20 +197,21 @@ def _padding(op: OpLike) -> ir.Value | None:
 
 
 def _concatenation(op: OpLike) -> ir.Value | None:
-    images = [_turned_from(value) for value in op.operands]
-    if None in images:
+    images = [image for value in op.operands if (image := _turned_from(value)) is not None]
+    if len(images) < len(op.operands):
         return None
     axis = LAST.index(int(op.attributes["dim"].value))
     return _first(tensor.ConcatOp(_moved_type(op.results[0].type), axis, images).result)
 
 
 def _slice(op: OpLike) -> ir.Value | None:
-    image = _turned_from(op.operands[0])
-    if image is None or len(op.operands) > 1 or type_of(op.results[0]).rank != 4:
+    data, *dynamic = op.operands
+    image, kind = _turned_from(data), type_of(op.results[0])
+    # Of what may be dynamic only the number of images keeps its place.
+    if image is None or kind.rank != 4 or len(dynamic) != int(kind.is_dynamic_dim(0)):
         return None
     offsets, sizes, strides = (_moved(list(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides"))
-    kind = _moved_type(op.results[0].type)
-    return _first(tensor.ExtractSliceOp(kind, image, [], [], [], offsets, sizes, strides).result)
+    return _first(tensor.ExtractSliceOp(_moved_type(kind), image, [], dynamic, [], offsets, sizes, strides).result)
 
 
 def _moved_type(kind: ir.Type) -> ir.Type:

@@ -42,18 +42,6 @@ func.func @groups(%x: tensor<2x4x3x6x6xf32>, %w: tensor<4x6x3x3x3xf32>, %out: te
   return %0 : tensor<2x4x6x4x4xf32>
 }
 
-// Each channel by itself: channels last, and first again.
-// CHECK-LABEL: func.func @depthwise(
-// CHECK: util.optimization_barrier {qmlir.barrier_reason = "channels-last"} %{{.*}} : tensor<1x10x10x16xf32>
-// CHECK: linalg.depthwise_conv_2d_nhwc_hwc
-// CHECK-SAME: tensor<1x10x10x16xf32>, tensor<3x3x16xf32>
-// CHECK: util.optimization_barrier {qmlir.barrier_reason = "channels-last"} %{{.*}} : tensor<1x8x8x16xf32>
-func.func @depthwise(%x: tensor<1x16x10x10xf32>, %w: tensor<16x3x3xf32>, %out: tensor<1x16x8x8xf32>) -> tensor<1x16x8x8xf32> {
-  %0 = linalg.depthwise_conv_2d_nchw_chw {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
-      ins(%x, %w : tensor<1x16x10x10xf32>, tensor<16x3x3xf32>) outs(%out : tensor<1x16x8x8xf32>) -> tensor<1x16x8x8xf32>
-  return %0 : tensor<1x16x8x8xf32>
-}
-
 // With a stride of one IREE's code has vectors, and patches would be nine times the image.
 // CHECK-LABEL: func.func @neighbours(
 // CHECK: linalg.conv_2d_nchw_fchw

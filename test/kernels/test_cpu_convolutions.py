@@ -1,0 +1,138 @@
+"""Convolutions of f32 by kernels that gather from the image, against torch's in f64. The data are integers, so that all
+sums are exact in f32 and results are equal bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.arm import Emulator
+from torch import nn
+
+import qmlir
+from qmlir.targets import resolve
+
+TARGETS = {"cpu:x86-64-v4": "avx512-f32-conv", "cpu:x86-64-v3": "avx2-f32-conv"}
+
+# Image, filters and their windows, options: channels that are whole vectors and not, of one or several blocks of K,
+# windows that are one line or one column, steps, holes, padding on each side, results smaller than a vector's lanes.
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "stem": ((2, 3, 23, 18), (20, 7, 7), {"stride": 2, "padding": 3}),
+    "whole-vectors": ((1, 32, 9, 11), (45, 3, 3), {"padding": 1}),
+    "two-blocks": ((1, 150, 6, 5), (70, 3, 3), {"padding": 1, "bias": False}),
+    "many-blocks": ((1, 300, 5, 5), (33, 3, 3), {"padding": (2, 0)}),
+    "one-line": ((3, 15, 4, 9), (8, 1, 3), {"padding": (0, 1)}),
+    "one-column": ((1, 17, 9, 4), (64, 5, 1), {"stride": (2, 1)}),
+    "holes": ((1, 21, 12, 13), (37, 3, 3), {"dilation": (2, 3), "padding": 2}),
+    "holes-down": ((1, 24, 12, 13), (16, 3, 3), {"dilation": (2, 1), "padding": (2, 1)}),
+    "pixels": ((2, 40, 7, 7), (24, 1, 1), {}),
+    "pixels-apart": ((2, 40, 9, 9), (24, 1, 1), {"stride": 2}),
+    "pixels-padded": ((1, 16, 5, 5), (16, 1, 1), {"padding": 1}),
+    "smaller-than-its-window": ((1, 8, 2, 2), (12, 5, 5), {"padding": 4}),
+    "wide-steps": ((1, 8, 11, 11), (12, 2, 2), {"stride": 3, "padding": 1}),
+}
+
+
+def layer_of(name: str) -> tuple[nn.Module, tuple[int, ...]]:
+    shape, (filters, height, width), options = CASES[name]
+    layer = nn.Conv2d(shape[1], filters, (height, width), **options).eval()
+    generator = torch.Generator().manual_seed(len(name))
+    for p in layer.parameters():
+        p.data = torch.randint(-3, 4, p.shape, generator=generator).float()
+    return layer, shape
+
+
+def images(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
+
+
+def expected(model: nn.Module, *args: torch.Tensor) -> Any:
+    with torch.no_grad():
+        found = model.double()(*(a.double() for a in args)).float().numpy()
+    model.float()
+    return found
+
+
+def compiled(model: nn.Module, x: torch.Tensor, target: str, dynamic: bool = False) -> qmlir.Artifact:
+    axes = ({0: torch.export.Dim("batch", min=2, max=8)},) if dynamic else None
+    return qmlir.compile(torch.export.export(model, (x,), dynamic_shapes=axes), target=target)
+
+
+def runs_here(target: str) -> bool:
+    return set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_static_images(name: str, target: str) -> None:
+    if not runs_here(target):
+        pytest.skip(f"this host does not run {target}")
+    layer, shape = layer_of(name)
+    x = images(shape)
+    artifact = compiled(layer, x, target)
+    assert artifact.manifest.strategies[0]["chosen"] == TARGETS[target], artifact.manifest.strategies[0]["answers"]
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
+
+
+@pytest.mark.parametrize("name", ["stem", "two-blocks", "pixels", "holes"])
+def test_any_number_of_images(name: str) -> None:
+    layer, shape = layer_of(name)
+    artifact = compiled(layer, images((3, *shape[1:])), "cpu:x86-64-v3", dynamic=True)
+    assert artifact.manifest.strategies[0]["chosen"] == "avx2-f32-conv"
+    main = qmlir.load(artifact).main
+    for count in (2, 5, 8):
+        x = images((count, *shape[1:]))
+        np.testing.assert_array_equal(main(x), expected(layer, x))
+
+
+class Block(nn.Module):
+    """Convolutions one behind the other, with what networks have between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.pool = nn.Conv2d(3, 16, 3, 2, 1), nn.MaxPool2d(3, 2, 1)
+        self.one, self.two = nn.Conv2d(16, 16, 3, 1, 1), nn.Conv2d(16, 16, 3, 1, 1)
+        self.each, self.last = nn.Conv2d(40, 40, 3, 2, 1, groups=40), nn.Conv2d(40, 9, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(torch.relu(self.stem(x)))
+        y = torch.relu(self.two(torch.relu(self.one(x))) + x)
+        x = torch.cat([x, y, y[:, 4:12]], 1)
+        return self.last(nn.functional.relu6(self.each(x))).sum((2, 3))
+
+
+def test_what_is_fused_and_what_is_between() -> None:
+    """Bias, clamp and sum go into the kernels, and nothing but the first image is transposed."""
+    torch.manual_seed(0)
+    model = Block().eval()
+    x = torch.randn(2, 3, 33, 30)
+    artifact = compiled(model, x, "cpu:x86-64-v3")
+    text = artifact.source("configured")
+    assert sum("linalg.transpose" in line and "tensor<2x" in line for line in text.splitlines()) == 1
+    plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
+    assert [p["fused"] for p in plans if "fused" in p] == [2, 2, 3]
+    np.testing.assert_allclose(qmlir.load(artifact).main(x), expected(model, x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_filter_that_comes_with_a_call() -> None:
+    """It would be brought into panels in every call."""
+
+    class Given(nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return nn.functional.conv2d(x, w, padding=1)
+
+    x, w = images((1, 16, 8, 8)), images((24, 16, 3, 3))
+    artifact = qmlir.compile(torch.export.export(Given(), (x, w)))
+    assert "conv_2d_nchw_fchw" in artifact.source("configured")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), expected(Given(), x, w))
+
+
+@pytest.mark.parametrize("name", ["stem", "two-blocks", "one-line"])
+def test_on_arm(name: str, arm: Emulator) -> None:
+    layer, shape = layer_of(name)
+    x = images(shape)
+    artifact = compiled(layer, x, "cpu:aarch64")
+    assert artifact.manifest.strategies[0]["chosen"] == "neon-f32-conv"
+    np.testing.assert_array_equal(arm.run(artifact, [[x.numpy()]])[0], expected(layer, x))
