@@ -35,7 +35,6 @@ class Reason(str, Enum):
     ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again
     BROADCAST_SUM = "broadcast-sum"  # SPIR-V tiles a sum with what broadcasts it, and reads what was never written
     BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
-    CHANNELS_LAST = "channels-last"  # the transposes around a convolution would move into it
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
     CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
     FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch

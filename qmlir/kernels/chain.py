@@ -17,6 +17,8 @@ from .factors import splat_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
+_LONGEST_PATH = 8  # ops that make something of a value that is read again behind them
+
 
 class Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
@@ -31,6 +33,7 @@ class Chain:
         self.gate: Gate | None = None
         self.operations: list[OpLike] = []
         self.stages: list[Stage] = []
+        self._kept: dict[ir.Value, int] = {}  # earlier values that are read once more, by their stages
         self.total: Stage | None = None
         self.total_type: ir.Type | None = None
 
@@ -74,7 +77,41 @@ class Chain:
     def _stage(self) -> bool:
         """Take in the next elementwise op; whether there was one that fits."""
         user = self._user()
-        if user is None:
+        return self._branch() if user is None else self._fits(user)
+
+    def _branch(self) -> bool:
+        """Take in ops that make something of the last value up to one that reads both, as of `x * sigmoid(x)`; whether
+        there were such that fit."""
+        before = self.parts, self.axes, len(self.operations), len(self.stages)
+        self._kept = {self.value: len(self.stages)}
+        path = self._path_back()
+        taken = bool(path) and all(self._fits(user) for user in path)
+        self._kept = {}
+        if not taken:
+            self.parts, self.axes, operations, stages = before
+            del self.operations[operations:], self.stages[stages:]
+        return taken
+
+    def _path_back(self) -> list[OpLike]:
+        """Ops each of which is the only one that reads the one before, from one of two that read the last value to the
+        other; [] where these do not come together."""
+        readers = list({use.owner.operation: None for use in self.value.uses})
+        if len(self.parts) > 1 or len(readers) != 2:
+            return []
+        for first, last in (readers, readers[::-1]):
+            path = [first]
+            while len(path) < _LONGEST_PATH and path[-1].name == "linalg.generic" and len(path[-1].results) == 1:
+                after = {use.owner.operation for use in path[-1].results[0].uses}
+                if len(after) != 1:
+                    break
+                path += after
+                if path[-1] == last:
+                    return path
+        return []
+
+    def _fits(self, user: OpLike) -> bool:
+        """Take in an elementwise op, if it fits."""
+        if user.name != "linalg.generic" or len(user.results) != 1:
             return False
         loops = self._loops(user)
         block = user.regions[0].blocks[0]
@@ -169,6 +206,11 @@ class Chain:
                 if axes != self.axes:
                     return "reads the product transposed"
                 found.append(Previous(len(self.stages), self.parts.index(value)))
+                continue
+            if value in self._kept:
+                if axes != self.axes:
+                    return "reads the product transposed"
+                found.append(Previous(self._kept[value]))
                 continue
             if (splat := splat_of(value)) is not None:
                 found.append(Literal(splat))
