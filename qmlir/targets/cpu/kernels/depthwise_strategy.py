@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....dialect.dtypes import Array
 from ....kernels.convolution import describe_depthwise
 from ....kernels.description import Kernel, Unfit
 from ....kernels.outline import outline
-from ....kernels.weights import constant_bytes, known
 from ...base import Target
 from ...strategy import Accept, Contraction, Decline, Estimate
 from ..description import lacks
 from ..threads.program import team_of, threads_of
-from .depthwise import ChannelVectors, Depthwise, packed
+from .depthwise import ChannelVectors, Depthwise
 from .forecast import cost_of_depthwise
 
 if TYPE_CHECKING:
@@ -30,13 +28,11 @@ class DepthwisePlan:
 
     kernel: Kernel
     vectors: ChannelVectors
-    codes: Array  # [K, C]
 
     def apply(self, op: OpLike) -> None:
         last = self.kernel.operations[-1]
-        weights = packed(self.kernel, self.codes, self.vectors)
         outline(
-            self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel, self.vectors).emit,
+            self.kernel, lambda: self.vectors.weight(self.kernel), Depthwise(self.kernel, self.vectors).emit,
             lambda: [team_of(last, self.vectors.features)],
         )  # fmt: skip
 
@@ -48,7 +44,7 @@ class DepthwisePlan:
 
 @dataclass(frozen=True)
 class DepthwiseStrategy:
-    """Depthwise convolutions of int8 by a constant filter."""
+    """Depthwise convolutions by a constant filter."""
 
     target: Target
     vectors: ChannelVectors
@@ -64,18 +60,17 @@ class DepthwiseStrategy:
             return declined
         if c.kind != "depthwise_conv2d" or c.op is None:
             return Decline(f"a {c.kind}", "a convolution of each channel by itself")
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
+        element, acc = self.vectors.elements
+        if (c.lhs, c.rhs, c.acc) != (element, element, acc):
+            remedy = "integer codes on both sides" if element == "i8" else f"{element} on both sides"
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies {element} by {element}", remedy)
         try:
             kernel = describe_depthwise(c.op)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        codes = known(kernel.rhs.value)
-        if codes is None:
+        if not self.vectors.known(kernel):
             return Decline("the filter is not a constant", "make the filter a constant")
         if kernel.k > _LARGEST_FILTER:
             return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
         cost = cost_of_depthwise(Depthwise(kernel, self.vectors), self.target.capabilities)
-        return Accept(DepthwisePlan(kernel, self.vectors, codes.reshape(kernel.k, kernel.n)), Estimate(None, cost=cost))
+        return Accept(DepthwisePlan(kernel, self.vectors), Estimate(None, cost=cost))

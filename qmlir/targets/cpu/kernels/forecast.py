@@ -29,7 +29,7 @@ _LINES = 1e-6  # seconds of a call: a kernel that brings activations into lines
 
 def cost_of_depthwise(made: Depthwise, has: Capabilities) -> Cost:
     """The same of a depthwise convolution, whose vectors hold a tap of each channel: an eighth of the products."""
-    kernel, f, chunks = made.kernel, Figures(has), made.images * made.row_chunks
+    kernel, f, chunks = made.kernel, Figures(has), (made.window.image[0] or 1) * made.row_chunks
     multiply = f.core(8.0 * f.rows(kernel.m, _ROWS) * kernel.n * kernel.k) / chunks
     return f.cost(Work(-(-chunks // settings.threads()), 1, alone={"multiply": multiply}, fixed=_CHUNK))
 
