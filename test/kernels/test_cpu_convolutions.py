@@ -136,3 +136,83 @@ def test_on_arm(name: str, arm: Emulator) -> None:
     artifact = compiled(layer, x, "cpu:aarch64")
     assert artifact.manifest.strategies[0]["chosen"] == "neon-f32-conv"
     np.testing.assert_array_equal(arm.run(artifact, [[x.numpy()]])[0], expected(layer, x))
+
+
+# ---------------------------------------------------------------------------------------------------- depthwise
+
+# Image, windows, options: blocks of channels that are full and ragged, edges on every side, none at all, results of
+# which a turn takes several and which are alone, margins wider than the window.
+DEPTHWISE: dict[str, tuple[tuple[int, ...], tuple[int, int], dict[str, Any]]] = {
+    "full-blocks": ((1, 32, 9, 13), (3, 3), {"padding": 1}),
+    "ragged": ((2, 21, 7, 8), (3, 3), {"padding": 1, "stride": 2}),
+    "five": ((1, 40, 6, 5), (5, 5), {"padding": 2, "bias": False}),
+    "holes": ((1, 20, 17, 9), (5, 3), {"stride": (2, 1), "dilation": (1, 2)}),
+    "one-line": ((1, 16, 3, 20), (1, 11), {"padding": (0, 5)}),
+    "wide-margins": ((1, 17, 2, 2), (5, 5), {"padding": 3}),
+    "past-its-window": ((1, 16, 9, 11), (2, 2), {"stride": 3, "padding": (0, 1)}),
+    "one-channel-each": ((1, 3, 5, 4), (3, 3), {}),
+}
+
+
+def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
+    shape, window, options = DEPTHWISE[name]
+    layer = nn.Conv2d(shape[1], shape[1], window, groups=shape[1], **options).eval()
+    generator = torch.Generator().manual_seed(len(name))
+    for p in layer.parameters():
+        p.data = torch.randint(-3, 4, p.shape, generator=generator).float()
+    return nn.Sequential(layer, nn.ReLU6()), shape
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_each_channel_by_itself(name: str, target: str) -> None:
+    if not runs_here(target):
+        pytest.skip(f"this host does not run {target}")
+    layer, shape = depthwise(name)
+    x = images(shape)
+    artifact = compiled(layer, x, target)
+    [found] = artifact.manifest.strategies
+    assert found["chosen"] == TARGETS[target].replace("conv", "depthwise"), found["answers"]
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
+
+
+@pytest.mark.parametrize("name", ["full-blocks", "ragged"])
+def test_each_channel_of_any_number_of_images(name: str) -> None:
+    layer, shape = depthwise(name)
+    main = qmlir.load(compiled(layer, images((3, *shape[1:])), "cpu", dynamic=True)).main
+    for count in (2, 7):
+        x = images((count, *shape[1:]))
+        np.testing.assert_array_equal(main(x), expected(layer, x))
+
+
+@pytest.mark.parametrize("name", ["ragged", "five"])
+def test_each_channel_on_arm(name: str, arm: Emulator) -> None:
+    layer, shape = depthwise(name)
+    x = images(shape)
+    artifact = compiled(layer, x, "cpu:aarch64")
+    assert artifact.manifest.strategies[0]["chosen"] == "neon-f32-depthwise"
+    np.testing.assert_array_equal(arm.run(artifact, [[x.numpy()]])[0], expected(layer, x))
+
+
+class Gated(nn.Module):
+    """Products whose results are read twice: by what makes a gate of them, and by the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.each = nn.Conv2d(8, 24, 3), nn.Conv2d(24, 24, 3, groups=24)
+        self.linear = nn.Linear(24, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.hardswish(self.each(nn.functional.silu(self.conv(x))))
+        y = self.linear(x.mean((2, 3)))
+        return y * torch.tanh(torch.exp(y) + 1)
+
+
+def test_what_is_made_of_a_result_and_reads_it_again() -> None:
+    torch.manual_seed(0)
+    model = Gated().eval()
+    x = torch.randn(2, 8, 9, 9)
+    artifact = compiled(model, x, "cpu:x86-64-v3")
+    plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
+    assert [p["fused"] for p in plans] == [3, 6, 5]
+    np.testing.assert_allclose(qmlir.load(artifact).main(x), expected(model, x), rtol=1e-5, atol=1e-6)
