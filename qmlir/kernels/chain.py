@@ -95,13 +95,13 @@ class Chain:
     def _path_back(self) -> list[OpLike]:
         """Ops each of which is the only one that reads the one before, from one of two that read the last value to the
         other; [] where these do not come together."""
-        readers = list({use.owner.operation: None for use in self.value.uses})
+        readers = _readers(self.value)
         if len(self.parts) > 1 or len(readers) != 2:
             return []
         for first, last in (readers, readers[::-1]):
             path = [first]
             while len(path) < _LONGEST_PATH and path[-1].name == "linalg.generic" and len(path[-1].results) == 1:
-                after = {use.owner.operation for use in path[-1].results[0].uses}
+                after = _readers(path[-1].results[0])
                 if len(after) != 1:
                     break
                 path += after
@@ -222,3 +222,12 @@ class Chain:
                 return "reads some axes of a batch's rows"
             found.append(Operand(value, tuple(a.letter for a in axes)))
         return tuple(found)
+
+
+def _readers(value: ir.Value) -> list[OpLike]:
+    """The ops that read a value, each once."""
+    found: list[OpLike] = []
+    for use in value.uses:
+        if use.owner.operation not in found:
+            found.append(use.owner.operation)
+    return found

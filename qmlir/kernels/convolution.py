@@ -98,9 +98,9 @@ def describe_convolution(
 
 
 def describe_depthwise(op: OpLike) -> Kernel:
-    """The kernel of a depthwise convolution of integer codes, NHWC by HWC, each channel with a filter of its own: its
-    columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size is static. Constant padding in front of it
-    is part of it.
+    """The kernel of a depthwise convolution of integer codes or floats, NHWC by HWC, each channel with a filter of its
+    own: its columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size but the number of images is
+    static. Constant padding in front of it is part of it.
 
     Raises:
         Unfit: where it is none.
@@ -116,7 +116,7 @@ def describe_depthwise(op: OpLike) -> Kernel:
     data = data if flipped is None else flipped
     image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
-    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+    if h is None or w is None or c is None or any(size is None for size in result[1:]):
         raise Unfit("a size of the image is dynamic", "static sizes")
     height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
     rows = tuple(Axis(ROW, d, result[d]) for d in range(3))

@@ -28,6 +28,7 @@ from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
+from .folded import Folding
 from .functions import ALWAYS, inlined
 from .lowering import FromTorch, OnnxUnconverted, lower_torch
 from .model import Model, check_shape, load, refuse
@@ -101,6 +102,7 @@ class GraphImporter:
         self.producers: dict[str, Node] = {}
         self.uses: dict[str, int] = {}
         self._tensors: dict[str, Tensor] = {}
+        self._folding = Folding()
         self._constants = {t.name: t for t in model.graph.initializer}
         self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
@@ -192,6 +194,11 @@ class GraphImporter:
             t = next(a.t for a in node.proto.attribute if a.name == "value")
             array, dtype = self.model.array(t)
             self._tensors[node.proto.output[0]] = Tensor.constant(array, dtype)
+            return
+        known = self._folding.result(node.proto, node.operands, node.opset)
+        if known is not None:
+            self._tensors[node.proto.output[0]] = made = Tensor.constant(known)
+            self.shapes.learn(node.proto.output[0], made.spec)
             return
         pattern = pattern_for(node.name)
         reason = None

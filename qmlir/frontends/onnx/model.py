@@ -22,6 +22,7 @@ from .types import BITS, ELEMENTS, element_name, stored
 
 # No tensor of a model that runs on one device has more elements; a damaged size has.
 MOST_ELEMENTS = 2**31
+MOST_OF_A_SHAPE = 1024  # constants of more elements are no shapes
 OLDEST, NEWEST = 10, 28  # opsets of the default domain; the newest that was looked at
 
 _TYPED = {

@@ -10,18 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import shape_inference
 
 from ...errors import FrontEndError
 from ...spec import TensorSpec
 from ..raising import Tensor
-from .model import MOST_ELEMENTS, Model, refuse
+from .model import MOST_ELEMENTS, MOST_OF_A_SHAPE, Model, refuse
 from .types import ELEMENTS, ONNX, element_name
-
-# Constants of more elements are no shapes, and are not handed to the inference.
-_MOST_OF_A_SHAPE = 1024
 
 
 class Shapes:
@@ -30,7 +26,6 @@ class Shapes:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._known: dict[str, TensorSpec] = {}
-        self._sizes: dict[str, onnx.TensorProto] = {}  # results of Shape, of tensors of static shape
         self._names: dict[str, tuple[str, ...]] = {}  # of dynamic sizes
         graph = model.graph
         for value in [*graph.value_info, *graph.input, *graph.output, *self._inferred()]:
@@ -56,7 +51,7 @@ class Shapes:
         out.input.extend(graph.input)
         out.value_info.extend(graph.value_info)  # names of sizes that an exporter knows and inference does not
         for t in graph.initializer:
-            if len(t.raw_data) <= 8 * _MOST_OF_A_SHAPE and t.data_location != onnx.TensorProto.EXTERNAL:
+            if len(t.raw_data) <= 8 * MOST_OF_A_SHAPE and t.data_location != onnx.TensorProto.EXTERNAL:
                 out.initializer.append(t)
             elif t.name not in given:
                 out.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
@@ -118,14 +113,8 @@ class Shapes:
                 continue
             named = [None if size == "" else size for size in self.named(name, t.shape)]
             types[name] = onnx.helper.make_tensor_type_proto(ONNX[t.dtype], named)
-            if t.array is not None and t.array.size <= _MOST_OF_A_SHAPE and t.dtype in ("i32", "i64", "f32", "f64"):
+            if t.array is not None and t.array.size <= MOST_OF_A_SHAPE and t.dtype in ("i32", "i64", "f32", "f64"):
                 data[name] = onnx.numpy_helper.from_array(t.array, name)
-            elif name in self._sizes:  # onnx propagates them to a Reshape of opset 14 and later only
-                data[name] = self._sizes[name]
-        if node.op_type == "Shape" and operands[0] is not None and None not in operands[0].shape:
-            ends = {a.name: a.i for a in node.attribute}
-            sizes = operands[0].shape[ends.get("start", 0) : ends.get("end")]
-            self._sizes[node.output[0]] = onnx.numpy_helper.from_array(np.array(sizes, np.int64), node.output[0])
         opsets = [onnx.helper.make_opsetid("", opset)]
         try:
             found = shape_inference.infer_node_outputs(schema, node, types, data, None, opsets)

@@ -18,7 +18,7 @@ from ..stock import StockStrategy
 from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .host import TILE_LOOPS
-from .kernels import arm_float, arm_micro, depthwise, float_micro, integer_micro, plain
+from .kernels import arm_float, arm_micro, float_depthwise, float_micro, integer_depthwise, integer_micro, plain
 from .kernels.attention import NEON as NEON_REGISTERS, REGISTERS
 from .kernels.attention_strategy import AttentionStrategy
 from .kernels.convolution_strategy import CpuConvolutionStrategy
@@ -72,6 +72,11 @@ def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
     return _FLAGS.get(knob, {}).get(str(value), ())
 
 
+# Vectors of depthwise convolutions, best first.
+_X86 = (integer_depthwise.AVX512, float_depthwise.AVX512, float_depthwise.AVX2)
+_NEON = (integer_depthwise.NEON, float_depthwise.NEON)
+
+
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
@@ -88,7 +93,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     return (
         *kernels,
         *convolutions,
-        DepthwiseStrategy(target, depthwise.NEON if _is_arm(target) else depthwise.AVX512),
+        *(DepthwiseStrategy(target, vectors) for vectors in (_NEON if _is_arm(target) else _X86)),
         *weight_only,
         *floats_by_floats,
         Im2colStrategy((stock,), keep=False),

@@ -1,0 +1,98 @@
+"""Nodes whose results follow from constants and from sizes that the graph states: exporters compute shapes, ends of
+slices and scales of images in nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from ...dialect.dtypes import Array
+from ..raising import Tensor
+from .model import MOST_OF_A_SHAPE
+
+# Their results are elements of their operands, so that each is known where it is, whatever the others are.
+_MOVES = {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
+_ARITHMETIC = {
+    "Abs", "Add", "And", "Ceil", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceProd", "Sub", "Where",
+}  # fmt: skip
+_TYPES = ("i1", "i32", "i64", "f32", "f64")
+# What sizes that are not known are taken as: an element that is the same with both is known.
+_UNKNOWN = (-(2**62) - 1, -(2**62) - 3)
+
+
+class Folding:
+    """What is known of small tensors, by their names."""
+
+    def __init__(self) -> None:
+        self._partly: dict[str, tuple[Array, Array]] = {}  # sizes some of which are dynamic, with each of _UNKNOWN
+
+    def result(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], opset: int) -> Array | None:
+        """The result of a node, None where it does not follow."""
+        if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            return None
+        if node.op_type in ("Shape", "Size"):
+            return None if operands[0] is None else self._sizes(node, operands[0].shape)
+        if node.op_type not in _MOVES | _ARITHMETIC:
+            return None
+        given = [self._given(name, t) for name, t in zip(node.input, operands, strict=True)]
+        if any(values is None for values in given):
+            return None
+        partly = any(values and values[0] is not values[1] for values in given)
+        if partly and node.op_type not in _MOVES:
+            return None
+        made = []
+        for number in range(2 if partly else 1):
+            inputs = {n: values[number] for n, values in zip(node.input, given, strict=True) if values}
+            found = _evaluated(node, inputs, opset)
+            if found is None:
+                return None
+            made.append(found)
+        return self._known(node.output[0], made[0], made[-1])
+
+    def _sizes(self, node: onnx.NodeProto, shape: Sequence[int | None]) -> Array | None:
+        ends = {a.name: a.i for a in node.attribute}
+        sizes = shape[ends.get("start", 0) : ends.get("end")]
+        if node.op_type == "Size":
+            return None if None in shape else np.array(np.prod(np.array(shape, np.int64)), np.int64)
+        one, other = (np.array([u if s is None else s for s in sizes], np.int64) for u in _UNKNOWN)
+        return self._known(node.output[0], one, other)
+
+    def _given(self, name: str, t: Tensor | None) -> tuple[Array, Array] | tuple[()] | None:
+        """An operand with each of `_UNKNOWN`; () where there is none, None where it is not known."""
+        if t is None:
+            return ()
+        if t.array is not None:
+            return (t.array, t.array) if t.dtype in _TYPES and t.array.size <= MOST_OF_A_SHAPE else None
+        return self._partly.get(name)
+
+    def _known(self, name: str, one: Array, other: Array) -> Array | None:
+        """A result, None where it is known in part only."""
+        if one is other or np.array_equal(one, other):
+            return one
+        self._partly[name] = one, other
+        return None
+
+
+def _evaluated(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) -> Array | None:
+    """By the onnx package's reference; None where it has none, or where operators differ in how they round."""
+    if node.op_type in ("Div", "Mod") and any(a.dtype.kind == "i" and (a <= 0).any() for a in inputs.values()):
+        return None
+    types: list[Any] = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in inputs.items()
+    ]
+    result = onnx.helper.make_empty_tensor_value_info(node.output[0])
+    graph = onnx.helper.make_graph([node], "folded", types, [result])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
+    try:
+        results: Any = ReferenceEvaluator(model).run(None, dict(inputs))
+        found = np.asarray(results[0])
+    except Exception:  # what does not fit is named where the node is imported
+        return None
+    small = found.size <= MOST_OF_A_SHAPE and found.dtype.name in ("bool", "int32", "int64", "float32", "float64")
+    return found if small else None

@@ -1,0 +1,51 @@
+"""Sizes that exporters compute in nodes are constants, whatever other sizes are dynamic; against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import parser
+
+import qmlir
+
+# The second half of the channels, as `torch.chunk` was exported; the same channels by a list of sizes; images twice as
+# large by scales that are divided; an end of a slice that is the smaller of a size and a number.
+HALF = """
+  s = Shape(x) c = Gather<axis = 0>(s, one) more = Add(c, one) h = Div(more, two) e = Mul(h, two)
+  y = Slice(x, h, e, one)
+"""
+LISTED = """
+  s = Shape(x) f = Slice(s, zero, one) rest = Slice(s, one, four)
+  flat = Concat<axis = 0>(f, minus) z = Reshape(x, flat) all = Concat<axis = 0>(f, rest) y = Reshape(z, all)
+"""
+SCALED = """
+  s = Shape(x) hw = Slice(s, two, four) f = Cast<to = 1>(hw) t = Mul(f, twice) g = Floor(t) i = Cast<to = 7>(g)
+  nc = Slice(s, zero, two) size = Concat<axis = 0>(nc, i) y = Resize<mode = "nearest">(x, , , size)
+"""
+SMALLER = "s = Shape(x) n = Slice(s, zero, one) m = Min(n, two) y = Slice(x, zero, m, zero)"
+CONSTANTS = (
+    "int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}, int64[1] minus = {-1}, "
+    "float[1] twice = {2.0}"
+)
+
+
+def program(body: str, rows: str) -> str:
+    head = '<ir_version: 9, opset_import: ["" : 18]>'
+    return f"{head} graph (float[{rows}, 6, 4, 5] x) => (float[a, b, c, d] y) <{CONSTANTS}> {{ {body} }}"
+
+
+@pytest.mark.parametrize(("body", "rows", "result"), [
+    (HALF, "3", "3x3x4x5"), (HALF, "N", "?x3x4x5"), (LISTED, "3", "3x6x4x5"), (LISTED, "N", "?x?x?x?"),
+    (SCALED, "3", "3x6x8x10"), (SCALED, "N", "?x?x?x?"), (SMALLER, "3", "2x6x4x5"), (SMALLER, "N", "?x?x?x?"),
+])  # fmt: skip
+def test_sizes_follow(body: str, rows: str, result: str) -> None:
+    model = parser.parse_model(program(body, rows))
+    artifact = qmlir.compile(model)
+    function = next(line for line in artifact.source("linalg").splitlines() if "func.func @main" in line)
+    assert f"tensor<{result}xf32>" in function.partition("->")[2], function
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    main = qmlir.load(artifact).main
+    for count in (3,) if rows == "3" else (1, 2, 5):
+        x = np.random.default_rng(count).standard_normal((count, 6, 4, 5)).astype(np.float32)
+        np.testing.assert_array_equal(main(x), session.run(None, {"x": x})[0])
