@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.affine import axis_loops, in_order, indexing_maps
-from ...ir.build import dims, empty, filled, tensor_type
-from ...ir.walk import StaticPadding, collect, made_by, operations_of, static_padding
+from ...ir.build import Extent, dims, empty, expand, filled
+from ...ir.walk import collect, made_by, operations_of, static_padding
 from ...kernels.at_load import decided_at_load
 from ...targets import backend_of, resolve
 from ...targets.tensors import generic, generic_like, type_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
 _T = TypeVar("_T")
-FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # where the axes of images come from: to NCHW, to NHWC
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
+_CONVOLUTIONS = ("linalg.conv_1d_ncw_fcw", "linalg.conv_2d_nchw_fchw")
 _MOST = 256 << 20  # bytes of the patches of bfloat16
 
 
@@ -64,7 +64,8 @@ def _rewrite(block: ir.Block, elements: Sequence[str]) -> None:
                 continue
             op.results[0].replace_all_uses_with(made)
         op.erase()
-    for unread in reversed(collect(block.owner, "linalg.transpose", "tensor.pad")):
+    # A size that nobody asks for would be another reader of what a kernel takes in.
+    for unread in reversed(collect(block.owner, "linalg.transpose", "tensor.pad", "tensor.empty", "tensor.dim")):
         if not list(unread.results[0].uses):
             unread.erase()
 
@@ -76,7 +77,7 @@ def _is_convolution(op: OpLike, elements: Sequence[str]) -> bool:
 def _static_images(op: OpLike) -> bool:
     """Whether only the number of images is dynamic."""
     data, weight, init = (type_of(value) for value in op.operands)
-    return weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, 4))
+    return weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, t.rank))
 
 
 def _is_depthwise(op: OpLike) -> bool:
@@ -88,7 +89,7 @@ def _is_depthwise(op: OpLike) -> bool:
 
 def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
     """Whether it is one that a kernel takes."""
-    if op.name != "linalg.conv_2d_nchw_fchw" or not _static_images(op):
+    if op.name not in _CONVOLUTIONS or not _static_images(op):
         return False
     data, weight, init = (type_of(value) for value in op.operands)
     kind = str(data.element_type)
@@ -111,72 +112,111 @@ def _turned(value: ir.Value, order: Sequence[int]) -> ir.Value:
     return made
 
 
+def _first_order(rank: int) -> list[int]:
+    """Where the axes of an image `[N, C, ..]` come from in `[N, .., C]`."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
 def _first(value: ir.Value) -> ir.Value:
-    """An image `[N, H, W, C]` as `[N, C, H, W]`."""
-    return _turned(value, FIRST)
+    """An image `[N, .., C]` as `[N, C, ..]`."""
+    return _turned(value, _first_order(type_of(value).rank))
 
 
 def _last(value: ir.Value) -> ir.Value:
-    """An image `[N, C, H, W]` as `[N, H, W, C]`: what it was made of, if it has been that."""
+    """An image `[N, C, ..]` as `[N, .., C]`: what it was made of, if it has been that."""
     source = _turned_from(value)
     if source is not None:
         return source
     padding = static_padding(value)
-    return _turned(value, LAST) if padding is None else _padded(_last(padding.source), padding)
+    if padding is not None:
+        return _padded(_last(padding.source), _moved(padding.low), _moved(padding.high), padding.fill)
+    return _turned(value, _moved(range(type_of(value).rank)))
 
 
 def _turned_from(value: ir.Value) -> ir.Value | None:
-    """The image `[N, H, W, C]` that `value` is with its channels first; None where it was made otherwise."""
+    """The image `[N, .., C]` that `value` is with its channels first; None where it was made otherwise."""
     op = made_by(value, "linalg.transpose")
-    return op.operands[0] if op is not None and list(op.attributes["permutation"]) == FIRST else None
+    turned = op is not None and list(op.attributes["permutation"]) == _first_order(type_of(value).rank)
+    return op.operands[0] if op is not None and turned and type_of(value).rank > 2 else None
 
 
 def _moved(values: Sequence[_T]) -> list[_T]:
-    """What belongs to the axes of `[N, C, H, W]`, as it belongs to those of `[N, H, W, C]`."""
-    return [values[i] for i in LAST]
+    """What belongs to the axes of `[N, C, ..]`, as it belongs to those of `[N, .., C]`."""
+    return [values[0], *values[2:], values[1]]
 
 
-def _padded(image: ir.Value, padding: StaticPadding) -> ir.Value:
-    """An image with its channels last, with what pads it where they are first."""
-    low, high = _moved(padding.low), _moved(padding.high)
+def _padded(image: ir.Value, low: Sequence[int], high: Sequence[int], fill: ir.Value) -> ir.Value:
+    kind = type_of(image)
+    dynamic = ir.ShapedType.get_dynamic_size()
     sizes = [
-        size if isinstance(size, ir.Value) else size + before + behind
-        for size, before, behind in zip(dims(image), low, high, strict=True)
+        dynamic if kind.is_dynamic_dim(d) else kind.get_dim_size(d) + before + behind
+        for d, (before, behind) in enumerate(zip(low, high, strict=True))
     ]
-    op = tensor.PadOp(tensor_type(sizes, image.type.element_type), image, [], [], low, high)
-    with ir.InsertionPoint(op.regions[0].blocks.append(*[ir.IndexType.get()] * 4)):
-        tensor.YieldOp(padding.fill)
+    op = tensor.PadOp(ir.RankedTensorType.get(sizes, kind.element_type), image, [], [], low, high)
+    with ir.InsertionPoint(op.regions[0].blocks.append(*[ir.IndexType.get()] * len(sizes))):
+        tensor.YieldOp(fill)
     return op.result
+
+
+def _as_lines(image: ir.Value, images: Extent) -> ir.Value:
+    """`[N, W, C]` as `[N, 1, W, C]`, padding in front of it too."""
+    padding = static_padding(image)
+    if padding is not None:
+        low, high = ([side[0], 0, *side[1:]] for side in (padding.low, padding.high))
+        return _padded(_as_lines(padding.source, images), low, high, padding.fill)
+    _, width, channels = type_of(image).shape
+    return expand(image, [[images], [1, width], [channels]])
+
+
+def _joined(image: ir.Value) -> ir.Value:
+    """`[N, H, W, C]` as `[N, H * W, C]`."""
+    images, height, width, channels = type_of(image).shape
+    kind = ir.RankedTensorType.get([images, height * width, channels], image.type.element_type)
+    made: ir.Value = tensor.collapse_shape(kind, image, [[0], [1, 2], [3]])
+    return made
 
 
 # ------------------------------------------------------------------------------------------------------- rules
 
 
 def _convolution(op: OpLike) -> ir.Value:
+    """A convolution along lines is one of images of one line."""
     data, weight, init = op.operands
-    image, start = _last(data), filled(_moved(dims(init)), arith.constant(init.type.element_type, 0.0))
+    image, windows, zero = _last(data), _windows(op), arith.constant(init.type.element_type, 0.0)
+    # Sizes are those of what it starts from: its result has one reader, which a kernel may take in.
+    images, filters, *pixels = dims(init)
+    lines = len(pixels) == 1
+    sizes = [images, *([1] if lines else []), *pixels, filters]
     if op.name == _DEPTHWISE:
-        made = linalg.depthwise_conv_2d_nhwc_hwc(image, _turned(weight, [1, 2, 0]), outs=[start], **_windows(op))
-    else:
-        made = linalg.conv_2d_nhwc_fhwc(image, _turned(weight, LAST), outs=[start], **_windows(op))
-    return _first(_added(made, init))
+        filter_ = _turned(weight, [1, 2, 0])
+        made = linalg.depthwise_conv_2d_nhwc_hwc(image, filter_, outs=[filled(sizes, zero)], **windows)
+        return _first(_added(made, init, sizes))
+    if lines:
+        image = _as_lines(image, images)
+        weight = expand(weight, [[filters], [dims(weight)[1]], [1, dims(weight)[2]]])
+        windows = {name: [1, *steps] for name, steps in windows.items()}
+    filter_ = _turned(weight, _moved(range(4)))
+    made = _added(linalg.conv_2d_nhwc_fhwc(image, filter_, outs=[filled(sizes, zero)], **windows), init, sizes)
+    return _first(_joined(made) if lines else made)
 
 
-def _windows(op: OpLike) -> dict[str, ir.Attribute]:
-    return {name: op.attributes[name] for name in ("strides", "dilations") if name in op.attributes}
+def _windows(op: OpLike) -> dict[str, list[int]]:
+    names = [name for name in ("strides", "dilations") if name in op.attributes]
+    return {name: [int(v) for v in ir.DenseIntElementsAttr(op.attributes[name])] for name in names}
 
 
-def _added(image: ir.Value, init: ir.Value) -> ir.Value:
-    """An image and what a convolution starts from, which has its channels first."""
+def _added(image: ir.Value, init: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
+    """The sum of an image of `sizes` `[N, H, W, C]` and of what a convolution starts from, which has its channels
+    first."""
     if is_zero_fill(init):
         return image
-    same = ir.AffineMap.get_identity(4)
+    same = read = ir.AffineMap.get_identity(4)
     bias = made_by(init, "linalg.broadcast")
-    other, read = None, same
-    if bias is not None and list(bias.attributes["dimensions"]) == [0, 2, 3]:
+    if bias is not None and list(bias.attributes["dimensions"]) == [0, *range(2, type_of(init).rank)]:
         other, read = bias.operands[0], ir.AffineMap.get(4, 0, [ir.AffineDimExpr.get(3)])
-    result = empty(dims(image), image.type.element_type)
-    other = _last(init) if other is None else other
+    else:
+        other = _last(init) if type_of(init).rank == 4 else _as_lines(_last(init), sizes[0])
+    result = empty(sizes, image.type.element_type)
     return generic([image, other], result, [same, read, same], ["parallel"] * 4, lambda x, y, _: arith.addf(x, y))
 
 
@@ -185,22 +225,24 @@ def _pooling(op: OpLike) -> ir.Value | None:
     start, image = made_by(init, "linalg.fill"), _turned_from(data)
     if start is None or image is None:
         return None
-    pool = {"linalg.pooling_nchw_max": linalg.pooling_nhwc_max, "linalg.pooling_nchw_sum": linalg.pooling_nhwc_sum}
-    made: ir.Value = pool[op.name](image, window, outs=[filled(_moved(dims(init)), start.operands[0])], **_windows(op))
+    pool = getattr(linalg, _POOLINGS[op.name])
+    made: ir.Value = pool(image, window, outs=[filled(_moved(dims(init)), start.operands[0])], **_windows(op))
     return _first(made)
 
 
 def _padding(op: OpLike) -> ir.Value | None:
     padding = static_padding(op.results[0])
     image = _turned_from(op.operands[0])
-    return None if padding is None or image is None else _first(_padded(image, padding))
+    if padding is None or image is None:
+        return None
+    return _first(_padded(image, _moved(padding.low), _moved(padding.high), padding.fill))
 
 
 def _concatenation(op: OpLike) -> ir.Value | None:
     images = [image for value in op.operands if (image := _turned_from(value)) is not None]
     if len(images) < len(op.operands):
         return None
-    axis = LAST.index(int(op.attributes["dim"].value))
+    axis = _moved(range(type_of(op.results[0]).rank)).index(int(op.attributes["dim"].value))
     return _first(tensor.ConcatOp(_moved_type(op.results[0].type), axis, images).result)
 
 
@@ -208,7 +250,7 @@ def _slice(op: OpLike) -> ir.Value | None:
     data, *dynamic = op.operands
     image, kind = _turned_from(data), type_of(op.results[0])
     # Of what may be dynamic only the number of images keeps its place.
-    if image is None or kind.rank != 4 or len(dynamic) != int(kind.is_dynamic_dim(0)):
+    if image is None or kind.rank != type_of(data).rank or len(dynamic) != int(kind.is_dynamic_dim(0)):
         return None
     offsets, sizes, strides = (_moved(list(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides"))
     return _first(tensor.ExtractSliceOp(_moved_type(kind), image, [], dynamic, [], offsets, sizes, strides).result)
@@ -221,7 +263,30 @@ def _moved_type(kind: ir.Type) -> ir.Type:
 
 def _transposition(op: OpLike) -> ir.Value | None:
     """Channels that a model itself brings to the end are there."""
-    return _turned_from(op.operands[0]) if list(op.attributes["permutation"]) == LAST else None
+    order = list(op.attributes["permutation"])
+    return _turned_from(op.operands[0]) if order == _moved(range(len(order))) else None
+
+
+def _collapse(op: OpLike) -> ir.Value | None:
+    """Pixels one behind the other."""
+    image = _turned_from(op.operands[0])
+    if image is None or _groups(op) != [[0], [1], [2, 3]]:
+        return None
+    return _first(_joined(image))
+
+
+def _expansion(op: OpLike) -> ir.Value | None:
+    """Pixels of an image in lines."""
+    image, kind = _turned_from(op.operands[0]), type_of(op.results[0])
+    if image is None or _groups(op) != [[0], [1], [2, 3]] or any(kind.is_dynamic_dim(d) for d in (1, 2, 3)):
+        return None
+    sizes = list(kind.shape)
+    images = list(op.operands)[1] if kind.is_dynamic_dim(0) else sizes[0]
+    return _first(expand(image, [[images], sizes[2:], [sizes[1]]]))
+
+
+def _groups(op: OpLike) -> list[list[int]]:
+    return [[int(i.value) for i in group] for group in op.attributes["reassociation"]]
 
 
 def _generic(op: OpLike) -> ir.Value | None:
@@ -233,9 +298,9 @@ def _generic(op: OpLike) -> ir.Value | None:
     if read is None or len(op.results) > 1 or collect(op, "linalg.index"):
         return None
     # The loop of the channels inside of those of pixels.
-    _, channels, _, width = axis_loops(read)
+    _, channels, *pixels = axis_loops(read)
     order = [i for i in range(read.n_dims) if i != channels]
-    order.insert(order.index(width) + 1, channels)
+    order.insert(order.index(pixels[-1]) + 1, channels)
     makes_image = maps[-1] == read
     values = [value if image is None else image for value, image in zip(inputs, images, strict=True)]
     moved = [*(image is not None for image in images), makes_image]
@@ -253,7 +318,8 @@ def _generic(op: OpLike) -> ir.Value | None:
 
 def _is_whole(m: ir.AffineMap) -> bool:
     """Whether an image is read by a loop for each axis."""
-    return len(set(map(str, m.results))) == 4 and all(isinstance(e, ir.AffineDimExpr) for e in m.results)
+    loops = [ir.AffineDimExpr(e).position for e in m.results if isinstance(e, ir.AffineDimExpr)]
+    return len(set(loops)) == len(m.results)
 
 
 def _of_moved(m: ir.AffineMap, moved: bool) -> ir.AffineMap:
@@ -268,8 +334,12 @@ def _init(value: ir.Value) -> ir.Value:
     return _last(value) if start is None else filled(_moved(dims(value)), start.operands[0])
 
 
+_POOLINGS = {
+    "linalg.pooling_ncw_max": "pooling_nwc_max", "linalg.pooling_ncw_sum": "pooling_nwc_sum",
+    "linalg.pooling_nchw_max": "pooling_nhwc_max", "linalg.pooling_nchw_sum": "pooling_nhwc_sum",
+}  # fmt: skip
 _RULES: dict[str, Callable[[OpLike], ir.Value | None]] = {
-    "linalg.pooling_nchw_max": _pooling, "linalg.pooling_nchw_sum": _pooling, "tensor.pad": _padding,
-    "tensor.concat": _concatenation, "tensor.extract_slice": _slice, "linalg.transpose": _transposition,
-    "linalg.generic": _generic,
+    **dict.fromkeys(_POOLINGS, _pooling), "tensor.pad": _padding, "tensor.concat": _concatenation,
+    "tensor.extract_slice": _slice, "tensor.collapse_shape": _collapse, "tensor.expand_shape": _expansion,
+    "linalg.transpose": _transposition, "linalg.generic": _generic,
 }  # fmt: skip

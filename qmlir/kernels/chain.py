@@ -157,18 +157,20 @@ class Chain:
         self.axes = (*self.batch, *self.rows, self.column)
 
     def _split_rows(self) -> bool:
-        """Look through a view that makes several axes of the rows, as of an image or of sequences in a batch; whether
-        there was one."""
+        """Look through a view that makes several axes of the rows, as of an image or of sequences in a batch, or one of
+        several; whether there was one."""
         owners = [use.owner.operation for use in self.value.uses]
-        if self.batch or len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+        if self.batch or len(owners) != 1 or owners[0].name not in ("tensor.expand_shape", "tensor.collapse_shape"):
             return False
         view = owners[0]
         groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
-        if len(groups[-1]) != 1:
+        if len(groups[-1]) != 1 or self.axes != (*self.rows, self.column):
             return False
         first = 1 + max(a.number for a in (*self.rows, self.column))
-        rows = tuple(Axis(ROW, first + i, size_of(view.results[0], i)) for group in groups[:-1] for i in group)
-        self.rows = rows
+        made = view.results[0]
+        self.rows = tuple(
+            Axis(ROW, first + i, size_of(made, i)) for i in range(ir.RankedTensorType(made.type).rank - 1)
+        )
         self._take(view)
         return True
 

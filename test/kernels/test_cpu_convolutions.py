@@ -3,6 +3,7 @@ sums are exact in f32 and results are equal bit for bit."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,61 @@ def test_what_is_fused_and_what_is_between() -> None:
     text = artifact.source("configured")
     assert sum("linalg.transpose" in line and "tensor<2x" in line for line in text.splitlines()) == 1
     plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
-    assert [p["fused"] for p in plans if "fused" in p] == [2, 2, 3]
+    assert [p["fused"] for p in plans if "fused" in p] == [2, 2, 3, 3]
+    np.testing.assert_allclose(qmlir.load(artifact).main(x), expected(model, x), rtol=1e-5, atol=1e-5)
+
+
+class Lines(nn.Module):
+    """What speech models begin with: convolutions along time, each with something between, and a pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(3, 20, 10, 5), nn.Conv1d(20, 33, 3, 2, padding=2)
+        self.third = nn.Conv1d(33, 8, 3, padding=2, dilation=2, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool1d(torch.relu(self.second(torch.relu(self.first(x)))), 2)
+        return self.third(x).transpose(1, 2)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_lines(dynamic: bool) -> None:
+    """One transpose, of what comes in: the model itself brings the channels to the end."""
+    model = Lines().eval()
+    generator = torch.Generator().manual_seed(1)
+    for p in model.parameters():
+        p.data = torch.randint(-2, 3, p.shape, generator=generator).float()
+    artifact = compiled(model, images((7, 3, 103)), "cpu:x86-64-v3", dynamic)
+    plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
+    assert [(s["chosen"], p["fused"]) for s, p in zip(artifact.manifest.strategies, plans, strict=True)] == [
+        ("avx2-f32-conv", 4), ("avx2-f32-conv", 3), ("avx2-f32-conv", 1)
+    ]  # fmt: skip
+    images_of = "7" if not dynamic else r"\?"
+    turned = re.findall(rf"linalg.transpose ins\(%\S+ : tensor<({images_of}x.*?)>\)", artifact.source("configured"))
+    assert turned == ["?x3x103xf32" if dynamic else "7x3x103xf32"]
+    for count in (2, 3) if dynamic else (7,):
+        x = images((count, 3, 103))
+        np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(model, x))
+
+
+class Patches(nn.Module):
+    """What vision transformers begin with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 24, 4, 4), nn.LayerNorm(24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.patches(x).flatten(2).transpose(1, 2))
+
+
+def test_pixels_as_tokens() -> None:
+    torch.manual_seed(0)
+    model = Patches().eval()
+    x = torch.randn(5, 3, 16, 12)
+    artifact = compiled(model, x, "cpu:x86-64-v3")
+    turned = re.findall(r"linalg.transpose ins\(%\S+ : tensor<(5x.*?)>\)", artifact.source("configured"))
+    assert turned == ["5x3x16x12xf32"]
     np.testing.assert_allclose(qmlir.load(artifact).main(x), expected(model, x), rtol=1e-5, atol=1e-5)
 
 
