@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.layouts import WeightLayout
@@ -25,6 +25,14 @@ class PlainFma(Fma):
     def rows(self, weights: Weights) -> int:
         # Beside the accumulators: a weight of each vector, an activation.
         return min(12, (self.registers - 1) // self.vectors - 1)
+
+    def of(self, columns: int) -> PlainFma:
+        """With panels of two or three vectors, of which fewer lanes are without a column. One vector would wait for
+        activations more than it multiplies: only where a second would hold nothing."""
+        if columns <= self.lanes:
+            return replace(self, vectors=1)
+        wasted = {vectors: -columns % (vectors * self.lanes) for vectors in (2, 3)}
+        return replace(self, vectors=min(wasted, key=lambda vectors: wasted[vectors]))
 
     def depth(self, weights: Weights) -> int:
         return _STEP

@@ -40,7 +40,7 @@ from .integer import IntegerChunk
 from .lines import in_lines
 from .micro import IntegerMicro, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
-from .plain import PLAIN, PlainChunk
+from .plain import PLAIN, PlainChunk, PlainFma
 from .product import Product
 from .weight_only import DecodingChunk, ScaledChunk
 
@@ -335,3 +335,8 @@ class PlainStrategy(CpuProductStrategy):
 
     def weights(self, kernel: Kernel, codes: Codes) -> Weights:
         return Weights(self.micro.bits[0], 0)
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        if not isinstance(self.micro, PlainFma) or kernel.gate is not None:
+            return super().check(kernel)
+        return CpuProductStrategy.check(replace(self, micro=self.micro.of(kernel.n)), kernel)
