@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.affine import axis_loops, in_order, indexing_maps
-from ...ir.build import Extent, dims, empty, expand, filled
+from ...ir.build import Extent, dims, empty, expand, filled, tensor_type
 from ...ir.walk import collect, made_by, operations_of, static_padding
 from ...kernels.at_load import decided_at_load
 from ...targets import backend_of, resolve
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
 _CONVOLUTIONS = ("linalg.conv_1d_ncw_fcw", "linalg.conv_2d_nchw_fchw")
+_GROUPED = "linalg.conv_2d_ngchw_gfchw"
+_OF_GROUPS = [[0], [1, 2], [3], [4]]  # axes of an image whose channels are groups
 _MOST = 256 << 20  # bytes of the patches of bfloat16
 
 
@@ -55,7 +57,8 @@ class ChannelsLastPass(Pass):
 def _rewrite(block: ir.Block, elements: Sequence[str]) -> None:
     """Each op gives its images on with their channels last, as far as there is a rule for it."""
     for op in operations_of(block):
-        rule = _convolution if _is_convolution(op, elements) else _RULES.get(op.name)
+        whole = op.name != _GROUPED and _is_convolution(op, elements)
+        rule = _convolution if whole else _RULES.get(op.name)
         if rule is None:
             continue
         with op.location, ir.InsertionPoint(op):
@@ -65,7 +68,7 @@ def _rewrite(block: ir.Block, elements: Sequence[str]) -> None:
             op.results[0].replace_all_uses_with(made)
         op.erase()
     # A size that nobody asks for would be another reader of what a kernel takes in.
-    for unread in reversed(collect(block.owner, "linalg.transpose", "tensor.pad", "tensor.empty", "tensor.dim")):
+    for unread in reversed(collect(block.owner, _GROUPED, "linalg.transpose", *_WITHOUT_EFFECT)):
         if not list(unread.results[0].uses):
             unread.erase()
 
@@ -89,7 +92,7 @@ def _is_depthwise(op: OpLike) -> bool:
 
 def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
     """Whether it is one that a kernel takes."""
-    if op.name not in _CONVOLUTIONS or not _static_images(op):
+    if op.name not in (*_CONVOLUTIONS, _GROUPED) or not _static_images(op):
         return False
     data, weight, init = (type_of(value) for value in op.operands)
     kind = str(data.element_type)
@@ -200,6 +203,24 @@ def _convolution(op: OpLike) -> ir.Value:
     return _first(_joined(made) if lines else made)
 
 
+def _convolution_in_groups(op: OpLike) -> ir.Value | None:
+    """A convolution of views of the groups of an image by known filters of f32; None where it is another."""
+    data, weight, init = op.operands
+    view, begins = made_by(data, "tensor.expand_shape"), made_by(init, "tensor.expand_shape")
+    known = str(type_of(weight).element_type) == "f32" and _static_images(op) and decided_at_load(weight)
+    if not known or view is None or _groups(view) != _OF_GROUPS or not (begins or is_zero_fill(init)):
+        return None
+    images, (_, groups, filters, height, width) = dims(init)[0], type_of(init).shape
+    image = _last(view.operands[0])
+    _, *pixels, channels = type_of(image).shape
+    parts = expand(image, [[images], *([size] for size in pixels), [groups, channels // type_of(weight).shape[0]]])
+    zero = filled([images, height, width, groups, filters], arith.constant(init.type.element_type, 0.0))
+    made = linalg.conv_2d_nhwgc_gfhwc(parts, _turned(weight, [0, 1, 3, 4, 2]), outs=[zero], **_windows(op))
+    sizes = [images, height, width, groups * filters]
+    whole = tensor.collapse_shape(tensor_type(sizes, init.type.element_type), made, [[0], [1], [2], [3, 4]])
+    return _first(whole if begins is None else _added(whole, begins.operands[0], sizes))
+
+
 def _windows(op: OpLike) -> dict[str, list[int]]:
     names = [name for name in ("strides", "dilations") if name in op.attributes]
     return {name: [int(v) for v in ir.DenseIntElementsAttr(op.attributes[name])] for name in names}
@@ -268,7 +289,10 @@ def _transposition(op: OpLike) -> ir.Value | None:
 
 
 def _collapse(op: OpLike) -> ir.Value | None:
-    """Pixels one behind the other."""
+    """Pixels one behind the other; what a convolution in groups of channels makes of each group."""
+    made = made_by(op.operands[0], _GROUPED)
+    if made is not None and _groups(op) == _OF_GROUPS:
+        return _convolution_in_groups(made)
     image = _turned_from(op.operands[0])
     if image is None or _groups(op) != [[0], [1], [2, 3]]:
         return None
@@ -338,6 +362,7 @@ _POOLINGS = {
     "linalg.pooling_ncw_max": "pooling_nwc_max", "linalg.pooling_ncw_sum": "pooling_nwc_sum",
     "linalg.pooling_nchw_max": "pooling_nhwc_max", "linalg.pooling_nchw_sum": "pooling_nhwc_sum",
 }  # fmt: skip
+_WITHOUT_EFFECT = ("tensor.pad", "tensor.expand_shape", "tensor.empty", "tensor.dim")
 _RULES: dict[str, Callable[[OpLike], ir.Value | None]] = {
     **dict.fromkeys(_POOLINGS, _pooling), "tensor.pad": _padding, "tensor.concat": _concatenation,
     "tensor.extract_slice": _slice, "tensor.collapse_shape": _collapse, "tensor.expand_shape": _expansion,

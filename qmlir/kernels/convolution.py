@@ -3,6 +3,7 @@ ops that only it feeds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
 from .chain import Chain
 from .computes import signed_from
-from .description import COLUMN, ROW, Factor, Kernel, Unfit, Window
+from .description import BATCH, COLUMN, ROW, Batch, Factor, Kernel, Unfit, Window
 from .factors import decoded_weight, plain_weight
 from .scaled import constant_scalar
 
@@ -95,6 +96,16 @@ def describe_convolution(
         planes=last is not None,
         operations=(*before, *chain.operations, *([] if last is None else [last])),
     )
+
+
+def side_by_side(kernel: Kernel) -> Kernel:
+    """A convolution of groups of channels as a product for each group."""
+    window = kernel.lhs.window
+    if window is None or window.groups == 1:
+        return kernel
+    batch = Batch(window.groups, window.groups, beside=True)
+    rhs = replace(kernel.rhs, source_axes=(BATCH, *kernel.rhs.source_axes[1:]))
+    return replace(kernel, n=kernel.n // window.groups, rhs=rhs, batch=batch)
 
 
 def describe_depthwise(op: OpLike) -> Kernel:

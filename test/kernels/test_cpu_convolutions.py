@@ -33,6 +33,11 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "pixels-padded": ((1, 16, 5, 5), (16, 1, 1), {"padding": 1}),
     "smaller-than-its-window": ((1, 8, 2, 2), (12, 5, 5), {"padding": 4}),
     "wide-steps": ((1, 8, 11, 11), (12, 2, 2), {"stride": 3, "padding": 1}),
+    "three-vectors": ((1, 16, 7, 7), (80, 3, 3), {"padding": 1}),
+    "groups": ((2, 12, 7, 9), (20, 3, 3), {"padding": 1, "groups": 4}),
+    "wide-groups": ((1, 80, 6, 5), (140, 3, 3), {"stride": 2, "padding": 1, "groups": 2, "bias": False}),
+    "groups-of-blocks": ((1, 400, 5, 4), (60, 3, 3), {"padding": 1, "groups": 2}),
+    "pixels-in-groups": ((2, 24, 5, 5), (32, 1, 1), {"groups": 2}),
 }
 
 
@@ -77,7 +82,7 @@ def test_static_images(name: str, target: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
 
 
-@pytest.mark.parametrize("name", ["stem", "two-blocks", "pixels", "holes"])
+@pytest.mark.parametrize("name", ["stem", "two-blocks", "pixels", "holes", "groups"])
 def test_any_number_of_images(name: str) -> None:
     layer, shape = layer_of(name)
     artifact = compiled(layer, images((3, *shape[1:])), "cpu:x86-64-v3", dynamic=True)
@@ -184,7 +189,7 @@ def test_a_filter_that_comes_with_a_call() -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), expected(Given(), x, w))
 
 
-@pytest.mark.parametrize("name", ["stem", "two-blocks", "one-line"])
+@pytest.mark.parametrize("name", ["stem", "two-blocks", "one-line", "groups"])
 def test_on_arm(name: str, arm: Emulator) -> None:
     layer, shape = layer_of(name)
     x = images(shape)

@@ -10,20 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.mlir import arith, ir
-from ...kernels.description import BATCH, Batch, Kernel
+from ...kernels.description import Kernel
 from ...kernels.outline import has_tokens, picks
 from . import emit as e
 from .executable import RuntimeSize, View
-
-
-def side_by_side(kernel: Kernel) -> Kernel:
-    """A convolution of groups of channels as a product for each group."""
-    window = kernel.lhs.window
-    if window is None or window.groups == 1:
-        return kernel
-    batch = Batch(window.groups, window.groups, beside=True)
-    rhs = replace(kernel.rhs, source_axes=(BATCH, *kernel.rhs.source_axes[1:]))
-    return replace(kernel, n=kernel.n // window.groups, rhs=rhs, batch=batch)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from ...dialect.dtypes import Array
 from ...kernels.bodies import unclonable
-from ...kernels.convolution import describe_convolution
+from ...kernels.convolution import describe_convolution, side_by_side
 from ...kernels.description import Kernel, Unfit
 from ...kernels.gather_operands import gather_operands
 from ...kernels.group import describe
@@ -18,7 +18,6 @@ from ...kernels.row_sums import absorbed
 from ...kernels.weights import constant_codes
 from ..base import FLOAT8, Target
 from ..strategy import Accept, Choice, Contraction, Decline, Knob
-from .batch import side_by_side
 from .machine import Machine
 from .route import with_routing
 from .stream_k import in_order

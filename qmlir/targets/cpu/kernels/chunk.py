@@ -74,7 +74,7 @@ class Chunk(TileEpilogue, ABC):
     def emit(self, number: e.Index) -> None:
         """Chunks that are neighbours in number share their weights; where rows are read in place, their rows."""
         size, gemm = self.size, self.gemm
-        rows = self.rows if self.kernel.batch is None else self.kernel.m
+        rows = self.rows if self.kernel.batch is None or self.kernel.beside else self.kernel.m
         assert rows is not None
         of_rows = gemm.row_chunks(rows)
         if gemm.in_place:
@@ -238,7 +238,7 @@ class Chunk(TileEpilogue, ABC):
     def _place_of(self, row: e.Index) -> list[e.Index]:
         """Where a row lies in the activation."""
         batch = self.kernel.batch
-        if batch is None:
+        if batch is None or batch.beside:
             return [row]
         if batch.rows is None:
             return [self.product, row]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
 from ....kernels.at_load import decided_at_load, of_parameters
-from ....kernels.convolution import describe_convolution
+from ....kernels.convolution import describe_convolution, side_by_side
 from ....kernels.description import Kernel, Unfit
 from ....kernels.weights import known
 from ...im2col import as_matmul, convolution_as_matmul
@@ -74,7 +74,7 @@ class CpuConvolutionStrategy:
         declined = self.matmul.lacks()
         if declined is not None:
             return declined
-        if c.kind != "conv2d" or c.batch or c.op is None:
+        if c.kind != "conv2d" or (c.batch and not self.matmul.plain) or c.op is None:
             grouped = " in groups of channels" if c.batch else ""
             return Decline(f"a {c.kind}{grouped}, not a convolution over all channels", "none needed")
         return self.check(c)
@@ -89,7 +89,8 @@ class CpuConvolutionStrategy:
         if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
             return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
         filter_ = op.operands[1]
-        if op.name != "linalg.conv_2d_nhwc_fhwc" or not self._fixed(filter_):
+        form = "linalg.conv_2d_nhwgc_gfhwc" if c.batch else "linalg.conv_2d_nhwc_fhwc"
+        if op.name != form or not self._fixed(filter_):
             return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(op.operands[2]):
             return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
@@ -99,11 +100,16 @@ class CpuConvolutionStrategy:
         plain = self.matmul.plain
         try:
             # Without AVX-512 there is no masked load of bytes for what lies outside an image.
-            kernel = describe_convolution(op, padded=plain or self.matmul.micro.lanes == 16, plain=plain)
-        except Unfit:
+            padded = plain or self.matmul.micro.lanes == 16
+            kernel = side_by_side(describe_convolution(op, padded=padded, grouped=plain, plain=plain))
+        except Unfit as unfit:
+            if c.batch:
+                return Decline(unfit.reason, unfit.remedy)
             return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
         if self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
+        if c.batch:
+            return Decline(f"groups of channels of {c.lhs}", "f32")
         return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
 
     def _fixed(self, filter_: ir.Value) -> bool:
@@ -119,7 +125,7 @@ class CpuConvolutionStrategy:
         window = kernel.lhs.window
         assert window is not None
         if self.matmul.plain:
-            pixels = window.kernel == (1, 1) and window.strides == (1, 1) and not window.overhangs
+            pixels = window.kernel == (1, 1) == window.strides and window.groups == 1 and not window.overhangs
             return self.matmul.micro.lhs_bytes == 4 and not pixels
         if kernel.m is None:
             return False

@@ -119,15 +119,21 @@ class TileEpilogue:
             self._put(values, e.add(m, r), columns)
 
     def _put(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
-        product = [] if self.kernel.batch is None else [self.product]
         for value, column in zip(values, columns, strict=False):
-            e.store_vector(value, self.out, [*product, m, column.first], column.mask)
+            e.store_vector(value, self.out, self._place_in_result(m, column), column.mask)
 
     def _stream(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
         """The same past the caches."""
-        product = [] if self.kernel.batch is None else [self.product]
         for value, column in zip(values, columns, strict=True):
-            e.stream(value, e.at(self.out.address, self.out.offset([*product, m, column.first])))
+            e.stream(value, e.at(self.out.address, self.out.offset(self._place_in_result(m, column))))
+
+    def _place_in_result(self, m: e.Index, column: PanelColumns) -> list[e.Index]:
+        product = [] if self.kernel.batch is None or self.kernel.beside else [self.product]
+        return [*product, m, self._column(column)]
+
+    def _column(self, column: PanelColumns) -> e.Index:
+        """The first column of a vector in all products that are side by side."""
+        return e.add(column.first, e.multiply(self.product, self.kernel.n)) if self.kernel.beside else column.first
 
     def _staged(
         self,
@@ -171,7 +177,7 @@ class TileEpilogue:
 
     def _fetch(self, operand: Operand, m: e.Index | None, column: PanelColumns, group: e.Index | None) -> ir.Value:
         """An operand at a vector's place."""
-        known = {"b": self.product, "g": group, "m": m, "n": column.first}
+        known = {"b": self.product, "g": group, "m": m, "n": self._column(column)}
         places = {axis: at for axis, at in known.items() if at is not None}
         where = [places[axis] for axis in operand.axes]
         buffer = self.buffers[operand]
@@ -191,10 +197,11 @@ class PanelColumns:
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
         kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel
+        columns = kernel.n if kernel.beside else kernel.columns
         if kernel.gate is None:
             self.first, n = e.add(e.multiply(panel, width), v * lanes), kernel.n
         else:
             self.first, n, width = e.add(e.multiply(panel, lanes), v * kernel.columns), (v + 1) * kernel.columns, lanes
         self.mask = None
-        if kernel.columns % width:
+        if columns % width:
             self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)

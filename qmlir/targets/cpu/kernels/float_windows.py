@@ -19,12 +19,14 @@ class FloatWindow:
 
     Attributes:
         whole: whether a copy is of all of K; else it begins with any element of the filter, and ends with one.
+        group: of channels, which alone are copied.
     """
 
     window: Window
     lanes: int
     source: e.Buffer
     whole: bool
+    group: e.Index
 
     def copy(self, row: e.Index, first_k: e.Index, target: ir.Value, left: e.Index) -> None:
         """Emit the copy of `left` numbers of a row from `first_k` on to the address `target`. Behind each run of
@@ -39,7 +41,7 @@ class FloatWindow:
         def elements() -> None:
             self._elements(image, y, x, e.divide(first_k, window.channels), target, e.divide(left, window.channels))
 
-        if not self.whole or window.dilations[1] > 1:
+        if not self.whole or window.dilations[1] > 1 or window.groups > 1:
             elements()
         elif inside is True:
             self._lines(image, y, x, target)
@@ -97,8 +99,10 @@ class FloatWindow:
 
     def _pixel(self, y: e.Index, x: e.Index) -> e.Index:
         """Where the channels of a pixel start in an image, which is counted from the margin."""
-        top, left = (e.subtract(at, by) for at, by in zip((y, x), self.window.margin, strict=True))
-        return e.multiply(e.add(e.multiply(top, self.window.image[2]), left), self.window.channels)
+        window = self.window
+        top, left = (e.subtract(at, by) for at, by in zip((y, x), window.margin, strict=True))
+        pixel = e.multiply(e.add(e.multiply(top, window.image[2]), left), window.image[3])
+        return pixel if window.groups == 1 else e.add(pixel, e.multiply(self.group, window.channels))
 
     def _bytes(self, count: int) -> int:
         return count * int(self.source.element.width) // 8

@@ -129,7 +129,8 @@ class Gemm:
         self.tiles_of_chunk = -(-self.chunk_rows // heights[-1])
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
-        self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
+        columns = kernel.n if kernel.beside else kernel.columns
+        self.panels = -(-columns // (micro.panel if kernel.gate is None else micro.lanes))
         waiting = max(self.waiting(size) for size in self.sizes)
         # Columns are shared out where the rows alone give too few chunks.
         of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)

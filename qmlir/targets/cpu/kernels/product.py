@@ -25,8 +25,8 @@ class Product:
     chunk_class: Callable[..., Chunk]
 
     def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
-        batch = self.gemm.kernel.batch
-        size = self.gemm.kernel.m if batch is None else batch.size
+        kernel = self.gemm.kernel
+        size = kernel.m if kernel.batch is None or kernel.beside else kernel.batch.size
         return executable(
             name,
             [size],
@@ -36,16 +36,24 @@ class Product:
 
     def cost(self, size: e.Index) -> e.Index:
         """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
-        weights = self.gemm.kernel.n * self.gemm.kernel.k
-        if self.gemm.kernel.batch is not None:
-            return e.multiply(size, nanoseconds(0, weights) + (self.gemm.kernel.m or 1) * nanoseconds(2 * weights, 0))
+        kernel = self.gemm.kernel
+        weights = (kernel.columns if kernel.beside else kernel.n) * kernel.k
+        if kernel.batch is not None and not kernel.beside:
+            return e.multiply(size, nanoseconds(0, weights) + (kernel.m or 1) * nanoseconds(2 * weights, 0))
         return e.add(nanoseconds(0, weights), e.multiply(size, nanoseconds(2 * weights, 0)))
 
     def chunks(self, size: e.Index) -> e.Index:
-        if self.gemm.kernel.batch is None:
-            return e.multiply(self.gemm.row_chunks(size), self.gemm.column_chunks)
-        assert self.gemm.kernel.m is not None
-        return e.multiply(size, self.gemm.row_chunks(self.gemm.kernel.m) * self.gemm.column_chunks)
+        kernel = self.gemm.kernel
+        if kernel.batch is None:
+            return self._chunks_of(size)
+        if kernel.beside:
+            return e.multiply(self._chunks_of(size), kernel.batch.matrices)
+        assert kernel.m is not None
+        return e.multiply(size, self._chunks_of(kernel.m))
+
+    def _chunks_of(self, rows: e.Index) -> e.Index:
+        """Of one product."""
+        return e.multiply(self.gemm.row_chunks(rows), self.gemm.column_chunks)
 
     def chunk(self, number: ir.Value, sizes: list[e.Index], buffers: list[Buffer]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
@@ -53,6 +61,13 @@ class Product:
         stack = Stack(self.gemm)
         if self.gemm.kernel.batch is None:
             self._in_tiles(count, lambda size: self.chunk_class(self.gemm, size, stack, count, buffers).emit(number))
+            return
+        if self.gemm.kernel.beside:
+            each = self._chunks_of(count)
+            group, part = e.divide(number, each), e.remainder(number, each)
+            self._in_tiles(
+                count, lambda size: self.chunk_class(self.gemm, size, stack, count, buffers, group, group).emit(part)
+            )
             return
         # Products with the same matrix are neighbours, and share a chunk's part of it.
         product, part = e.remainder(number, count), e.divide(number, count)

@@ -55,7 +55,8 @@ class FloatChunk(Chunk):
         """Zeros behind them."""
         window = self.kernel.lhs.window
         if window is not None:
-            rows = FloatWindow(window, self.micro.lanes, self.lhs_buffer, whole=self.size.blocks == 1)
+            all_of_k = self.size.blocks == 1
+            rows = FloatWindow(window, self.micro.lanes, self.lhs_buffer, all_of_k, self.product)
             rows.copy(row[0], first_k, target, left)
             if self.size.padded_k > self.kernel.k:
                 zeros = e.splat(0.0, self.micro.lanes, self.micro.lhs_type)
