@@ -12,7 +12,8 @@ from ...dialect.constants import is_zero_fill
 from ...ir.affine import axis_loops, in_order, indexing_maps
 from ...ir.build import Extent, dims, empty, expand, filled, tensor_type
 from ...ir.walk import collect, made_by, operations_of, static_padding
-from ...kernels.at_load import decided_at_load
+from ...kernels.codes import numbers_known
+from ...kernels.computes import multiply_add
 from ...targets import backend_of, resolve
 from ...targets.tensors import generic, generic_like, type_of
 from ..base import Pass, State
@@ -100,7 +101,7 @@ def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
         return False
     images = 1 if init.is_dynamic_dim(0) else init.get_dim_size(0)
     patches = 2 * prod(list(weight.shape)[1:]) * prod(list(init.shape)[2:]) * images
-    return decided_at_load(op.operands[1]) if kind == "f32" else patches <= _MOST
+    return numbers_known(op.operands[1]) if kind == "f32" else patches <= _MOST
 
 
 # ------------------------------------------------------------------------------------------------------- images
@@ -127,12 +128,16 @@ def _first(value: ir.Value) -> ir.Value:
 
 def _last(value: ir.Value) -> ir.Value:
     """An image `[N, C, ..]` as `[N, .., C]`: what it was made of, if it has been that."""
-    source = _turned_from(value)
+    source, padding = _turned_from(value), static_padding(value)
     if source is not None:
         return source
-    padding = static_padding(value)
     if padding is not None:
         return _padded(_last(padding.source), _moved(padding.low), _moved(padding.high), padding.fill)
+    if made_by(value, "tensor.empty") is not None:
+        return empty(_moved(dims(value)), value.type.element_type)
+    fill = made_by(value, "linalg.fill")
+    if fill is not None:
+        return filled(_moved(dims(value)), fill.operands[0])
     return _turned(value, _moved(range(type_of(value).rank)))
 
 
@@ -207,7 +212,7 @@ def _convolution_in_groups(op: OpLike) -> ir.Value | None:
     """A convolution of views of the groups of an image by known filters of f32; None where it is another."""
     data, weight, init = op.operands
     view, begins = made_by(data, "tensor.expand_shape"), made_by(init, "tensor.expand_shape")
-    known = str(type_of(weight).element_type) == "f32" and _static_images(op) and decided_at_load(weight)
+    known = str(type_of(weight).element_type) == "f32" and _static_images(op) and numbers_known(weight)
     if not known or view is None or _groups(view) != _OF_GROUPS or not (begins or is_zero_fill(init)):
         return None
     images, (_, groups, filters, height, width) = dims(init)[0], type_of(init).shape
@@ -243,11 +248,10 @@ def _added(image: ir.Value, init: ir.Value, sizes: Sequence[Extent]) -> ir.Value
 
 def _pooling(op: OpLike) -> ir.Value | None:
     data, window, init = op.operands
-    start, image = made_by(init, "linalg.fill"), _turned_from(data)
-    if start is None or image is None:
+    image = _turned_from(data)
+    if image is None:
         return None
-    pool = getattr(linalg, _POOLINGS[op.name])
-    made: ir.Value = pool(image, window, outs=[filled(_moved(dims(init)), start.operands[0])], **_windows(op))
+    made: ir.Value = getattr(linalg, _POOLINGS[op.name])(image, window, outs=[_last(init)], **_windows(op))
     return _first(made)
 
 
@@ -314,24 +318,25 @@ def _groups(op: OpLike) -> list[list[int]]:
 
 
 def _generic(op: OpLike) -> ir.Value | None:
-    """Reads images with their channels last, and where it makes an image makes it so."""
+    """Reads images with their channels last, and where it makes an image makes it so. Products stay: kernels know them
+    by the order of their axes."""
     *inputs, init = op.operands
     images = [_turned_from(value) for value in inputs]
     maps = indexing_maps(op)
     read = next((m for m, image in zip(maps, images, strict=False) if image is not None and _is_whole(m)), None)
-    if read is None or len(op.results) > 1 or collect(op, "linalg.index"):
+    if read is None or len(op.results) > 1 or collect(op, "linalg.index") or multiply_add(op) is not None:
         return None
     # The loop of the channels inside of those of pixels.
     _, channels, *pixels = axis_loops(read)
     order = [i for i in range(read.n_dims) if i != channels]
     order.insert(order.index(pixels[-1]) + 1, channels)
     makes_image = maps[-1] == read
-    values = [value if image is None else image for value, image in zip(inputs, images, strict=True)]
-    moved = [*(image is not None for image in images), makes_image]
+    moved = [*(image is not None or m == read for m, image in zip(maps, images, strict=False)), makes_image]
+    values = [_last(value) if last else value for value, last in zip(inputs, moved, strict=False)]
     new_maps = [_of_moved(in_order(m, order), last) for m, last in zip(maps, moved, strict=True)]
     kinds = [str(a) for a in op.attributes["iterator_types"]]
     made = generic_like(
-        op, [*values, _init(init) if makes_image else init], new_maps,
+        op, [*values, _last(init) if makes_image else init], new_maps,
         ["reduction" if "reduction" in kinds[i] else "parallel" for i in order],
     )  # fmt: skip
     for name in [str(n) for n in op.attributes]:
@@ -348,14 +353,6 @@ def _is_whole(m: ir.AffineMap) -> bool:
 
 def _of_moved(m: ir.AffineMap, moved: bool) -> ir.AffineMap:
     return ir.AffineMap.get(m.n_dims, 0, _moved(list(m.results))) if moved else m
-
-
-def _init(value: ir.Value) -> ir.Value:
-    """What an image with its channels last starts from."""
-    if made_by(value, "tensor.empty") is not None:
-        return empty(_moved(dims(value)), value.type.element_type)
-    start = made_by(value, "linalg.fill")
-    return _last(value) if start is None else filled(_moved(dims(value)), start.operands[0])
 
 
 _POOLINGS = {

@@ -43,18 +43,23 @@ def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
     value = kernel.rhs.value
     if str(value.type.element_type) in NUMBERS:  # numbers are no codes, and long: they are not copied here
-        if not isinstance(value.type.element_type, ir.F32Type):  # what makes them is not wider: it may run at load
-            return Codes(None, *_BYTE, decided_at_load(value))
-        stored = behind(value, *VIEWS, "linalg.transpose")
-        constant = made_by(stored, "arith.constant", "flow.tensor.constant") is not None
-        loaded = made_by(stored, "util.global.load") is not None and of_parameters(value)
-        return Codes(None, *_BYTE, constant or loaded)
+        return Codes(None, *_BYTE, numbers_known(value))
     array = constant_codes(kernel)
     if array is not None:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         return Codes(array, low, high)
     low, high = _BYTE if kernel.rhs.flipped else code_range(value)
     return Codes(None, low, high, of_parameters(value))
+
+
+def numbers_known(value: ir.Value) -> bool:
+    """Whether a weight of numbers is the same in every call, and takes no more memory than what it is made of: of f32
+    it is stored as it is."""
+    if not isinstance(value.type.element_type, ir.F32Type):
+        return decided_at_load(value)
+    stored = behind(value, *VIEWS, "linalg.transpose")
+    constant = made_by(stored, "arith.constant", "flow.tensor.constant") is not None
+    return constant or (made_by(stored, "util.global.load") is not None and of_parameters(value))
 
 
 def code_range(value: ir.Value) -> _Span:

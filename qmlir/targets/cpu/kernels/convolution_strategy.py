@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
-from ....kernels.at_load import decided_at_load, of_parameters
+from ....kernels.at_load import of_parameters
+from ....kernels.codes import numbers_known
 from ....kernels.convolution import describe_convolution, side_by_side
 from ....kernels.description import Kernel, Unfit
 from ....kernels.weights import known
@@ -115,7 +116,7 @@ class CpuConvolutionStrategy:
     def _fixed(self, filter_: ir.Value) -> bool:
         """Whether a filter is the same in every call."""
         if self.matmul.plain:
-            return decided_at_load(filter_)
+            return numbers_known(filter_)
         return known(filter_) is not None or of_parameters(filter_)
 
     def _overlapping_pays(self, kernel: Kernel) -> bool:
