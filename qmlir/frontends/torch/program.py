@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -102,9 +102,21 @@ def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") 
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {described}\n".encode())
     for name, value in sorted(values.items()):
         if isinstance(value, torch.Tensor):
-            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-            digest.update(tensor_bytes(value))
+            for part, tensor, form in _plain_tensors(name, value):
+                digest.update(f"{part} {tuple(tensor.shape)} {tensor.dtype} {form}".encode())
+                digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
+
+
+def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, str]]:
+    """What a tensor is made of, as torchao's are of codes and scales: each part's name, and what the form depends on."""
+    if not hasattr(value, "__tensor_flatten__"):
+        yield name, value, ""
+        return
+    parts, form = value.__tensor_flatten__()
+    for part in parts:
+        for inner, tensor, more in _plain_tensors(f"{name}.{part}", getattr(value, part)):
+            yield inner, tensor, f"{type(value).__name__} {form} {more}"
 
 
 def tensor_bytes(value: torch.Tensor) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,3 +165,24 @@ def check(found: Any, expected: Any, scheme: str) -> None:
         return
     assert error.square().mean().sqrt() <= 0.002 * size
     assert error.max() <= 0.02 * size
+
+
+@pytest.mark.parametrize("config", ["Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"])
+def test_weights_of_torchao_decide_what_is_cached(config: str) -> None:
+    """Regression: what `torch.export` makes of a quantised model could not be read where there is a cache. Another
+    weight, or another scale of the same codes, is another program."""
+    quantization = pytest.importorskip("torchao.quantization")
+
+    def program(factor: float) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.SiLU(), torch.nn.Linear(16, 8)).eval()
+        model[2].weight.data *= factor
+        quantization.quantize_(model, getattr(quantization, config)())
+        return model, torch.export.export(model, (x,))
+
+    x = torch.randn(4, 32, generator=torch.Generator().manual_seed(1))
+    for factor in (1.0, 1.0, 4.0):
+        model, exported = program(factor)
+        with torch.no_grad():
+            expected = model(x).numpy()
+        np.testing.assert_allclose(qmlir.load(qmlir.compile(exported)).main(x), expected, rtol=1e-4, atol=1e-4)
