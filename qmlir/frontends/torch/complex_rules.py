@@ -139,3 +139,8 @@ def complex_multiple(x: torch.Tensor, number: Any) -> Any:
 
 # Of operators that are converted, but for some arguments: tried where an import has failed.
 IF_REFUSED: dict[Any, TorchRule] = {aten.mul.Tensor: complex_multiple}
+
+# Taken wherever an operator is decomposed: what torch knows of the results of these makes their dynamic sizes numbers.
+FOURIER: dict[Any, TorchRule] = {
+    aten._fft_r2c.default: fourier_of_real, aten._fft_c2c.default: fourier, aten._fft_c2r.default: fourier_to_real,
+}  # fmt: skip

@@ -13,11 +13,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 from torch.utils import _pytree as pytree
 
-from .complex_rules import IF_REFUSED, OF_COMPLEX
+from . import paddings as _paddings  # noqa: F401  (registers its rules)
+from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
@@ -27,6 +30,8 @@ KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
     aten.__xor__.Scalar, aten.diff.default,
 }  # fmt: skip
+# Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
+_ALWAYS: dict[Any, Callable[..., Any]] = {**FOURIER, aten.detach_.default: lambda x: x}
 
 
 def decompose_known(graph: TorchGraph) -> None:
@@ -85,7 +90,8 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
 
 def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
     """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
-    apply (it returns NotImplemented), gives the same operator again or one that is not of ATen."""
+    apply (it returns NotImplemented), gives an operator that is not of ATen, or the same again (ours apply to the same
+    only if it is simpler)."""
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
@@ -99,13 +105,18 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
         return found
 
     mode = mode_of(node.graph)
-
+    env = getattr(mode, "shape_env", None)
     try:
-        with torch.no_grad(), mode or nullcontext():
-            made = make_fx(call, decomposition_table=decompositions())(*values)
+        with (torch.no_grad(), mode or nullcontext(), env.error_on_new_guards() if env else nullcontext(),
+              enable_python_dispatcher() if mode else nullcontext()):  # fmt: skip
+            made = make_fx(call, decomposition_table={**decompositions(), **_ALWAYS})(*values)
+    except _ShapeEnvGuardError as e:  # `int(x.shape[0])` is the example's number, and the result right for that alone
+        graph.assumed[node.target] = str(e).rpartition(": ")[2]
+        return None
     except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
-    if any(_same(n, node) or "prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
+    again = rule is not rule_of(node.target) and any(_same(n, node) for n in made.graph.nodes)
+    if again or any("prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
         return None
     return made, inputs
 

@@ -96,40 +96,13 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> Any:
     return (total / count).to(x.dtype)
 
 
-def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[int, int], int]) -> torch.Tensor:
-    """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
-    `source(i, s)`, i counted from the first that is not padding."""
-    for k in range(len(pads) // 2):
-        axis, before, after = x.dim() - 1 - k, pads[2 * k], pads[2 * k + 1]
-        if not (before or after):
-            continue
-        size = x.shape[axis]
-        if not isinstance(size, int):
-            return NotImplemented
-        x = x.index_select(axis, torch.tensor([source(i, size) for i in range(-before, size + after)]))
-    return x
-
-
-@rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
-def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """Mirrored without the edge itself."""
-    return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
-
-
-@rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
-def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """The edge again and again."""
-    return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
-
-
-@rule(aten.pad.default)
-def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> torch.Tensor:
-    """By gathers, but for constants."""
-    if mode == "constant":
+@rule(aten.select_scatter.default)
+def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
+    """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
+    if not isinstance(index, int) or index >= 0:
         return NotImplemented
-    if mode == "circular":
-        return _gathered(x, pads, lambda i, s: i % s)
-    return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)
+    first = x.shape[dim] + index
+    return aten.slice_scatter.default(x, part.unsqueeze(dim), dim, first, first + 1)
 
 
 @rule(aten.bitwise_xor.Scalar)
