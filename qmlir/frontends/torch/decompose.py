@@ -8,18 +8,21 @@ raised; any other when its import has failed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 from torch.utils import _pytree as pytree
 
-from . import paddings as _paddings  # noqa: F401  (registers its rules)
+from . import (
+    convolution_rules as _convolution_rules,  # noqa: F401  (registers its rules)
+    paddings as _paddings,  # noqa: F401  (registers its rules)
+    resampling as _resampling,  # noqa: F401
+)
 from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .program import decompositions
@@ -28,7 +31,7 @@ from .rules import SHORT, SUMS, in_f32, rule_of
 # Known to fail, so not tried first.
 KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
-    aten.__xor__.Scalar, aten.diff.default,
+    aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
 _ALWAYS: dict[Any, Callable[..., Any]] = {**FOURIER, aten.detach_.default: lambda x: x}
@@ -105,13 +108,11 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
         return found
 
     mode = mode_of(node.graph)
-    env = getattr(mode, "shape_env", None)
     try:
-        with (torch.no_grad(), mode or nullcontext(), env.error_on_new_guards() if env else nullcontext(),
-              enable_python_dispatcher() if mode else nullcontext()):  # fmt: skip
+        with torch.no_grad(), mode or nullcontext(), _sizes_kept(mode):
             made = make_fx(call, decomposition_table={**decompositions(), **_ALWAYS})(*values)
-    except _ShapeEnvGuardError as e:  # `int(x.shape[0])` is the example's number, and the result right for that alone
-        graph.assumed[node.target] = str(e).rpartition(": ")[2]
+    except _SizeFixed as e:
+        graph.assumed[node.target] = str(e)
         return None
     except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
@@ -119,6 +120,33 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
     if again or any("prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
         return None
     return made, inputs
+
+
+@contextmanager
+def _sizes_kept(mode: Any) -> Iterator[None]:
+    """Raises _SizeFixed where a dynamic size is taken for a number or for another size: `int(x.shape[0])` is the size
+    of the example, and the result right for that alone. Without Python's dispatcher torch does so itself."""
+    env = getattr(mode, "shape_env", None)
+    if env is None:
+        yield
+        return
+
+    def check(said: Any, value: Any) -> None:
+        relation = getattr(said, "rel_op", None)
+        number = relation is None and not said.is_Boolean
+        if number or (relation == "==" and value) or (relation == "!=" and not value):
+            raise _SizeFixed(f"{said} == {value}" if number else str(said))
+
+    kept, env._check_frozen = env._check_frozen, check
+    try:
+        with env.suppress_guards(), enable_python_dispatcher():
+            yield
+    finally:
+        env._check_frozen = kept
+
+
+class _SizeFixed(Exception):
+    """A decomposition takes a dynamic size for a number."""
 
 
 def _mutates(node: Node) -> bool:

@@ -31,7 +31,7 @@ from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import TorchGraph, aten, called, dtype_of, is_tensor, shape_of, source_line, where
-from .indices import count_from_the_front
+from .indices import count_from_the_front, read, read_by_us
 from .known import fold_known
 from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
@@ -108,6 +108,12 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         if node.target in RESHAPES and self._reshape(loc, node):
             return
         _check_size_is_known(node)
+        if read_by_us(node):
+            listed: Sequence[Any] = node.args[1]
+            with loc:
+                value = read(self.tensor(node.args[0]).value, [p and self.tensor(p).value for p in listed])
+                self._bind(node, 0, Tensor(spec_of(node.meta["val"]), value), several=False)
+            return
         super()._import_torch_op_overload(loc, node, concrete_target)
 
     def _reshape(self, loc: ir.Location, node: Node) -> bool:

@@ -1,23 +1,29 @@
-"""Elements written at computed places: `x[i] = v`."""
+"""Elements at computed places, read (`x[i, j]`) and written (`x[i] = v`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
+from ...core.mlir import arith, tensor
+from ...ir.build import Arg, Extent, as_index, dims, elementwise, loop_index, scalar
 from .graph import TorchGraph, aten, dtype_of, is_tensor, shape_of
 
 _WRITES = frozenset((
     aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl.default,
 ))  # fmt: skip
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+
 _FROM_THE_FRONT = "qmlir_from_the_front"  # of a node's meta: has been seen
 
 
 def count_from_the_front(graph: TorchGraph, node: Node) -> None:
     """`index_put` at places counted from the end, of which torch-mlir writes elsewhere: `i + size` where `i` is below
-    0. Masks are left alone."""
+    0, in i64, which it takes alone. Masks are left alone."""
     if node.target not in _WRITES or node.meta.get(_FROM_THE_FRONT):
         return
     x, listed, *more = node.args
@@ -28,6 +34,10 @@ def count_from_the_front(graph: TorchGraph, node: Node) -> None:
             axis += len(shape_of(place))
             continue
         if place is not None:
+            if dtype_of(place) is not torch.int64:
+                value = place.meta["val"]
+                wide = value.new_empty(value.shape, dtype=torch.int64)
+                place = graph.call(node, aten.to.dtype, (place, torch.int64), {}, wide)
             places[i] = _counted(graph, node, place, x, axis)
         axis += 1
     node.args = (x, places, *more)
@@ -49,3 +59,49 @@ def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> 
     below = graph.call(node, aten.lt.Scalar, (place, 0), {}, value.new_empty(value.shape, dtype=torch.bool))
     moved = graph.call(node, aten.add.Scalar, (place, count), {}, value.new_empty(value.shape))
     return graph.call(node, aten.where.self, (below, moved, place), {}, value.new_empty(value.shape))
+
+
+def read_by_us(node: Node) -> bool:
+    """Whether a node reads by several indices of dynamic sizes or of other integers than i64, which torch-mlir does not
+    convert."""
+    if node.target is not aten.index.Tensor:
+        return False
+    listed: Sequence[Any] = node.args[1]
+    places = [p for p in listed if p is not None]
+    sizes = [s for p in places for s in shape_of(p)]
+    masks = any(dtype_of(p) in (torch.bool, torch.uint8) for p in places)
+    wide = all(dtype_of(p) is torch.int64 for p in places)
+    return bool(places) and not masks and not (wide and (len(places) == 1 or all(isinstance(s, int) for s in sizes)))
+
+
+def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
+    """`x[i, j, ..]`: `places` are the integers of the first axes of `x`, None for a whole one. They broadcast; their
+    axes are where the first of theirs was if they are neighbours, else in front."""
+    axes = [a for a, p in enumerate(places) if p is not None]
+    given = [p for p in places if p is not None]
+    rank = max(p.type.rank for p in given)
+    sizes: list[Extent] = [1] * rank
+    for p in given:
+        for at, size in zip(range(rank - p.type.rank, rank), dims(p), strict=True):
+            sizes[at] = size if sizes[at] == 1 else sizes[at]
+    have = dims(x)
+    others = [a for a in range(len(have)) if a not in axes]
+    first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    result = [*(have[a] for a in others[:first]), *sizes, *(have[a] for a in others[first:])]
+    loop_of = {a: i if i < first else i + rank for i, a in enumerate(others)}
+    args = []
+    for p in given:
+        loops = range(first + rank - p.type.rank, first + rank)
+        args.append(Arg(p, tuple(None if s == 1 else at for s, at in zip(dims(p), loops, strict=True))))
+    whole = {a: as_index(have[a]) for a in axes}
+
+    def body(*numbers: ir.Value) -> ir.Value:
+        at = [whole[a] if a in axes else loop_index(loop_of[a]) for a in range(len(have))]
+        for a, number in zip(axes, numbers, strict=True):
+            size = arith.index_cast(number.type, whole[a])
+            below = arith.cmpi(arith.CmpIPredicate.slt, number, scalar(0, number.type))
+            number = arith.select(below, arith.addi(number, size), number)
+            at[a] = arith.index_cast(whole[a].type, number)
+        return tensor.extract(x, at)
+
+    return elementwise(args, result, x.type.element_type, body)

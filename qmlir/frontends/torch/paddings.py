@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from .graph import aten
 from .rules import rule
 
 
-def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[int, int], int]) -> torch.Tensor:
+def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[Any, int], Any]) -> torch.Tensor:
     """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
     `source(i, s)`, i counted from the first that is not padding."""
     for k in range(len(pads) // 2):
         axis, before, after = x.dim() - 1 - k, pads[2 * k], pads[2 * k + 1]
-        if not (before or after):
-            continue
         size = x.shape[axis]
-        if not isinstance(size, int):
-            return NotImplemented
-        x = x.index_select(axis, torch.tensor([source(i, size) for i in range(-before, size + after)]))
+        if all(isinstance(n, int) for n in (before, after, size)):
+            if before or after:
+                places = source(np.arange(-before, size + after), size)
+                x = x.index_select(axis, torch.tensor(places.tolist()))
+        else:
+            x = x.index_select(axis, source(torch.arange(size + before + after) - before, size))
     return x
 
 
 @rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
 def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
     """Mirrored without the edge itself."""
-    return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
+    return _gathered(x, pads, lambda i, s: (s - 1) - abs((s - 1) - abs(i)))
 
 
 @rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
 def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """The edge again and again."""
-    return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
+    """The edge again and again: `i` between 0 and `s - 1`."""
+    return _gathered(x, pads, lambda i, s: (abs(i) - abs(i - (s - 1)) + (s - 1)) // 2)
 
 
 @rule(aten.constant_pad_nd.default)

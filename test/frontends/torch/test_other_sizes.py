@@ -43,6 +43,9 @@ def judge(function: Function, calls: Sequence[Sequence[Any]], sizes: Any = None)
 BATCH, LENGTH, MORE = (torch.export.Dim(name, min=4) for name in ("batch", "length", "more"))
 
 
+FILTERS, OFFSETS = torch.randn(4, 1, 3, 3, 3), torch.randn(4)
+
+
 def last_set(x: Any) -> Any:
     y = x.clone()
     y[:, -1] = 0
@@ -58,6 +61,30 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
     ),
     "windows with padding": (lambda x: F.unfold(x[None], 3, padding=1), {1: LENGTH}),
     "the last of an axis is set": (last_set, {0: BATCH}),
+    "mirrored": (lambda x: F.pad(x[None], (2, 1, 1, 3), mode="reflect"), {1: LENGTH, 2: MORE}),
+    "padded by the edge": (lambda x: F.pad(x, (2, 1), mode="replicate"), {1: LENGTH, 2: MORE}),
+    "padded around": (lambda x: F.pad(x, (2, 1), mode="circular"), {2: MORE}),
+    "uneven windows": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), {0: BATCH, 1: LENGTH, 2: MORE}),
+    "grid": (
+        lambda x: torch.stack(torch.meshgrid(torch.arange(x.shape[0]), torch.arange(x.shape[1]), indexing="ij")),
+        {0: BATCH, 1: LENGTH},
+    ),
+    "parts": (lambda x: x.split([2, x.shape[0] - 2])[1] + sum(p.sum() for p in x.split([2, 3, 3], 2)), {0: BATCH}),
+    "channels by themselves": (
+        lambda x: F.conv3d(x[None, None].expand(-1, 4, -1, -1, -1), FILTERS, OFFSETS, (2, 1, 2), 1, groups=4),
+        {0: BATCH, 1: LENGTH},
+    ),
+    "smaller with a wide filter": (
+        lambda x: F.interpolate(x[None], size=(3, 5), mode="bicubic", antialias=True),
+        {0: BATCH},
+    ),
+    "larger with a wide filter": (
+        lambda x: F.interpolate(x[None], size=(13, 5), mode="bilinear", antialias=True, align_corners=True),
+        {0: BATCH},
+    ),
+    "several indices": (lambda x: x[torch.arange(x.shape[0]), (x[:, :, 0] > 0).int().argmax(-1)], {0: BATCH}),
+    "several indices apart": (lambda x: x[torch.arange(x.shape[0])[:, None], :, x[0, :4].argmax(-1) - 8], {0: BATCH}),
+    "indices of 32 bits": (lambda x: x[:, x[0, :, 0].int() * 0 - 1], {0: BATCH, 1: LENGTH}),
     "cut and padded": (lambda x: F.pad(x, (-1, 2, 1, -2, -1, 0), value=2.0), {0: BATCH, 1: LENGTH}),
     "shifted in time": (torch.nn.ZeroPad2d((0, 0, 1, -1)), {0: BATCH, 1: LENGTH}),
 }
@@ -75,6 +102,15 @@ def test_dynamic_sizes_stay_dynamic(name: str) -> None:
 
 def test_cut_by_negative_padding() -> None:
     judge(lambda x: (F.pad(x, (-1, 2, -2, 1)), F.pad(x, (-1, -2))), [[torch.randn(4, 6)]])
+
+
+def test_norm_of_weights_along_the_last_axis() -> None:
+    """As HuBERT's and wav2vec's positions have it."""
+    torch.manual_seed(0)
+    layer = torch.nn.Conv1d(8, 8, 4, padding=2, groups=2)
+    torch.nn.utils.parametrizations.weight_norm(layer, dim=2)
+    with torch.no_grad():
+        judge(layer.eval(), [[torch.randn(2, 8, 9)]])
 
 
 WRITES: dict[str, tuple[Function, list[Any]]] = {
