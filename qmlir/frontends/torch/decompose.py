@@ -139,7 +139,7 @@ def _sizes_kept(mode: Any) -> Iterator[None]:
 
     kept, env._check_frozen = env._check_frozen, check
     try:
-        with env.suppress_guards(), enable_python_dispatcher():
+        with enable_python_dispatcher():
             yield
     finally:
         env._check_frozen = kept

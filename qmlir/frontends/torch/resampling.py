@@ -46,7 +46,8 @@ def _averaged(x: torch.Tensor, axes: Sequence[int], sizes: Sequence[int]) -> tor
 
 
 def _hat(x: Array) -> Array:
-    return np.maximum(1 - np.abs(x), 0)
+    found: Array = np.clip(1 - np.abs(x), 0, 1)
+    return found
 
 
 def _cubic(x: Array) -> Array:
