@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from ...core.mlir import arith, tensor
 from ...ir.build import Arg, Extent, as_index, dims, elementwise, loop_index, scalar
-from .graph import TorchGraph, aten, dtype_of, is_tensor, shape_of
+from .graph import TorchGraph, aten, dtype_of, is_tensor, mode_of, shape_of
 
 _WRITES = frozenset((
     aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl.default,
@@ -59,6 +59,54 @@ def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> 
     below = graph.call(node, aten.lt.Scalar, (place, 0), {}, value.new_empty(value.shape, dtype=torch.bool))
     moved = graph.call(node, aten.add.Scalar, (place, count), {}, value.new_empty(value.shape))
     return graph.call(node, aten.where.self, (below, moved, place), {}, value.new_empty(value.shape))
+
+
+def index_by_known_masks(graph: TorchGraph) -> None:
+    """Elements that a constant mask chooses (`x[mask]`, `masked_select`) are those at the places where it is true, and
+    how many these are is known."""
+    env = getattr(mode_of(graph.gm.graph), "shape_env", None)
+    counts: dict[Any, int] = {}
+    for node in graph.nodes:
+        if node.target is aten.masked_select.default:
+            x, mask = node.args
+            if graph.constant(mask) is None or shape_of(x) != shape_of(mask):
+                continue
+            node.target, node.args = aten.index.Tensor, (x, [mask])
+        if node.target is not aten.index.Tensor:
+            continue
+        places: list[Any] = []
+        for place in node.args[1]:
+            known = graph.constant(place) if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8) else None
+            chosen = [place] if known is None else list(known.nonzero(as_tuple=True))
+            places += chosen if known is None else [graph.new_constant(t, node) for t in chosen]
+            if known is not None and env is not None:
+                counts |= {s.node.expr: len(chosen[0]) for s in shape_of(node) if not isinstance(s, int)
+                           and s.node.expr.is_Symbol and env.is_unbacked_symint(s.node.expr)}  # fmt: skip
+        node.args = (node.args[0], places)
+    if counts and env is not None:
+        env.replacements.update({size: size * 0 + count for size, count in counts.items()})
+        env._update_version_counter()
+        _tell_sizes(graph)
+
+
+def _tell_sizes(graph: TorchGraph) -> None:
+    """Have the values of all nodes the sizes that became numbers."""
+    graph.clean()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            sizes = [_number(s) for s in value.shape]
+            if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
+                node.meta["val"] = value.new_empty(sizes)
+        elif isinstance(value, torch.SymInt) and isinstance(found := _number(value), int):
+            for user in list(node.users):
+                known = {node: found}
+                user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=known: k.get(a, a))
+    graph.clean()
+
+
+def _number(size: torch.SymInt | int) -> torch.SymInt | int:
+    return int(size.node.expr) if isinstance(size, torch.SymInt) and size.node.expr.is_Integer else size
 
 
 def read_by_us(node: Node) -> bool:

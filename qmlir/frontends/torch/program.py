@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...errors import Diagnostic, FrontEndError
+from .conditions import inline_conditions
 from .graph import TorchGraph, aten
 
 # What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
@@ -35,6 +36,7 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     from torch.export.graph_signature import InputKind, OutputKind
 
     program = program.run_decompositions(decompositions())
+    inline_conditions(program.graph_module)
     signature = program.graph_signature
     for spec in signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:

@@ -406,6 +406,18 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return a * torch.sqrt(1 + (b / torch.where(a == 0, torch.ones((), dtype=a.dtype), a)) ** 2)
 
 
+@rule(aten.masked_scatter.default)
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Of dynamic sizes: the element of `source` at the number of places that were true before."""
+    if all(isinstance(n, int) for n in (*x.shape, *mask.shape, *source.shape)):
+        return NotImplemented
+    sizes = torch.broadcast_shapes(x.shape, mask.shape)
+    x, mask = x.expand(sizes), mask.expand(sizes)
+    place = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+    found = source.reshape(-1).index_select(0, place.clamp(min=0)).reshape(sizes)
+    return torch.where(mask, found, x)
+
+
 @rule(aten.squeeze.dims)
 def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """One axis after the other, from the last."""

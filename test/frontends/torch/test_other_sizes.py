@@ -44,6 +44,8 @@ BATCH, LENGTH, MORE = (torch.export.Dim(name, min=4) for name in ("batch", "leng
 
 
 FILTERS, OFFSETS = torch.randn(4, 1, 3, 3, 3), torch.randn(4)
+MASK, FILLED = torch.tensor([True, False, True, True, False, True]), torch.randn(500, 3)
+SQUARE = torch.randn(6, 6)
 
 
 def last_set(x: Any) -> Any:
@@ -85,6 +87,8 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
     "several indices": (lambda x: x[torch.arange(x.shape[0]), (x[:, :, 0] > 0).int().argmax(-1)], {0: BATCH}),
     "several indices apart": (lambda x: x[torch.arange(x.shape[0])[:, None], :, x[0, :4].argmax(-1) - 8], {0: BATCH}),
     "indices of 32 bits": (lambda x: x[:, x[0, :, 0].int() * 0 - 1], {0: BATCH, 1: LENGTH}),
+    "filled in by a mask": (lambda x: x.masked_scatter(x[:, :, :1] > 0, FILLED), {0: BATCH}),
+    "a constant mask": (lambda x: (x[:, MASK] @ FILLED[:8, :2]).reshape(x.shape[0] * 2, -1), {0: BATCH}),
     "cut and padded": (lambda x: F.pad(x, (-1, 2, 1, -2, -1, 0), value=2.0), {0: BATCH, 1: LENGTH}),
     "shifted in time": (torch.nn.ZeroPad2d((0, 0, 1, -1)), {0: BATCH, 1: LENGTH}),
 }
@@ -102,6 +106,28 @@ def test_dynamic_sizes_stay_dynamic(name: str) -> None:
 
 def test_cut_by_negative_padding() -> None:
     judge(lambda x: (F.pad(x, (-1, 2, -2, 1)), F.pad(x, (-1, -2))), [[torch.randn(4, 6)]])
+
+
+def test_elements_that_a_constant_mask_chooses() -> None:
+    """How many they are is known, unlike those of a mask that is computed."""
+    mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) > 0.5
+    judge(lambda x: (x[mask] * 2, torch.masked_select(x, mask), x[:, MASK].sum(1)), [[torch.randn(4, 6)]])
+
+
+def test_conditions_are_choices() -> None:
+    x = torch.randn(5, 6)
+    judge(lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1, x.sum()), lambda x: (x * 2, x.amax()), (x,)), [[x], [-x]])
+
+    def inner(x: Any) -> Any:
+        return torch.cond(x.amin() > 0, lambda x: x + 5, lambda x: x @ SQUARE, (x,))
+
+    calls = [[x.abs()], [-x.abs()], [torch.cat([-x[:1].abs(), x[1:].abs() + 3])]]
+    judge(lambda x: torch.cond(x.sum() > 0, lambda x: inner(x), lambda x: x * 2, (x,)), calls)
+
+
+def test_angles() -> None:
+    x, y = torch.randn(2, 9), torch.randn(2, 9)
+    judge(lambda x, y: (torch.angle(torch.complex(x, y)), torch.angle(x)), [[x, y]])
 
 
 def test_norm_of_weights_along_the_last_axis() -> None:
