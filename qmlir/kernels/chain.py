@@ -82,6 +82,8 @@ class Chain:
             return False
         if unclonable(block, self.small_floats) or list(block.arguments[len(block.arguments) - 1].uses):
             return False
+        if _of_bits(user.results[0]):
+            return False
         sources = self._sources(user, loops)
         if isinstance(sources, str):
             return False
@@ -173,6 +175,8 @@ class Chain:
             if (splat := splat_of(value)) is not None:
                 found.append(Literal(splat))
                 continue
+            if _of_bits(value):
+                return "reads truth values, of which a kernel has no address"
             rows = [a for a in axes if a.letter == ROW]
             wanted = [a for a in self.rows if a in rows or a.size != 1]
             at = [i for i, a in enumerate(axes) if a.letter == ROW]
@@ -180,3 +184,9 @@ class Chain:
                 return "reads some axes of a batch's rows"
             found.append(Operand(value, tuple(a.letter for a in axes)))
         return tuple(found)
+
+
+def _of_bits(value: ir.Value) -> bool:
+    """Whether a tensor holds truth values, which IREE stores as it likes."""
+    kind = value.type.element_type
+    return isinstance(kind, ir.IntegerType) and bool(kind.width == 1)
