@@ -77,7 +77,7 @@ class Chain:
     def _stage(self) -> bool:
         """Take in the next elementwise op; whether there was one that fits."""
         user = self._user()
-        return self._branch() if user is None else self._fits(user)
+        return self._branch() if user is None else not _of_bits(user.results[0]) and self._fits(user)
 
     def _branch(self) -> bool:
         """Take in ops that make something of the last value up to one that reads both, as of `x * sigmoid(x)`; whether
@@ -85,7 +85,7 @@ class Chain:
         before = self.parts, self.axes, len(self.operations), len(self.stages)
         self._kept = {self.value: len(self.stages)}
         path = self._path_back()
-        taken = bool(path) and all(self._fits(user) for user in path)
+        taken = bool(path) and not _of_bits(path[-1].results[0]) and all(self._fits(user) for user in path)
         self._kept = {}
         if not taken:
             self.parts, self.axes, operations, stages = before
@@ -217,6 +217,8 @@ class Chain:
             if (splat := splat_of(value)) is not None:
                 found.append(Literal(splat))
                 continue
+            if _of_bits(value):
+                return "reads truth values, of which a kernel has no address"
             rows = [a for a in axes if a.letter == ROW]
             wanted = [a for a in self.rows if a in rows or a.size != 1]
             at = [i for i, a in enumerate(axes) if a.letter == ROW]
@@ -233,3 +235,9 @@ def _readers(value: ir.Value) -> list[OpLike]:
         if use.owner.operation not in found:
             found.append(use.owner.operation)
     return found
+
+
+def _of_bits(value: ir.Value) -> bool:
+    """Whether a tensor holds truth values, which IREE stores as it likes."""
+    kind = value.type.element_type
+    return isinstance(kind, ir.IntegerType) and bool(kind.width == 1)

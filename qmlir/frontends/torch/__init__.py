@@ -58,6 +58,7 @@ class TorchFrontEnd:
         from .custom_ops import register
         from .decompose import decompose_known
         from .importer import import_decomposed
+        from .indices import index_by_known_masks
         from .parameters import ParameterFile
         from .program import prepare
         from .raise_ import raise_quantised
@@ -68,6 +69,7 @@ class TorchFrontEnd:
         register()
         register_attention()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
+        index_by_known_masks(graph)
         fold_batch_norms(graph)
         decompose_known(graph)
         raise_quantised(graph, options.report)

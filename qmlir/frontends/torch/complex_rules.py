@@ -123,6 +123,16 @@ def absolute(x: torch.Tensor) -> Any:
     return hypot(*torch.view_as_real(x).unbind(-1)) if x.is_complex() else NotImplemented
 
 
+@rule(aten.angle.default)
+def angle(x: torch.Tensor) -> torch.Tensor:
+    """Of complex numbers by their parts; of real ones 0, or pi below 0."""
+    if x.is_complex():
+        re, im = torch.view_as_real(x).unbind(-1)
+        return torch.atan2(im, re)
+    zero = torch.zeros((), dtype=x.dtype if x.dtype.is_floating_point else torch.float32)
+    return torch.where(torch.isnan(x), x, torch.where(x < 0, zero + math.pi, zero))
+
+
 # Tried before an import where a complex tensor is read or made.
 OF_COMPLEX: dict[Any, TorchRule] = {
     aten._to_copy.default: to_complex, aten.to.dtype: to_complex, aten.to.dtype_layout: to_complex,
@@ -139,3 +149,8 @@ def complex_multiple(x: torch.Tensor, number: Any) -> Any:
 
 # Of operators that are converted, but for some arguments: tried where an import has failed.
 IF_REFUSED: dict[Any, TorchRule] = {aten.mul.Tensor: complex_multiple}
+
+# Taken wherever an operator is decomposed: what torch knows of the results of these makes their dynamic sizes numbers.
+FOURIER: dict[Any, TorchRule] = {
+    aten._fft_r2c.default: fourier_of_real, aten._fft_c2c.default: fourier, aten._fft_c2r.default: fourier_to_real,
+}  # fmt: skip

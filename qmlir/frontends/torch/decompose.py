@@ -8,16 +8,22 @@ raised; any other when its import has failed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from .complex_rules import IF_REFUSED, OF_COMPLEX
+from . import (
+    convolution_rules as _convolution_rules,  # noqa: F401  (registers its rules)
+    paddings as _paddings,  # noqa: F401  (registers its rules)
+    resampling as _resampling,  # noqa: F401
+)
+from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
@@ -25,8 +31,10 @@ from .rules import SHORT, SUMS, in_f32, rule_of
 # Known to fail, so not tried first.
 KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
-    aten.__xor__.Scalar, aten.diff.default,
+    aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
 }  # fmt: skip
+# Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
+_ALWAYS: dict[Any, Callable[..., Any]] = {**FOURIER, aten.detach_.default: lambda x: x}
 
 
 def decompose_known(graph: TorchGraph) -> None:
@@ -85,7 +93,8 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
 
 def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
     """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
-    apply (it returns NotImplemented), gives the same operator again or one that is not of ATen."""
+    apply (it returns NotImplemented), gives an operator that is not of ATen, or the same again (ours apply to the same
+    only if it is simpler)."""
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
@@ -99,15 +108,45 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
         return found
 
     mode = mode_of(node.graph)
-
     try:
-        with torch.no_grad(), mode or nullcontext():
-            made = make_fx(call, decomposition_table=decompositions())(*values)
+        with torch.no_grad(), mode or nullcontext(), _sizes_kept(mode):
+            made = make_fx(call, decomposition_table={**decompositions(), **_ALWAYS})(*values)
+    except _SizeFixed as e:
+        graph.assumed[node.target] = str(e)
+        return None
     except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
-    if any(_same(n, node) or "prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
+    again = rule is not rule_of(node.target) and any(_same(n, node) for n in made.graph.nodes)
+    if again or any("prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
         return None
     return made, inputs
+
+
+@contextmanager
+def _sizes_kept(mode: Any) -> Iterator[None]:
+    """Raises _SizeFixed where a dynamic size is taken for a number or for another size: `int(x.shape[0])` is the size
+    of the example, and the result right for that alone. Without Python's dispatcher torch does so itself."""
+    env = getattr(mode, "shape_env", None)
+    if env is None:
+        yield
+        return
+
+    def check(said: Any, value: Any) -> None:
+        relation = getattr(said, "rel_op", None)
+        number = relation is None and not said.is_Boolean
+        if number or (relation == "==" and value) or (relation == "!=" and not value):
+            raise _SizeFixed(f"{said} == {value}" if number else str(said))
+
+    kept, env._check_frozen = env._check_frozen, check
+    try:
+        with enable_python_dispatcher():
+            yield
+    finally:
+        env._check_frozen = kept
+
+
+class _SizeFixed(Exception):
+    """A decomposition takes a dynamic size for a number."""
 
 
 def _mutates(node: Node) -> bool:

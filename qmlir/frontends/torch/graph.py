@@ -24,11 +24,12 @@ _FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what i
 class TorchGraph:
     """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
     placeholder with a tensor in `meta["val"]`. `ranges` are those of the sizes that it was exported for, by torch's
-    expressions of them."""
+    expressions of them. `assumed` says of an operator what its decomposition takes dynamic sizes to be."""
 
     def __init__(self, gm: GraphModule, ranges: Mapping[Any, Any] | None = None) -> None:
         self.gm = gm
         self.ranges = ranges or {}
+        self.assumed: dict[Any, str] = {}
         self._folded: dict[Node, Any] = {}
         self._made: dict[Any, str] = {}
 

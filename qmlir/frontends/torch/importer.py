@@ -31,6 +31,7 @@ from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import TorchGraph, aten, called, dtype_of, is_tensor, shape_of, source_line, where
+from .indices import count_from_the_front, read, read_by_us
 from .known import fold_known
 from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
@@ -107,6 +108,12 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         if node.target in RESHAPES and self._reshape(loc, node):
             return
         _check_size_is_known(node)
+        if read_by_us(node):
+            listed: Sequence[Any] = node.args[1]
+            with loc:
+                value = read(self.tensor(node.args[0]).value, [p and self.tensor(p).value for p in listed])
+                self._bind(node, 0, Tensor(spec_of(node.meta["val"]), value), several=False)
+            return
         super()._import_torch_op_overload(loc, node, concrete_target)
 
     def _reshape(self, loc: ir.Location, node: Node) -> bool:
@@ -188,6 +195,12 @@ def _check_size_is_known(node: Node) -> None:
         raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
 
 
+def _of_one_size(node: Node, assumed: str) -> Diagnostic:
+    text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is decomposed for some sizes "
+            f"alone ({assumed}); export the program with static sizes, or write it with other operators")  # fmt: skip
+    return Diagnostic(text, source_line(node) or where(node))
+
+
 def import_decomposed(
     graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
@@ -201,6 +214,8 @@ def import_decomposed(
             # Other calls of the operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
             if not [n for n in same if decompose(graph, n)]:
+                if assumed := next(filter(None, map(graph.assumed.get, targets)), None):
+                    raise TorchUnconverted([_of_one_size(same[0], assumed)], e.nodes) from None
                 raise
             decompose_known(graph)  # what came of them may be known too
             for entries, count in zip((report.raised, report.fused, report.left), before, strict=True):
@@ -223,6 +238,7 @@ def import_graph(
         elif node.target is operator.mod and isinstance(node.meta.get("val"), torch.SymInt):
             _remainder(graph, node)
         node.target = _OF_SIZES.get(node.target, node.target)
+        count_from_the_front(graph, node)
         if node.target in _AXIS_FROM_THE_FRONT and is_tensor(node.args[0]) and (rank := len(shape_of(node.args[0]))):
             node.args = (node.args[0], int(str(node.args[1])) % rank, *node.args[2:])
     places = Places()

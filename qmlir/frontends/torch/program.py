@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...errors import Diagnostic, FrontEndError
+from .conditions import inline_conditions
 from .graph import TorchGraph, aten
 
 # What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
@@ -35,6 +36,7 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     from torch.export.graph_signature import InputKind, OutputKind
 
     program = program.run_decompositions(decompositions())
+    inline_conditions(program.graph_module)
     signature = program.graph_signature
     for spec in signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
@@ -109,7 +111,7 @@ def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") 
 
 
 def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, str]]:
-    """What a tensor is made of, as torchao's are of codes and scales: each part's name, and what the form depends on."""
+    """What a tensor is made of, as those of torchao are of codes and scales: names of parts, and what forms depend on."""
     if not hasattr(value, "__tensor_flatten__"):
         yield name, value, ""
         return

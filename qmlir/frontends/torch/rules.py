@@ -6,6 +6,7 @@ apply.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,57 +80,13 @@ def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None
     return (found if weight is None else found * weight).to(x.dtype)
 
 
-@rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
-def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> Any:
-    """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
-    the other, as the windows are products of intervals."""
-    axes = range(x.dim() - len(sizes), x.dim())
-    have = [x.shape[a] for a in axes]
-    if not all(isinstance(s, int) for s in have) or all(s % n == 0 for s, n in zip(have, sizes, strict=True)):
-        return NotImplemented  # equal windows are converted as they are
-    total, count = x.float(), torch.ones((), dtype=torch.float32)
-    for axis, s, n in zip(axes, have, sizes, strict=True):
-        bounds = [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
-        total = torch.cat([total.narrow(axis, a, b - a).sum(axis, keepdim=True) for a, b in bounds], axis)
-        shape = [n if a == axis else 1 for a in axes]
-        count = count * torch.tensor([float(b - a) for a, b in bounds]).reshape(shape)
-    return (total / count).to(x.dtype)
-
-
-def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[int, int], int]) -> torch.Tensor:
-    """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
-    `source(i, s)`, i counted from the first that is not padding."""
-    for k in range(len(pads) // 2):
-        axis, before, after = x.dim() - 1 - k, pads[2 * k], pads[2 * k + 1]
-        if not (before or after):
-            continue
-        size = x.shape[axis]
-        if not isinstance(size, int):
-            return NotImplemented
-        x = x.index_select(axis, torch.tensor([source(i, size) for i in range(-before, size + after)]))
-    return x
-
-
-@rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
-def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """Mirrored without the edge itself."""
-    return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
-
-
-@rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
-def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """The edge again and again."""
-    return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
-
-
-@rule(aten.pad.default)
-def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> torch.Tensor:
-    """By gathers, but for constants."""
-    if mode == "constant":
+@rule(aten.select_scatter.default)
+def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
+    """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
+    if not isinstance(index, int) or index >= 0:
         return NotImplemented
-    if mode == "circular":
-        return _gathered(x, pads, lambda i, s: i % s)
-    return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)
+    first = x.shape[dim] + index
+    return aten.slice_scatter.default(x, part.unsqueeze(dim), dim, first, first + 1)
 
 
 @rule(aten.bitwise_xor.Scalar)
@@ -157,43 +114,6 @@ def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> t
     inside = (x >= lo) & (x <= hi)
     hit = (place[:, None] == torch.arange(bins)[None, :]) & inside[:, None]
     return hit.to(x.dtype).sum(0)
-
-
-@rule(aten.convolution.default)
-def spread_transposed(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
-) -> Any:  # fmt: skip
-    """A transposed convolution in groups, or over three axes: the input with zeros between its elements, convolved with
-    the reversed filters."""
-    space = x.dim() - 2
-    if not transposed or (groups == 1 and space < 3):
-        return NotImplemented
-    sizes = list(x.shape[2:])
-    if not all(isinstance(s, int) for s in sizes):
-        return NotImplemented
-    stride, padding, dilation, output_padding = (
-        list(v) * space if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
-    )
-    for i in range(space):
-        x = _spread(x, 2 + i, stride[i])
-    reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
-    pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
-    x = aten.constant_pad_nd.default(x, pads, 0.0)
-    each, out, window = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
-    filters = weight.flip(list(range(2, 2 + space))).reshape(groups, each, out, *window).transpose(1, 2)
-    filters = filters.reshape(groups * out, each, *window)
-    return aten.convolution.default(x, filters, bias, [1] * space, [0] * space, dilation, False, [0] * space, groups)
-
-
-@rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
-def conv_transpose(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
-    dilation: Sequence[int] = (1,),
-) -> torch.Tensor:  # fmt: skip
-    """Those in groups or over three axes; see `spread_transposed`."""
-    return spread_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 @rule(aten.prelu.default, aten._prelu_kernel.default)
@@ -426,8 +346,19 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     whole = x.shape[dim]
     if isinstance(size, int) and isinstance(whole, int):
         return NotImplemented
-    starts = [i * size for i in range(int(-(-whole // size)))]
+    starts = [
+        i * size for i in range(int((whole + size - 1) // size))
+    ]  # as torch counts them: the exporter knows this number
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
+
+
+@rule(aten.split_with_sizes.default, aten.split.sizes)
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
+    """As slices, if a size of the tensor or of a part is dynamic."""
+    if all(isinstance(n, int) for n in (*sizes, *x.shape)):
+        return NotImplemented
+    ends = list(itertools.accumulate(sizes))
+    return [aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
 
 
 @rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
@@ -444,54 +375,18 @@ def searchsorted(
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 
-@rule(aten.im2col.default)
-def windows(
-    x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
-) -> torch.Tensor:
-    """The windows of an image as columns `[N, C kh kw, windows]`: for each place in the window a slice of the image."""
-    x = aten.constant_pad_nd.default(x, [padding[1], padding[1], padding[0], padding[0]], 0.0)
-    batch, channels, *sizes = x.shape
-    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(sizes, kernel, dilation, stride, strict=True)]
-    parts = [
-        x[:, :, i * dilation[0] : i * dilation[0] + (count[0] - 1) * stride[0] + 1 : stride[0],
-          j * dilation[1] : j * dilation[1] + (count[1] - 1) * stride[1] + 1 : stride[1]]
-        for i in range(kernel[0]) for j in range(kernel[1])
-    ]  # fmt: skip
-    return torch.stack(parts, 2).reshape(batch, channels * kernel[0] * kernel[1], count[0] * count[1])
+@rule(aten._weight_norm_interface.default)
+def weight_norm_interface(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """`v` of the norm `g` along every axis but `dim`, and its own norm; torch-mlir gives the norm another shape."""
+    axes = [a for a in range(v.dim()) if dim == -1 or a != dim % v.dim()]
+    norm = torch.sqrt((v * v).sum(axes, keepdim=True))
+    return v * (g / norm), norm
 
 
-@rule(aten.col2im.default)
-def image_of_windows(
-    x: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
-    stride: Sequence[int],
-) -> torch.Tensor:  # fmt: skip
-    """The sum of overlapping windows `[N, C kh kw, windows]`: of each place in the window an image of zeros between the
-    elements, padded to where it lies."""
-    if not all(isinstance(s, int) for s in sizes) or x.dim() != 3:
-        return NotImplemented
-    full = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]
-    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(full, kernel, dilation, stride, strict=True)]
-    parts = x.unflatten(1, (-1, kernel[0], kernel[1])).unflatten(-1, count)
-    total = None
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            part, pads = parts[:, :, i, j], list[int]()
-            for axis, at in ((3, j * dilation[1]), (2, i * dilation[0])):
-                part = _spread(part, axis, stride[axis - 2])
-                pads += [at, full[axis - 2] - at - part.shape[axis]]
-            part = aten.constant_pad_nd.default(part, pads, 0.0)
-            total = part if total is None else total + part
-    assert total is not None
-    return total[:, :, padding[0] : padding[0] + sizes[0], padding[1] : padding[1] + sizes[1]]
-
-
-def _spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
-    """`stride - 1` zeros between the elements of a static axis."""
-    if stride == 1:
-        return x
-    size = x.shape[axis]
-    x = aten.constant_pad_nd.default(x.unsqueeze(axis + 1), [0, 0] * (x.dim() - 1 - axis) + [0, stride - 1], 0.0)
-    return x.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * stride + 1)
+@rule(aten._weight_norm.default)
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """See `weight_norm_interface`."""
+    return weight_norm_interface(v, g, dim)[0]
 
 
 @rule(aten.nanmean.default)
@@ -509,6 +404,18 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     a, b = torch.maximum(x, -x), torch.maximum(y, -y)
     a, b = torch.maximum(a, b), torch.minimum(a, b)
     return a * torch.sqrt(1 + (b / torch.where(a == 0, torch.ones((), dtype=a.dtype), a)) ** 2)
+
+
+@rule(aten.masked_scatter.default)
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Of dynamic sizes: the element of `source` at the number of places that were true before."""
+    if all(isinstance(n, int) for n in (*x.shape, *mask.shape, *source.shape)):
+        return NotImplemented
+    sizes = torch.broadcast_shapes(x.shape, mask.shape)
+    x, mask = x.expand(sizes), mask.expand(sizes)
+    place = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+    found = source.reshape(-1).index_select(0, place.clamp(min=0)).reshape(sizes)
+    return torch.where(mask, found, x)
 
 
 @rule(aten.squeeze.dims)

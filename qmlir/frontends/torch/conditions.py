@@ -1,0 +1,66 @@
+"""`torch.cond` as both of its branches and a choice between their results: programs have no control flow, and branches
+no side effects."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ...errors import Diagnostic, FrontEndError
+from .graph import aten, is_tensor, where
+
+
+def inline_conditions(gm: GraphModule) -> None:
+    """Replaces every `torch.cond` of a graph. Raises FrontEndError where the condition is not a tensor."""
+    while found := [n for n in gm.graph.nodes if n.target is torch.ops.higher_order.cond]:  # branches may hold others
+        for node in found:
+            _inline_one(gm, node)
+    gm.graph.lint()
+
+
+def _inline_one(gm: GraphModule, node: Node) -> None:
+    condition, yes, no, operands = node.args
+    if not is_tensor(condition):
+        raise FrontEndError([Diagnostic("the condition of torch.cond depends on sizes alone; export one program for "
+                                        "each case", where(node))])  # fmt: skip
+    with gm.graph.inserting_before(node):
+        condition = _call(gm, aten.reshape.default, (condition, []), condition.meta["val"].new_empty([]))
+        branches = [_copied(gm, branch, operands) for branch in (yes, no)]
+        chosen = [
+            _call(gm, aten.where.self, (condition, a, b), a.meta["val"]) if is_tensor(a) else a
+            for a, b in zip(*branches, strict=True)
+        ]
+    for user in list(node.users):
+        assert user.target is operator.getitem
+        user.replace_all_uses_with(chosen[int(str(user.args[1]))])
+        gm.graph.erase_node(user)
+    gm.graph.erase_node(node)
+    for branch in (yes, no):
+        if not branch.users:
+            gm.graph.erase_node(branch)
+
+
+def _copied(gm: GraphModule, branch: Node, operands: Any) -> list[Any]:
+    """The nodes of a branch in the place of its call, and its results."""
+    inner = getattr(gm, str(branch.target))
+    known = dict(zip((n for n in inner.graph.nodes if n.op == "placeholder"), operands, strict=True))
+    for n in inner.graph.nodes:
+        if n.op == "output":
+            return list(torch.fx.map_arg(n.args[0], known.__getitem__))
+        if n.op == "get_attr":
+            name = f"{branch.target}_{n.target}".replace(".", "_")
+            setattr(gm, name, getattr(inner, str(n.target)))
+            known[n] = gm.graph.get_attr(name)
+            known[n].meta = dict(n.meta)
+        elif n.op != "placeholder":
+            known[n] = gm.graph.node_copy(n, known.__getitem__)
+    return []
+
+
+def _call(gm: GraphModule, target: Any, args: tuple[Any, ...], value: Any) -> Node:
+    made = gm.graph.call_function(target, args)
+    made.meta["val"] = value
+    return made

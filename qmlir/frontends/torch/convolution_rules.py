@@ -1,0 +1,132 @@
+"""Decompositions of convolutions that torch-mlir does not convert, and of windows and the images they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .graph import aten
+from .rules import rule
+
+
+@rule(aten.convolution.default)
+def convolution(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Any:  # fmt: skip
+    """Those with a rule, by kind."""
+    if transposed:
+        return spread_transposed(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    return frames_by_channels(x, weight, bias, stride, padding, dilation, groups)
+
+
+@rule(aten.conv3d.default)
+def frames_by_channels(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), groups: int = 1,
+) -> Any:  # fmt: skip
+    """A convolution over three axes of each channel by itself, `x` [N, C, D, H, W]: for each place of the window along
+    D one over H and W of the frames there, and their sum."""
+    if x.dim() != 5 or weight.shape[1] != 1 or groups == 1:
+        return NotImplemented
+    stride, padding, dilation = (list(v) * 3 if len(v) == 1 else list(v) for v in (stride, padding, dilation))
+    deep, step, total = weight.shape[2], stride[0], None
+    x = aten.constant_pad_nd.default(x, [0, 0, 0, 0, padding[0], padding[0]], 0.0) if padding[0] else x
+    count = (x.shape[2] - dilation[0] * (deep - 1) - 1) // step + 1
+    for k in range(deep):
+        first = k * dilation[0]
+        frames = aten.slice.Tensor(x, 2, first, first + (count - 1) * step + 1, step).transpose(1, 2)
+        one = frames.reshape(-1, *frames.shape[2:])
+        one = aten.conv2d.default(one, weight[:, :, k], None, stride[1:], padding[1:], dilation[1:], groups)
+        total = one if total is None else total + one
+    assert total is not None
+    total = total.reshape(-1, count, *total.shape[1:]).transpose(1, 2)
+    return total if bias is None else total + bias.reshape(-1, 1, 1, 1)
+
+
+def spread_transposed(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Any:  # fmt: skip
+    """A transposed convolution in groups, or over three axes: the input with zeros between its elements, convolved with
+    the reversed filters."""
+    space = x.dim() - 2
+    if not transposed or (groups == 1 and space < 3):
+        return NotImplemented
+    sizes = list(x.shape[2:])
+    if not all(isinstance(s, int) for s in sizes):
+        return NotImplemented
+    stride, padding, dilation, output_padding = (
+        list(v) * space if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
+    )
+    for i in range(space):
+        x = _spread(x, 2 + i, stride[i])
+    reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
+    pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
+    x = aten.constant_pad_nd.default(x, pads, 0.0)
+    each, out, window = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
+    filters = weight.flip(list(range(2, 2 + space))).reshape(groups, each, out, *window).transpose(1, 2)
+    filters = filters.reshape(groups * out, each, *window)
+    return aten.convolution.default(x, filters, bias, [1] * space, [0] * space, dilation, False, [0] * space, groups)
+
+
+@rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def conv_transpose(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> torch.Tensor:  # fmt: skip
+    """Those in groups or over three axes; see `spread_transposed`."""
+    return spread_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+@rule(aten.im2col.default)
+def windows(
+    x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """The windows of an image as columns `[N, C kh kw, windows]`: for each place in the window a slice of the image."""
+    x = aten.constant_pad_nd.default(x, [padding[1], padding[1], padding[0], padding[0]], 0.0)
+    batch, channels, *sizes = x.shape
+    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(sizes, kernel, dilation, stride, strict=True)]
+    parts = [
+        x[:, :, i * dilation[0] : i * dilation[0] + (count[0] - 1) * stride[0] + 1 : stride[0],
+          j * dilation[1] : j * dilation[1] + (count[1] - 1) * stride[1] + 1 : stride[1]]
+        for i in range(kernel[0]) for j in range(kernel[1])
+    ]  # fmt: skip
+    return torch.stack(parts, 2).reshape(batch, channels * kernel[0] * kernel[1], count[0] * count[1])
+
+
+@rule(aten.col2im.default)
+def image_of_windows(
+    x: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+    stride: Sequence[int],
+) -> torch.Tensor:  # fmt: skip
+    """The sum of overlapping windows `[N, C kh kw, windows]`: of each place in the window an image of zeros between the
+    elements, padded to where it lies."""
+    if not all(isinstance(s, int) for s in sizes) or x.dim() != 3:
+        return NotImplemented
+    full = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]
+    count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(full, kernel, dilation, stride, strict=True)]
+    parts = x.unflatten(1, (-1, kernel[0], kernel[1])).unflatten(-1, count)
+    total = None
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            part, pads = parts[:, :, i, j], list[int]()
+            for axis, at in ((3, j * dilation[1]), (2, i * dilation[0])):
+                part = _spread(part, axis, stride[axis - 2])
+                pads += [at, full[axis - 2] - at - part.shape[axis]]
+            part = aten.constant_pad_nd.default(part, pads, 0.0)
+            total = part if total is None else total + part
+    assert total is not None
+    return total[:, :, padding[0] : padding[0] + sizes[0], padding[1] : padding[1] + sizes[1]]
+
+
+def _spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
+    """`stride - 1` zeros between the elements of a static axis."""
+    if stride == 1:
+        return x
+    size = x.shape[axis]
+    x = aten.constant_pad_nd.default(x.unsqueeze(axis + 1), [0, 0] * (x.dim() - 1 - axis) + [0, stride - 1], 0.0)
+    return x.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * stride + 1)

@@ -1,0 +1,155 @@
+"""Elements at computed places, read (`x[i, j]`) and written (`x[i] = v`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from ...core.mlir import arith, tensor
+from ...ir.build import Arg, Extent, as_index, dims, elementwise, loop_index, scalar
+from .graph import TorchGraph, aten, dtype_of, is_tensor, mode_of, shape_of
+
+_WRITES = frozenset((
+    aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl.default,
+))  # fmt: skip
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+
+_FROM_THE_FRONT = "qmlir_from_the_front"  # of a node's meta: has been seen
+
+
+def count_from_the_front(graph: TorchGraph, node: Node) -> None:
+    """`index_put` at places counted from the end, of which torch-mlir writes elsewhere: `i + size` where `i` is below
+    0, in i64, which it takes alone. Masks are left alone."""
+    if node.target not in _WRITES or node.meta.get(_FROM_THE_FRONT):
+        return
+    x, listed, *more = node.args
+    places: list[Any] = list(listed)
+    axis = 0
+    for i, place in enumerate(places):
+        if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8):
+            axis += len(shape_of(place))
+            continue
+        if place is not None:
+            if dtype_of(place) is not torch.int64:
+                value = place.meta["val"]
+                wide = value.new_empty(value.shape, dtype=torch.int64)
+                place = graph.call(node, aten.to.dtype, (place, torch.int64), {}, wide)
+            places[i] = _counted(graph, node, place, x, axis)
+        axis += 1
+    node.args = (x, places, *more)
+    node.meta[_FROM_THE_FRONT] = True
+
+
+def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> Node:
+    size = shape_of(x)[axis]
+    known = graph.constant(place)
+    if known is not None:
+        if bool((known >= 0).all()):
+            return place
+        if isinstance(size, int):
+            return graph.new_constant(torch.where(known < 0, known + size, known), node)
+    value = place.meta["val"]
+    count: Any = size
+    if not isinstance(size, int):
+        count = graph.call(node, aten.sym_size.int, (x, axis), {}, size)
+    below = graph.call(node, aten.lt.Scalar, (place, 0), {}, value.new_empty(value.shape, dtype=torch.bool))
+    moved = graph.call(node, aten.add.Scalar, (place, count), {}, value.new_empty(value.shape))
+    return graph.call(node, aten.where.self, (below, moved, place), {}, value.new_empty(value.shape))
+
+
+def index_by_known_masks(graph: TorchGraph) -> None:
+    """Elements that a constant mask chooses (`x[mask]`, `masked_select`) are those at the places where it is true, and
+    how many these are is known."""
+    env = getattr(mode_of(graph.gm.graph), "shape_env", None)
+    counts: dict[Any, int] = {}
+    for node in graph.nodes:
+        if node.target is aten.masked_select.default:
+            x, mask = node.args
+            if graph.constant(mask) is None or shape_of(x) != shape_of(mask):
+                continue
+            node.target, node.args = aten.index.Tensor, (x, [mask])
+        if node.target is not aten.index.Tensor:
+            continue
+        places: list[Any] = []
+        for place in node.args[1]:
+            known = graph.constant(place) if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8) else None
+            chosen = [place] if known is None else list(known.nonzero(as_tuple=True))
+            places += chosen if known is None else [graph.new_constant(t, node) for t in chosen]
+            if known is not None and env is not None:
+                counts |= {s.node.expr: len(chosen[0]) for s in shape_of(node) if not isinstance(s, int)
+                           and s.node.expr.is_Symbol and env.is_unbacked_symint(s.node.expr)}  # fmt: skip
+        node.args = (node.args[0], places)
+    if counts and env is not None:
+        env.replacements.update({size: size * 0 + count for size, count in counts.items()})
+        env._update_version_counter()
+        _tell_sizes(graph)
+
+
+def _tell_sizes(graph: TorchGraph) -> None:
+    """Have the values of all nodes the sizes that became numbers."""
+    graph.clean()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            sizes = [_number(s) for s in value.shape]
+            if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
+                node.meta["val"] = value.new_empty(sizes)
+        elif isinstance(value, torch.SymInt) and isinstance(found := _number(value), int):
+            for user in list(node.users):
+                known = {node: found}
+                user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=known: k.get(a, a))
+    graph.clean()
+
+
+def _number(size: torch.SymInt | int) -> torch.SymInt | int:
+    return int(size.node.expr) if isinstance(size, torch.SymInt) and size.node.expr.is_Integer else size
+
+
+def read_by_us(node: Node) -> bool:
+    """Whether a node reads by several indices of dynamic sizes or of other integers than i64, which torch-mlir does not
+    convert."""
+    if node.target is not aten.index.Tensor:
+        return False
+    listed: Sequence[Any] = node.args[1]
+    places = [p for p in listed if p is not None]
+    sizes = [s for p in places for s in shape_of(p)]
+    masks = any(dtype_of(p) in (torch.bool, torch.uint8) for p in places)
+    wide = all(dtype_of(p) is torch.int64 for p in places)
+    return bool(places) and not masks and not (wide and (len(places) == 1 or all(isinstance(s, int) for s in sizes)))
+
+
+def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
+    """`x[i, j, ..]`: `places` are the integers of the first axes of `x`, None for a whole one. They broadcast; their
+    axes are where the first of theirs was if they are neighbours, else in front."""
+    axes = [a for a, p in enumerate(places) if p is not None]
+    given = [p for p in places if p is not None]
+    rank = max(p.type.rank for p in given)
+    sizes: list[Extent] = [1] * rank
+    for p in given:
+        for at, size in zip(range(rank - p.type.rank, rank), dims(p), strict=True):
+            sizes[at] = size if sizes[at] == 1 else sizes[at]
+    have = dims(x)
+    others = [a for a in range(len(have)) if a not in axes]
+    first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    result = [*(have[a] for a in others[:first]), *sizes, *(have[a] for a in others[first:])]
+    loop_of = {a: i if i < first else i + rank for i, a in enumerate(others)}
+    args = []
+    for p in given:
+        loops = range(first + rank - p.type.rank, first + rank)
+        args.append(Arg(p, tuple(None if s == 1 else at for s, at in zip(dims(p), loops, strict=True))))
+    whole = {a: as_index(have[a]) for a in axes}
+
+    def body(*numbers: ir.Value) -> ir.Value:
+        at = [whole[a] if a in axes else loop_index(loop_of[a]) for a in range(len(have))]
+        for a, number in zip(axes, numbers, strict=True):
+            size = arith.index_cast(number.type, whole[a])
+            below = arith.cmpi(arith.CmpIPredicate.slt, number, scalar(0, number.type))
+            number = arith.select(below, arith.addi(number, size), number)
+            at[a] = arith.index_cast(whole[a].type, number)
+        return tensor.extract(x, at)
+
+    return elementwise(args, result, x.type.element_type, body)
