@@ -111,7 +111,7 @@ def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") 
 
 
 def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, str]]:
-    """What a tensor is made of, as those of torchao are of codes and scales: names of parts, and what forms depend on."""
+    """What a tensor is made of, as torchao's are of codes and scales: parts, and what else its numbers depend on."""
     if not hasattr(value, "__tensor_flatten__"):
         yield name, value, ""
         return
