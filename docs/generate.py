@@ -245,7 +245,7 @@ ONNX = """\
 
 *This page is written by `python docs/generate.py` from the registered patterns.*
 
-`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 10 to 28; static
+`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 9 to 28; static
 and dynamic sizes; weights in the model file or in external data files. The program has one function, `main`, whose
 arguments and results have the names, order and types of the graph's inputs and outputs: uint8 stays uint8.
 

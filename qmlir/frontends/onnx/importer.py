@@ -36,6 +36,7 @@ from .node import Node, OnnxProduct
 from .patterns.expanded import BROADCASTING, spread
 from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
+from .stated import learn_stated
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
@@ -102,7 +103,7 @@ class GraphImporter:
         self.producers: dict[str, Node] = {}
         self.uses: dict[str, int] = {}
         self._tensors: dict[str, Tensor] = {}
-        self._folding = Folding()
+        self._folding = Folding(self.shapes)
         self._constants = {t.name: t for t in model.graph.initializer}
         self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
@@ -200,6 +201,7 @@ class GraphImporter:
             self._tensors[node.proto.output[0]] = made = Tensor.constant(known)
             self.shapes.learn(node.proto.output[0], made.spec)
             return
+        learn_stated(node, self.shapes, self._folding)
         pattern = pattern_for(node.name)
         reason = None
         if pattern is not None:
