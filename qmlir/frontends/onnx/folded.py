@@ -21,7 +21,7 @@ _ARITHMETIC = {
     "Abs", "Add", "And", "Ceil", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Greater", "GreaterOrEqual",
     "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceProd", "Sub", "Where",
 }  # fmt: skip
-_TYPES = ("i1", "i32", "i64", "f32", "f64")
+_TYPES = ("bool", "i32", "i64", "f32", "f64")
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 # What sizes that are not known are taken as: an element that is the same with both is known.
 _UNKNOWN = (-(2**62) - 1, -(2**62) - 3)
