@@ -245,7 +245,7 @@ ONNX = """\
 
 *This page is written by `python docs/generate.py` from the registered patterns.*
 
-`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 10 to 28; static
+`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 9 to 28; static
 and dynamic sizes; weights in the model file or in external data files. The program has one function, `main`, whose
 arguments and results have the names, order and types of the graph's inputs and outputs: uint8 stays uint8.
 
@@ -267,8 +267,8 @@ Models that onnxruntime's optimisers have been over, and decoders exported for i
 embeddings, layer normalisations behind sums and embeddings, activations, fused products and convolutions, and experts.
 Save an optimised model at the level `ORT_ENABLE_EXTENDED`: those of `ORT_ENABLE_ALL` hold layouts of one machine.
 
-Not supported: control flow (If, Loop, Scan), sequences, strings, sparse initializers, and Softmax of opsets below 13
-along another axis than the last.
+Not supported: control flow (Loop, Scan, an If whose condition is computed), sequences, strings, sparse initializers,
+and Softmax of opsets below 13 along another axis than the last.
 
 ## Operators with a pattern
 

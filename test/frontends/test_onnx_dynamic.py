@@ -193,3 +193,17 @@ def test_layers_whose_inputs_are_of_unknown_width(operator: str) -> None:
     x, shape = rng.standard_normal((2, 3, 6)).astype(np.float32), np.array([3, 2, 6])
     [want] = session(made, threads=1).run(None, {"x": x, "shape": shape})
     np.testing.assert_allclose(opened(qmlir.compile(made)).main(x, shape), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [10, 11, 13, 14, 15])
+def test_batch_norms_of_every_opset(opset: int) -> None:
+    """Regression: "the operator BatchNormalization, as it is used here, is not converted", before opset 15."""
+    text = f"""<ir_version: 6, opset_import: ["" : {opset}]> graph (float[N, 3, 4, 5] x) => (float[N, 3, 4, 5] y)
+        <float[3] a = {{1.5, -2.0, 0.25}}, float[3] b = {{0.5, 1.0, -1.0}}, float[3] m = {{0.1, 0.2, 0.3}},
+         float[3] v = {{1.0, 4.0, 0.5}}> {{ y = BatchNormalization<epsilon = 0.001>(x, a, b, m, v) }}"""
+    made = parser.parse_model(text)
+    main = qmlir.load(qmlir.compile(made)).main
+    for count in (1, 3):
+        x = np.random.default_rng(count).standard_normal((count, 3, 4, 5)).astype(np.float32)
+        [want] = session(made, threads=1).run(None, {"x": x})
+        np.testing.assert_allclose(main(x), want, rtol=1e-5, atol=1e-6)

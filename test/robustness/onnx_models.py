@@ -156,7 +156,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     "shapes that do not fit": (lambda: product(dims=[3, 4]), "the_node: error: MatMul does not fit its inputs"),
     "graph inside": (branches, "the_node: error: If has a graph inside; control flow is not imported"),
     "sparse": (sparse, "tensor 'sparse': error: sparse initializers are not imported"),
-    "old": (lambda: make([node("Relu", ["x"])], opset=7), "the model is of opset 7; 10 to 28 are imported"),
+    "old": (lambda: make([node("Relu", ["x"])], opset=7), "the model is of opset 7; 9 to 28 are imported"),
     "no outputs": (no_outputs, "the graph has no outputs"),
     "outside of the folder": (
         lambda: external(location="../weights"),

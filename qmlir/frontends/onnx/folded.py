@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from ...dialect.dtypes import Array
 from ..raising import Tensor
 from .model import MOST_OF_A_SHAPE
+from .shapes import Shapes
 
 # Their results are elements of their operands, so that each is known where it is, whatever the others are.
 _MOVES = {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
@@ -20,7 +21,8 @@ _ARITHMETIC = {
     "Abs", "Add", "And", "Ceil", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Greater", "GreaterOrEqual",
     "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceProd", "Sub", "Where",
 }  # fmt: skip
-_TYPES = ("i1", "i32", "i64", "f32", "f64")
+_TYPES = ("bool", "i32", "i64", "f32", "f64")
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 # What sizes that are not known are taken as: an element that is the same with both is known.
 _UNKNOWN = (-(2**62) - 1, -(2**62) - 3)
 
@@ -28,8 +30,10 @@ _UNKNOWN = (-(2**62) - 1, -(2**62) - 3)
 class Folding:
     """What is known of small tensors, by their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
         self._partly: dict[str, tuple[Array, Array]] = {}  # sizes some of which are dynamic, with each of _UNKNOWN
+        self._stand_ins: dict[str, tuple[int, int]] = {"": _UNKNOWN}  # those of each name of a size
 
     def result(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], opset: int) -> Array | None:
         """The result of a node, None where it does not follow."""
@@ -42,11 +46,11 @@ class Folding:
         given = [self._given(name, t) for name, t in zip(node.input, operands, strict=True)]
         if any(values is None for values in given):
             return None
-        partly = any(values and values[0] is not values[1] for values in given)
-        if partly and node.op_type not in _MOVES:
+        partial = [i for i, values in enumerate(given) if values and values[0] is not values[1]]
+        if partial and not _only_moves(node, partial):
             return None
         made = []
-        for number in range(2 if partly else 1):
+        for number in range(2 if partial else 1):
             inputs = {n: values[number] for n, values in zip(node.input, given, strict=True) if values}
             found = _evaluated(node, inputs, opset)
             if found is None:
@@ -56,11 +60,28 @@ class Folding:
 
     def _sizes(self, node: onnx.NodeProto, shape: Sequence[int | None]) -> Array | None:
         ends = {a.name: a.i for a in node.attribute}
-        sizes = shape[ends.get("start", 0) : ends.get("end")]
         if node.op_type == "Size":
             return None if None in shape else np.array(np.prod(np.array(shape, np.int64)), np.int64)
-        one, other = (np.array([u if s is None else s for s in sizes], np.int64) for u in _UNKNOWN)
+        named = self._shapes.named(node.input[0], shape)[ends.get("start", 0) : ends.get("end")]
+        both = [(s, s) if isinstance(s, int) else self._stand_in(s) for s in named]
+        one, other = np.array(both, np.int64).reshape(-1, 2).T
         return self._known(node.output[0], one, other)
+
+    def _stand_in(self, name: str) -> tuple[int, int]:
+        count = len(self._stand_ins)
+        return self._stand_ins.setdefault(name, (_UNKNOWN[0] - 4 * count, _UNKNOWN[1] - 4 * count))
+
+    def sizes(self, name: str, t: Tensor) -> tuple[int | str, ...] | None:
+        """A list of sizes that a tensor holds: those that are dynamic by their names, "" without one. None where not
+        even their number is known."""
+        if len(t.shape) != 1 or (count := t.shape[0]) is None or t.dtype not in ("i32", "i64"):
+            return None
+        given = self._given(name, t)
+        if not given:
+            return ("",) * count if count <= MOST_OF_A_SHAPE else None
+        names = {pair: known for known, pair in self._stand_ins.items()}
+        pairs = zip(given[0].tolist(), given[1].tolist(), strict=True)
+        return tuple(a if a == b else names.get((a, b), "") for a, b in pairs)
 
     def _given(self, name: str, t: Tensor | None) -> tuple[Array, Array] | tuple[()] | None:
         """An operand with each of `_UNKNOWN`; () where there is none, None where it is not known."""
@@ -76,6 +97,16 @@ class Folding:
             return one
         self._partly[name] = one, other
         return None
+
+
+def _only_moves(node: onnx.NodeProto, partial: Sequence[int]) -> bool:
+    """Whether a node moves elements of these operands and reads none of them: an index or an end of a slice is read,
+    and so is a number that becomes a float or a truth."""
+    if node.op_type == "Concat":
+        return True
+    if node.op_type == "Cast" and not any(a.name == "to" and a.i in _INTEGERS for a in node.attribute):
+        return False
+    return node.op_type in _MOVES and list(partial) == [0]
 
 
 def _evaluated(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) -> Array | None:

@@ -28,6 +28,7 @@ from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
+from .branches import branch
 from .folded import Folding
 from .functions import ALWAYS, inlined
 from .lowering import FromTorch, OnnxUnconverted, lower_torch
@@ -36,6 +37,7 @@ from .node import Node, OnnxProduct
 from .patterns.expanded import BROADCASTING, spread
 from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
+from .stated import learn_stated
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
@@ -102,7 +104,7 @@ class GraphImporter:
         self.producers: dict[str, Node] = {}
         self.uses: dict[str, int] = {}
         self._tensors: dict[str, Tensor] = {}
-        self._folding = Folding()
+        self._folding = Folding(self.shapes)
         self._constants = {t.name: t for t in model.graph.initializer}
         self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
@@ -189,6 +191,11 @@ class GraphImporter:
     # ---- nodes
 
     def _import(self, node: Node) -> None:
+        if node.op_type == "If" and (condition := node.optional(0)) is not None and condition.array is not None:
+            nodes, constants = branch(node.proto, node.label, bool(condition.array.any()))
+            self._constants |= {t.name: t for t in constants}
+            self.taken_apart(node, nodes)
+            return
         self._check(node)
         if node.op_type == "Constant" and "value" in node.attributes:
             t = next(a.t for a in node.proto.attribute if a.name == "value")
@@ -200,6 +207,7 @@ class GraphImporter:
             self._tensors[node.proto.output[0]] = made = Tensor.constant(known)
             self.shapes.learn(node.proto.output[0], made.spec)
             return
+        learn_stated(node, self.shapes, self._folding)
         pattern = pattern_for(node.name)
         reason = None
         if pattern is not None:
@@ -237,7 +245,8 @@ class GraphImporter:
         """The node is one of its domain's operators, with inputs and attributes as it takes them."""
         for a in node.proto.attribute:
             if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise refuse(f"{node.op_type} has a graph inside; control flow is not imported", node.where)
+                raise refuse(f"{node.op_type} has a graph inside; control flow is not imported, but for an If whose "
+                             "condition follows from constants and static sizes", node.where)  # fmt: skip
         has_schema = node.op_type not in _OF_ONNXRUNTIME or onnx.defs.has(node.op_type, node.opset, "")
         if node.proto.domain in ("", "ai.onnx") and has_schema:
             context = onnx.checker.DEFAULT_CONTEXT

@@ -6,6 +6,7 @@ its own, from what is known of its inputs by then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -75,6 +76,19 @@ class Shapes:
         self._known[name] = spec
         if names:
             self._names[name] = tuple(n if isinstance(n, str) else "" for n in names)
+
+    def learn_sizes(self, name: str, dtype: str, sizes: Sequence[int | str]) -> None:
+        """What is known of a value's sizes, beside what already is: dynamic ones by their names, "" without one."""
+        spec = TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes), dtype)
+        known = self._known.get(name)
+        if known is not None and len(known.shape) == len(sizes) and known.dtype == dtype:
+            names = self.named(name, known.shape)
+            self._known[name] = _merged(spec, known)
+            self._names[name] = tuple(
+                "" if isinstance(a, int) or isinstance(b, int) else a or b for a, b in zip(names, sizes, strict=True)
+            )
+        elif known is None:
+            self.learn(name, spec, sizes)
 
     def learn_names(self, node: onnx.NodeProto, operands: Sequence[Tensor | None]) -> None:
         """The names of the dynamic sizes of a node's results, where the inference of the whole model did not come to
@@ -157,3 +171,24 @@ def _merged(a: TensorSpec | None, b: TensorSpec) -> TensorSpec:
     if a is None or len(a.shape) != len(b.shape) or a.dtype != b.dtype:
         return b
     return type(b)(tuple(y if y is not None else x for x, y in zip(a.shape, b.shape, strict=True)), b.dtype)
+
+
+def factors(sizes: Sequence[int | str]) -> Counter[int | str] | None:
+    """The prime factors and the names of a product of sizes; None where one is not known."""
+    found: Counter[int | str] = Counter()
+    for size in sizes:
+        if isinstance(size, str):
+            names = size.split("*")
+            if not all(map(str.isidentifier, names)):
+                return None
+            found.update(names)
+            continue
+        factor = 2
+        while size > 1:
+            while size % factor == 0:
+                found[factor] += 1
+                size //= factor
+            factor = factor + 1 if factor * factor <= size else size
+        if size == 0:
+            return None
+    return found

@@ -1,6 +1,7 @@
-"""Operators of opsets 10 to 12 in the form of opset 13, which is the oldest that torch-mlir converts throughout.
+"""Operators of opsets 9 to 12 in the form of opset 13, which is the oldest that torch-mlir converts throughout.
 
-Between these versions attributes became inputs, and Softmax, which flattened its input, works along one axis.
+Between these versions attributes became inputs, Softmax, which flattened its input, works along one axis, and Upsample
+and the first Resize became a Resize that says how it finds the element of a place.
 Source: ONNX, docs/Changelog.md.
 """
 
@@ -23,9 +24,13 @@ _INPUTS = {
     "Split": ("split",),
     "Clip": ("min", "max"),
     "Pad": ("pads", "value"),
+    "Dropout": ("ratio",),
+    "Slice": ("starts", "ends", "axes"),
+    "TopK": ("k",),
+    "Upsample": ("scales",),
 }
 _ALONG_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
-_CHANGED_MORE = ("Upsample", "Resize", "Scan", "Loop")
+_RESIZES = ("Upsample", "Resize")
 
 
 def upgraded(
@@ -35,15 +40,14 @@ def upgraded(
     inputs = list(operands)
     if opset >= OLDEST_OF_TORCH:
         return proto, inputs
-    if opset < 11 and proto.op_type in _CHANGED_MORE:
-        raise refuse(f"{proto.op_type} of opset {opset} is not imported; onnx.version_converter converts the model",
-                     where)  # fmt: skip
     attributes = {a.name: a for a in proto.attribute}
     new = onnx.NodeProto()
     new.CopyFrom(proto)
     moved = _INPUTS.get(proto.op_type, ())
     found = [attributes.get(name) for name in moved]
-    if any(a is not None for a in found):
+    while found and found[-1] is None:
+        found.pop()
+    if found:
         del new.attribute[:]
         new.attribute.extend(a for a in proto.attribute if a.name not in moved)
         for i, a in enumerate(found):
@@ -52,11 +56,18 @@ def upgraded(
                 new.input.append("")
                 continue
             value = onnx.helper.get_attribute_value(a)
-            array = np.asarray(value, np.float32 if isinstance(value, float) else np.int64)
-            if array.dtype == np.float32 and inputs[0] is not None and inputs[0].array is None:
+            array = np.asarray([value] if moved[i] == "k" else value)
+            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+            if array.dtype == np.float32 and not array.shape and inputs[0] is not None and inputs[0].array is None:
                 array = array.astype(np.float32 if inputs[0].dtype == "f32" else np.float16)
             inputs.append(Tensor.constant(array))
             new.input.append(f"{proto.op_type}_{proto.name}_{moved[i]}")
+    if opset < 11 and proto.op_type in _RESIZES:
+        new.op_type = "Resize"
+        new.input.insert(1, "")
+        inputs.insert(1, None)
+        new.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+        new.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
     if proto.op_type in _ALONG_ONE_AXIS:
         x = inputs[0]
         assert x is not None

@@ -4,7 +4,6 @@ and the other not at all."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from ....core.mlir import arith, ir, tensor
@@ -16,6 +15,7 @@ from ...raising import NotQuantised, Tensor, raises
 from ...tensors import new_axis
 from ..model import refuse
 from ..node import Node
+from ..shapes import factors
 from .common import onnx_op
 
 
@@ -95,7 +95,7 @@ def _runs(had: Sequence[int | str], has: Sequence[int | str]) -> list[tuple[slic
     i = j = 0
     while i < len(had) and j < len(has):
         inner, outer = slice(i, i + 1), slice(j, j + 1)
-        while (a := _factors(had[inner])) != (b := _factors(has[outer])):
+        while (a := factors(had[inner])) != (b := factors(has[outer])):
             if a is None or b is None:
                 return []
             if not a - b and inner.stop < len(had):
@@ -109,27 +109,6 @@ def _runs(had: Sequence[int | str], has: Sequence[int | str]) -> list[tuple[slic
         runs.append((inner, outer))
         i, j = inner.stop, outer.stop
     return runs if (i, j) == (len(had), len(has)) else []
-
-
-def _factors(sizes: Sequence[int | str]) -> Counter[int | str] | None:
-    """The prime factors and the names of a product of sizes; None where one is not known."""
-    found: Counter[int | str] = Counter()
-    for size in sizes:
-        if isinstance(size, str):
-            names = size.split("*")
-            if not all(map(str.isidentifier, names)):
-                return None
-            found.update(names)
-            continue
-        factor = 2
-        while size > 1:
-            while size % factor == 0:
-                found[factor] += 1
-                size //= factor
-            factor = factor + 1 if factor * factor <= size else size
-        if size == 0:
-            return None
-    return found
 
 
 def _divided(whole: build.Extent, known: int) -> build.Extent:
