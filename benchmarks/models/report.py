@@ -98,7 +98,7 @@ rounds. It is empty where no time was measured.
 or export the model refuse it. The messages follow each table.
 
 The tables hold the rows of `python -m benchmarks.models --list` that were measured on a machine, and the commits that
-they were measured at.
+they were measured at; `load` is the highest that the system had meanwhile, beside the rows themselves.
 
 ## What is slower, and why
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.mlir import ir, tensor
 from ...core.spelling import location_text
 from ...dialect.ops.common import shape_of
+from ...ir.barriers import Reason, fusion_barrier
 from ...ir.bounds import Bounds
 from ...ir.build import Arg, index
 from ...ir.checks import assert_at_most, outside, refuse
@@ -68,7 +69,8 @@ def _check(indices: ir.Value, found: Computed) -> None:
     place = location_text(found.op.location)
     message = f"a computed index is outside of the axis of {found.size} elements that it is for"
     with ir.InsertionPoint.after(owner.operation), owner.operation.location:
-        refuse([Arg(indices, tuple(range(rank)))], rank, lambda x: outside(x, found.least, found.most),
+        compared = fusion_barrier(indices, Reason.COMPARED)
+        refuse([Arg(compared, tuple(range(rank)))], rank, lambda x: outside(x, found.least, found.most),
                f"{message} ({place})" if place else message)  # fmt: skip
 
 

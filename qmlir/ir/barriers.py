@@ -20,6 +20,7 @@ class Reason(str, Enum):
 
     # Front ends and lowerings, which know no target, write these. `Target.barriers` names those that a target needs;
     # qmlir-resolve-barriers drops the others.
+    COMPARED = "compared"  # in one dispatch with their comparison, SPIR-V allocates indices of a dynamic number there
     INDEXED_READS = "indexed-reads"  # loops read it by index: fused, it becomes an allocation inside a GPU's dispatch
     SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
     ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
@@ -51,7 +52,7 @@ class Reason(str, Enum):
 
 
 PER_TARGET = frozenset({
-    Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
+    Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
 })  # fmt: skip
 
 

@@ -186,7 +186,6 @@ def decoder() -> Any:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-@pytest.mark.slow
 def test_a_decoder_on_vulkan(lavapipe: str) -> None:
     """Where no tensor may be empty, the first cache has a place that nothing is in."""
     decoded(lavapipe, 1)

@@ -71,7 +71,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
-        barriers=(Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER),
+        barriers=(Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER),
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
