@@ -85,7 +85,7 @@ class Chain:
         before = self.parts, self.axes, len(self.operations), len(self.stages)
         self._kept = {self.value: len(self.stages)}
         path = self._path_back()
-        taken = bool(path) and not _of_bits(path[-1].results[0]) and all(self._fits(user) for user in path)
+        taken = bool(path) and all(self._fits(user) for user in path) and not _of_bits(self.value)
         self._kept = {}
         if not taken:
             self.parts, self.axes, operations, stages = before

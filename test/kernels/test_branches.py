@@ -97,3 +97,12 @@ def test_a_value_that_others_read_too_is_given_out() -> None:
     made, scaled = qmlir.load(artifact).main(*arguments)
     np.testing.assert_array_equal(made, expected)
     np.testing.assert_array_equal(np.maximum(scaled, 1) * scaled, expected)
+
+
+def test_a_value_that_is_given_out_beside_what_is_made_of_it() -> None:
+    """Regression: both are read by the end of the function, which is no op that joins them."""
+    text, arguments, _ = _data()
+    text = text.replace("-> tensor<40x96xf32> {\n  %zero", "-> (tensor<40x96xf32>, tensor<40x96xf32>) {\n  %zero", 1)
+    text = text.replace("return %h : tensor<40x96xf32>", "return %g, %q : tensor<40x96xf32>, tensor<40x96xf32>")
+    made, scaled = qmlir.load(qmlir.compile(text, target="cpu:x86-64-v3")).main(*arguments)
+    np.testing.assert_array_equal(made, np.maximum(scaled, 1))
