@@ -70,6 +70,7 @@ def runs_here(target: str) -> bool:
     return set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features)
 
 
+@pytest.mark.sweep(fast=4, slow=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_static_images(name: str, target: str) -> None:
@@ -223,6 +224,7 @@ def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(layer, nn.ReLU6()), shape
 
 
+@pytest.mark.sweep(fast=4, slow=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_each_channel_by_itself(name: str, target: str) -> None:

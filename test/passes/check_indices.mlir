@@ -6,7 +6,8 @@
 // CHECK-LABEL: func.func @squares(
 // CHECK: %[[INDEX:.*]] = linalg.generic
 // CHECK: arith.muli
-// CHECK: %[[WRONG:.*]] = linalg.generic {{.*}} iterator_types = ["reduction"]} ins(%[[INDEX]] : tensor<6xi32>)
+// CHECK: %[[COMPARED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "compared"} %[[INDEX]]
+// CHECK: %[[WRONG:.*]] = linalg.generic {{.*}} iterator_types = ["reduction"]} ins(%[[COMPARED]] : tensor<6xi32>)
 // CHECK: arith.cmpi slt
 // CHECK: arith.cmpi sgt
 // CHECK: %[[COUNT:.*]] = tensor.extract %[[WRONG]][]
