@@ -10,7 +10,7 @@ from .node import Node
 from .shapes import Shapes, factors
 from .types import ELEMENTS
 
-Sizes = tuple[int | str, ...]
+KnownSizes = tuple[int | str, ...]
 _PLACE = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Resize": 3}
 
 
@@ -29,7 +29,7 @@ def learn_stated(node: Node, shapes: Shapes, folding: Folding) -> None:
     shapes.learn_sizes(node.proto.output[0], dtype, found)
 
 
-def _sizes(node: Node, had: Sizes, sizes: Sizes) -> Sizes | None:
+def _sizes(node: Node, had: KnownSizes, sizes: KnownSizes) -> KnownSizes | None:
     if any(isinstance(s, int) and s < (-1 if node.op_type == "Reshape" else 0) for s in sizes):
         return None
     if node.op_type == "Reshape":
@@ -43,7 +43,7 @@ def _sizes(node: Node, had: Sizes, sizes: Sizes) -> Sizes | None:
     return sizes
 
 
-def _reshaped(had: Sizes, sizes: Sizes) -> Sizes | None:
+def _reshaped(had: KnownSizes, sizes: KnownSizes) -> KnownSizes | None:
     """0 is the input's size, -1 what is left."""
     if any(s == 0 and i >= len(had) for i, s in enumerate(sizes)) or sizes.count(-1) > 1:
         return None
@@ -67,7 +67,7 @@ def _left(had: Sequence[int | str], taken: Sequence[int | str]) -> int | str:
     return size if not names else "*".join(names) if size == 1 else ""
 
 
-def _broadcast(had: Sizes, wanted: Sizes) -> Sizes:
+def _broadcast(had: KnownSizes, wanted: KnownSizes) -> KnownSizes:
     rank = max(len(had), len(wanted))
     pairs = zip((1,) * (rank - len(had)) + had, (1,) * (rank - len(wanted)) + wanted, strict=True)
     return tuple(_wider(a, b) for a, b in pairs)
