@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.affine import axis_loops, in_order, indexing_maps
-from ...ir.build import Extent, dims, empty, expand, filled, tensor_type
+from ...ir.attributes import loop_kinds, reassociation, window_steps
+from ...ir.build import Extent, dims, empty, expand, filled, tensor_type, transpose
 from ...ir.walk import collect, made_by, operations_of, static_padding
+from ...kernels.axes import dims_of
 from ...kernels.codes import numbers_known
 from ...kernels.computes import multiply_add
 from ...targets import backend_of, resolve
@@ -107,15 +109,6 @@ def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------------------------- images
 
 
-def _turned(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """The tensor whose axis `i` is `value`'s axis `order[i]`."""
-    sizes = dims(value)
-    made: ir.Value = linalg.transpose(
-        value, outs=[empty([sizes[d] for d in order], value.type.element_type)], permutation=order
-    ).results[0]
-    return made
-
-
 def _first_order(rank: int) -> list[int]:
     """Where the axes of an image `[N, C, ..]` come from in `[N, .., C]`."""
     return [0, rank - 1, *range(1, rank - 1)]
@@ -123,7 +116,7 @@ def _first_order(rank: int) -> list[int]:
 
 def _first(value: ir.Value) -> ir.Value:
     """An image `[N, .., C]` as `[N, C, ..]`."""
-    return _turned(value, _first_order(type_of(value).rank))
+    return transpose(value, _first_order(type_of(value).rank))
 
 
 def _last(value: ir.Value) -> ir.Value:
@@ -138,7 +131,7 @@ def _last(value: ir.Value) -> ir.Value:
     fill = made_by(value, "linalg.fill")
     if fill is not None:
         return filled(_moved(dims(value)), fill.operands[0])
-    return _turned(value, _moved(range(type_of(value).rank)))
+    return transpose(value, _moved(range(type_of(value).rank)))
 
 
 def _turned_from(value: ir.Value) -> ir.Value | None:
@@ -190,45 +183,45 @@ def _joined(image: ir.Value) -> ir.Value:
 def _convolution(op: OpLike) -> ir.Value:
     """A convolution along lines is one of images of one line."""
     data, weight, init = op.operands
-    image, windows, zero = _last(data), _windows(op), arith.constant(init.type.element_type, 0.0)
+    image, zero = _last(data), arith.constant(init.type.element_type, 0.0)
     # Sizes are those of what it starts from: its result has one reader, which a kernel may take in.
     images, filters, *pixels = dims(init)
+    windows = _windows(op, len(pixels))
     lines = len(pixels) == 1
     sizes = [images, *([1] if lines else []), *pixels, filters]
     if op.name == _DEPTHWISE:
-        filter_ = _turned(weight, [1, 2, 0])
+        filter_ = transpose(weight, [1, 2, 0])
         made = linalg.depthwise_conv_2d_nhwc_hwc(image, filter_, outs=[filled(sizes, zero)], **windows)
         return _first(_added(made, init, sizes))
     if lines:
         image = _as_lines(image, images)
         weight = expand(weight, [[filters], [dims(weight)[1]], [1, dims(weight)[2]]])
-        windows = {name: [1, *steps] for name, steps in windows.items()}
-    filter_ = _turned(weight, _moved(range(4)))
+        windows = {name: (1, *steps) for name, steps in windows.items()}
+    filter_ = transpose(weight, _moved(range(4)))
     made = _added(linalg.conv_2d_nhwc_fhwc(image, filter_, outs=[filled(sizes, zero)], **windows), init, sizes)
     return _first(_joined(made) if lines else made)
 
 
-def _convolution_in_groups(op: OpLike) -> ir.Value | None:
+def _convolution_inreassociation(op: OpLike) -> ir.Value | None:
     """A convolution of views of the groups of an image by known filters of f32; None where it is another."""
     data, weight, init = op.operands
     view, begins = made_by(data, "tensor.expand_shape"), made_by(init, "tensor.expand_shape")
     known = str(type_of(weight).element_type) == "f32" and _static_images(op) and numbers_known(weight)
-    if not known or view is None or _groups(view) != _OF_GROUPS or not (begins or is_zero_fill(init)):
+    if not known or view is None or reassociation(view) != _OF_GROUPS or not (begins or is_zero_fill(init)):
         return None
     images, (_, groups, filters, height, width) = dims(init)[0], type_of(init).shape
     image = _last(view.operands[0])
     _, *pixels, channels = type_of(image).shape
     parts = expand(image, [[images], *([size] for size in pixels), [groups, channels // type_of(weight).shape[0]]])
     zero = filled([images, height, width, groups, filters], arith.constant(init.type.element_type, 0.0))
-    made = linalg.conv_2d_nhwgc_gfhwc(parts, _turned(weight, [0, 1, 3, 4, 2]), outs=[zero], **_windows(op))
+    made = linalg.conv_2d_nhwgc_gfhwc(parts, transpose(weight, [0, 1, 3, 4, 2]), outs=[zero], **_windows(op, 2))
     sizes = [images, height, width, groups * filters]
     whole = tensor.collapse_shape(tensor_type(sizes, init.type.element_type), made, [[0], [1], [2], [3, 4]])
     return _first(whole if begins is None else _added(whole, begins.operands[0], sizes))
 
 
-def _windows(op: OpLike) -> dict[str, list[int]]:
-    names = [name for name in ("strides", "dilations") if name in op.attributes]
-    return {name: [int(v) for v in ir.DenseIntElementsAttr(op.attributes[name])] for name in names}
+def _windows(op: OpLike, axes: int) -> dict[str, tuple[int, ...]]:
+    return {name: window_steps(op, name, axes) for name in ("strides", "dilations")}
 
 
 def _added(image: ir.Value, init: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
@@ -251,7 +244,8 @@ def _pooling(op: OpLike) -> ir.Value | None:
     image = _turned_from(data)
     if image is None:
         return None
-    made: ir.Value = getattr(linalg, _POOLINGS[op.name])(image, window, outs=[_last(init)], **_windows(op))
+    windows = _windows(op, type_of(window).rank)
+    made: ir.Value = getattr(linalg, _POOLINGS[op.name])(image, window, outs=[_last(init)], **windows)
     return _first(made)
 
 
@@ -295,10 +289,10 @@ def _transposition(op: OpLike) -> ir.Value | None:
 def _collapse(op: OpLike) -> ir.Value | None:
     """Pixels one behind the other; what a convolution in groups of channels makes of each group."""
     made = made_by(op.operands[0], _GROUPED)
-    if made is not None and _groups(op) == _OF_GROUPS:
-        return _convolution_in_groups(made)
+    if made is not None and reassociation(op) == _OF_GROUPS:
+        return _convolution_inreassociation(made)
     image = _turned_from(op.operands[0])
-    if image is None or _groups(op) != [[0], [1], [2, 3]]:
+    if image is None or reassociation(op) != [[0], [1], [2, 3]]:
         return None
     return _first(_joined(image))
 
@@ -306,15 +300,11 @@ def _collapse(op: OpLike) -> ir.Value | None:
 def _expansion(op: OpLike) -> ir.Value | None:
     """Pixels of an image in lines."""
     image, kind = _turned_from(op.operands[0]), type_of(op.results[0])
-    if image is None or _groups(op) != [[0], [1], [2, 3]] or any(kind.is_dynamic_dim(d) for d in (1, 2, 3)):
+    if image is None or reassociation(op) != [[0], [1], [2, 3]] or any(kind.is_dynamic_dim(d) for d in (1, 2, 3)):
         return None
     sizes = list(kind.shape)
     images = list(op.operands)[1] if kind.is_dynamic_dim(0) else sizes[0]
     return _first(expand(image, [[images], sizes[2:], [sizes[1]]]))
-
-
-def _groups(op: OpLike) -> list[list[int]]:
-    return [[int(i.value) for i in group] for group in op.attributes["reassociation"]]
 
 
 def _generic(op: OpLike) -> ir.Value | None:
@@ -334,11 +324,8 @@ def _generic(op: OpLike) -> ir.Value | None:
     moved = [*(image is not None or m == read for m, image in zip(maps, images, strict=False)), makes_image]
     values = [_last(value) if last else value for value, last in zip(inputs, moved, strict=False)]
     new_maps = [_of_moved(in_order(m, order), last) for m, last in zip(maps, moved, strict=True)]
-    kinds = [str(a) for a in op.attributes["iterator_types"]]
-    made = generic_like(
-        op, [*values, _last(init) if makes_image else init], new_maps,
-        ["reduction" if "reduction" in kinds[i] else "parallel" for i in order],
-    )  # fmt: skip
+    kinds = loop_kinds(op)
+    made = generic_like(op, [*values, _last(init) if makes_image else init], new_maps, [kinds[i] for i in order])
     for name in [str(n) for n in op.attributes]:
         if name not in made.owner.attributes:
             made.owner.attributes[name] = op.attributes[name]
@@ -347,8 +334,8 @@ def _generic(op: OpLike) -> ir.Value | None:
 
 def _is_whole(m: ir.AffineMap) -> bool:
     """Whether an image is read by a loop for each axis."""
-    loops = [ir.AffineDimExpr(e).position for e in m.results if isinstance(e, ir.AffineDimExpr)]
-    return len(set(loops)) == len(m.results)
+    loops = dims_of(m)
+    return loops is not None and len(set(loops)) == len(loops)
 
 
 def _of_moved(m: ir.AffineMap, moved: bool) -> ir.AffineMap:

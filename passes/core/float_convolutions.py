@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, tensor
 from ...dialect.constants import is_zero_fill
+from ...ir.attributes import window_steps
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.build import Arg, collapse, dims, elementwise, expand, filled, generic as built
 from ...ir.walk import collect
@@ -61,7 +62,7 @@ def _fits(op: OpLike) -> bool:
     static = weight.has_static_shape and not any(t.is_dynamic_dim(d) for t in (data, init) for d in range(1, t.rank))
     floats = isinstance(init.element_type, ir.FloatType) and data.element_type == init.element_type
     small = prod(list(weight.shape)[-axes:]) <= _SMALL
-    slow = op.name != _VECTORS or max(_window(op, "strides", axes)) > 1 or small
+    slow = op.name != _VECTORS or max(window_steps(op, "strides", axes)) > 1 or small
     return static and floats and slow
 
 
@@ -69,7 +70,7 @@ def _product(op: OpLike) -> ir.Value:
     """The convolution without its init."""
     data, weight, init = op.operands
     axes = _CONVOLUTIONS[op.name]
-    strides, dilations = (_window(op, name, axes) for name in ("strides", "dilations"))
+    strides, dilations = (window_steps(op, name, axes) for name in ("strides", "dilations"))
     *groups, filters, channels = dims(weight)[:-axes]
     kernel, images, image = dims(weight)[-axes:], dims(init)[0], dims(init)[-axes:]
     element = type_of(init).element_type
@@ -102,8 +103,3 @@ def _sum(x: ir.Value, y: ir.Value) -> ir.Value:
 
 def _zero(element: ir.Type) -> ir.Value:
     return arith.constant(element, 0.0)
-
-
-def _window(op: OpLike, name: str, axes: int) -> list[int]:
-    """`strides` or `dilations` of a named convolution; absent means one."""
-    return [int(v) for v in ir.DenseIntElementsAttr(op.attributes[name])] if name in op.attributes else [1] * axes

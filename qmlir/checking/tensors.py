@@ -11,6 +11,7 @@ from ..core.mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
 from ..ir.affine import downcast, indexing_maps
+from ..ir.attributes import reassociation
 from ..kernels.attention import OP as ATTENTION, describe as describe_attention
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def _empty(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
 
 def _collapse(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     x = operands[0]
-    groups = [[int(i.value) for i in g] for g in op.attributes["reassociation"]]
-    return [x.reshape([int(np.prod([x.shape[i] for i in g], dtype=np.int64)) for g in groups])]
+    return [x.reshape([int(np.prod([x.shape[i] for i in g], dtype=np.int64)) for g in reassociation(op)])]
 
 
 def _expand(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:

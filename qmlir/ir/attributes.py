@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, llvm
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 def iterator_types(kinds: Iterable[str]) -> ir.ArrayAttr:
     """`parallel` or `reduction` for each loop of a linalg op; the bindings have no class for one."""
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
+
+
+def loop_kinds(op: OpLike) -> list[str]:
+    """`parallel` or `reduction` for each loop of a `linalg.generic`."""
+    return ["reduction" if "reduction" in str(kind) else "parallel" for kind in op.attributes["iterator_types"]]
+
+
+def reassociation(op: OpLike) -> list[list[int]]:
+    """The axes that an `expand_shape` or `collapse_shape` makes of each axis, or one of each group."""
+    return [[int(i.value) for i in group] for group in op.attributes["reassociation"]]
+
+
+def window_steps(op: OpLike, name: str, axes: int) -> tuple[int, ...]:
+    """`strides` or `dilations` of a named convolution or pooling over so many axes; absent means one."""
+    if name not in op.attributes:
+        return (1,) * axes
+    return tuple(int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
+
+
+def window_pair(op: OpLike, name: str) -> tuple[int, int]:
+    """The same over height and width."""
+    height, width = window_steps(op, name, 2)
+    return height, width
 
 
 def entry_points(entry: str) -> ir.ArrayAttr:

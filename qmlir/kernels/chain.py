@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
+from ..ir.attributes import reassociation
 from .axes import Axes, Axis, axes_of, dims_of, size_of
 from .bodies import unclonable
 from .description import ROW, Gate, Literal, Operand, Previous, Stage, StageSource, Unfit
@@ -163,7 +164,7 @@ class Chain:
         if self.batch or len(owners) != 1 or owners[0].name not in ("tensor.expand_shape", "tensor.collapse_shape"):
             return False
         view = owners[0]
-        groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
+        groups = reassociation(view)
         if len(groups[-1]) != 1 or self.axes != (*self.rows, self.column):
             return False
         first = 1 + max(a.number for a in (*self.rows, self.column))
@@ -200,19 +201,16 @@ class Chain:
     def _sources(self, user: OpLike, loops: Axes) -> tuple[StageSource, ...] | str:
         """What the block arguments are, or why one cannot be read."""
         found: list[StageSource] = []
+        made = {value: Previous(stage) for value, stage in self._kept.items()}
+        made |= {part: Previous(len(self.stages), half) for half, part in enumerate(self.parts)}
         for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
             axes = axes_of(map_, loops)
             if axes is None:
                 return "reads an operand by something else than whole axes"
-            if value in self.parts:
+            if value in made:
                 if axes != self.axes:
                     return "reads the product transposed"
-                found.append(Previous(len(self.stages), self.parts.index(value)))
-                continue
-            if value in self._kept:
-                if axes != self.axes:
-                    return "reads the product transposed"
-                found.append(Previous(self._kept[value]))
+                found.append(made[value])
                 continue
             if (splat := splat_of(value)) is not None:
                 found.append(Literal(splat))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
+from ..ir.attributes import reassociation, window_pair
 from ..ir.walk import producer_name, static_padding
 from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
@@ -20,6 +21,8 @@ from .scaled import constant_scalar
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+_GROUPED = [[0], [1], [2], [3, 4]]  # axes of an image whose channels are groups
 
 
 def describe_convolution(
@@ -79,8 +82,8 @@ def describe_convolution(
     assert result[1] is not None
     assert result[2] is not None
     window = Window(
-        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
-        padding, groups, source is not None,
+        (n, h, w, c), (result[1], result[2]), (height, width), window_pair(op, "strides"),
+        window_pair(op, "dilations"), margin, padding, groups, source is not None,
     )  # fmt: skip
     return Kernel(
         m=m,
@@ -138,8 +141,8 @@ def describe_depthwise(op: OpLike) -> Kernel:
     assert result[1] is not None
     assert result[2] is not None
     window = Window(
-        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
-        padding,
+        (n, h, w, c), (result[1], result[2]), (height, width), window_pair(op, "strides"),
+        window_pair(op, "dilations"), margin, padding,
     )  # fmt: skip
     return Kernel(
         m=m,
@@ -176,7 +179,7 @@ def _ungrouped_image(data: ir.Value) -> ir.Value:
     """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
     if producer_name(data) == "tensor.expand_shape":
         view = data.owner.operation
-        if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+        if reassociation(view) == _GROUPED:
             made: ir.Value = view.operands[0]
             return made
     raise Unfit("the groups of channels are not a view of an image", "an image [N, H, W, C]")
@@ -186,7 +189,7 @@ def _ungrouped_result(value: ir.Value) -> ir.Value:
     """The view `[N, H, W, F]` by which alone `[N, H, W, G, F / G]` is read."""
     readers = [use.owner.operation for use in value.uses]
     view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
-    if view is not None and [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+    if view is not None and reassociation(view) == _GROUPED:
         return view.results[0]
     raise Unfit("the results of groups of channels are read apart", "a result [N, H, W, F]")
 
@@ -205,11 +208,3 @@ def _is_positive_zero(value: ir.Value) -> bool:
     """Whether it is the float all of whose bits are zero."""
     attribute = scalar_constant(value)
     return isinstance(attribute, ir.FloatAttr) and str(attribute.value) == "0.0"
-
-
-def _pair(op: OpLike, name: str) -> tuple[int, int]:
-    """`strides` or `dilations` of a named convolution; absent means one."""
-    if name not in op.attributes:
-        return 1, 1
-    height, width = (int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
-    return height, width

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
+from ..ir.attributes import window_pair
 from ..ir.barriers import Reason, fusion_barrier, opaque
 from .strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, decide
 from .tensors import filled, generic, merge, permuted, sizes_of, split, type_of
@@ -78,14 +79,6 @@ class Im2colStrategy:
         return Accept(Im2colPlan(plan, decision.chosen, self.keep), accepted.estimate)
 
 
-def _window(op: OpLike, name: str) -> tuple[int, int]:
-    """`strides` or `dilations` of a named convolution; absent means one."""
-    if name not in op.attributes:
-        return 1, 1
-    height, width = (int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
-    return height, width
-
-
 def _times(size: ir.Value | int, factor: ir.Value | int) -> ir.Value | int:
     assert isinstance(factor, int)
     if isinstance(size, int):
@@ -113,7 +106,7 @@ def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
     image = sizes_of(init)[:3]
     # [G.., N, OH, OW, KH, KW, C] -> [G.., N*OH*OW, KH*KW*C]; [G.., F, KH, KW, C] -> [G.., F, KH*KW*C]
     lead = 1 if grouped else 0
-    columns = _patches(data, image, kernel, _window(op, "strides"), _window(op, "dilations"), grouped)
+    columns = _patches(data, image, kernel, window_pair(op, "strides"), window_pair(op, "dilations"), grouped)
     columns = _rows(_rows(columns, lead + 3), lead)
     groups = sizes_of(weight)[:lead]
     rows = sizes_of(columns)[lead]

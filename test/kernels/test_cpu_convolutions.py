@@ -44,10 +44,15 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 def layer_of(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     shape, (filters, height, width), options = CASES[name]
     layer = nn.Conv2d(shape[1], filters, (height, width), **options).eval()
-    generator = torch.Generator().manual_seed(len(name))
-    for p in layer.parameters():
-        p.data = torch.randint(-3, 4, p.shape, generator=generator).float()
-    return layer, shape
+    return with_integers(layer, len(name)), shape
+
+
+def with_integers(model: nn.Module, seed: int, most: int = 3) -> nn.Module:
+    """The model with whole numbers from `-most` to `most` in the place of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.data = torch.randint(-most, most + 1, p.shape, generator=generator).float()
+    return model
 
 
 def images(shape: tuple[int, ...]) -> torch.Tensor:
@@ -139,10 +144,7 @@ class Lines(nn.Module):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lines(dynamic: bool) -> None:
     """One transpose, of what comes in: the model itself brings the channels to the end."""
-    model = Lines().eval()
-    generator = torch.Generator().manual_seed(1)
-    for p in model.parameters():
-        p.data = torch.randint(-2, 3, p.shape, generator=generator).float()
+    model = with_integers(Lines().eval(), 1, most=2)
     artifact = compiled(model, images((7, 3, 103)), "cpu:x86-64-v3", dynamic)
     plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
     assert [(s["chosen"], p["fused"]) for s, p in zip(artifact.manifest.strategies, plans, strict=True)] == [
@@ -218,10 +220,7 @@ DEPTHWISE: dict[str, tuple[tuple[int, ...], tuple[int, int], dict[str, Any]]] = 
 def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     shape, window, options = DEPTHWISE[name]
     layer = nn.Conv2d(shape[1], shape[1], window, groups=shape[1], **options).eval()
-    generator = torch.Generator().manual_seed(len(name))
-    for p in layer.parameters():
-        p.data = torch.randint(-3, 4, p.shape, generator=generator).float()
-    return nn.Sequential(layer, nn.ReLU6()), shape
+    return nn.Sequential(with_integers(layer, len(name)), nn.ReLU6()), shape
 
 
 @pytest.mark.sweep(fast=4, slow=2)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.attributes import loop_kinds
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import VIEWS, collect
 from ...base import Pass, State
@@ -56,9 +57,7 @@ class SplitBroadcastPass(Pass):
 
 def _kinds(op: OpLike) -> list[str]:
     """`parallel` or `reduction` for each loop; [] for what is not a generic."""
-    if "iterator_types" not in op.attributes:
-        return []
-    return ["reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]]
+    return loop_kinds(op) if "iterator_types" in op.attributes else []
 
 
 def _readers(value: ir.Value) -> Iterator[OpLike]:

@@ -346,9 +346,8 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
     whole = x.shape[dim]
     if isinstance(size, int) and isinstance(whole, int):
         return NotImplemented
-    starts = [
-        i * size for i in range(int((whole + size - 1) // size))
-    ]  # as torch counts them: the exporter knows this number
+    count = int((whole + size - 1) // size)  # as torch counts them: the exporter knows this number
+    starts = [i * size for i in range(count)]
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
 
 

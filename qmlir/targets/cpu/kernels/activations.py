@@ -10,8 +10,9 @@ from math import gcd
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith, vector
-from ....kernels.description import Kernel, Window
+from ....kernels.description import Kernel
 from . import emit as e
+from .windows import corner_of, element_at, is_inside, is_pixel, pixel_at
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -63,10 +64,7 @@ class CopiedRows:
         """A row of a convolution: its runs, gathered from the image."""
         window = self.kernel.lhs.window
         assert window is not None
-        height, width = window.result
-        image = e.divide(row, height * width)
-        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
-        x = e.multiply(e.remainder(row, width), window.strides[1])
+        image, y, x = corner_of(window, row)
         inside = is_inside(window, y, x)
         if inside is True:
             store(self._inside(image, y, x, target), 0)
@@ -83,9 +81,7 @@ class CopiedRows:
         """The runs of a row whose corner is at `(y, x)`, counted from the margin; returns the sum of its codes."""
         window = self.kernel.lhs.window
         assert window is not None
-        _, _, image_width, channels = window.image
-        top, left = (e.subtract(at, by) for at, by in zip((y, x), window.margin, strict=True))
-        corner = e.multiply(e.add(e.multiply(top, image_width), left), channels)
+        corner = pixel_at(window, y, x)
         lanes = self._width
         total = e.splat(0, lanes // 4, e.integer(32))
         # A last vector that is not full writes zeros where the next run follows, and behind the last run.
@@ -139,20 +135,13 @@ class CopiedRows:
         """The same where the channels of a pixel are whole vectors: each is inside, or it is not."""
         window = self.kernel.lhs.window
         assert window is not None
-        _, height, width, channels = window.image
+        channels = window.image[3]
         lanes, i8 = self._width, e.integer(8)
         padding = e.splat((window.padding + 128) % 256 - 128, lanes, i8)
         with e.loop(0, window.kernel[0] * window.kernel[1]) as tap:
-            line = e.add(y, e.multiply(e.divide(tap.index, window.kernel[1]), window.dilations[0]))
-            column = e.add(x, e.multiply(e.remainder(tap.index, window.kernel[1]), window.dilations[1]))
-            top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
-            inside = e.all_of(
-                [
-                    e.between(margin, at, margin + extent - 1)
-                    for margin, at, extent in zip(window.margin, (line, column), (height, width), strict=True)
-                ]
-            )
-            pixel, place = e.multiply(e.add(e.multiply(top, width), left), channels), e.multiply(tap.index, channels)
+            line, column = element_at(window, y, x, tap.index)
+            inside = is_pixel(window, line, column)
+            pixel, place = pixel_at(window, line, column), e.multiply(tap.index, channels)
 
             def copy(pixel: e.Index = pixel, place: e.Index = place) -> None:
                 with e.loop(0, channels, lanes) as part:
@@ -269,18 +258,3 @@ class CopiedRows:
             if carried:
                 byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
         return byte.results[0] if carried else total
-
-
-def is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
-    """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
-    conditions = []
-    for axis, at in enumerate((y, x)):
-        extent, margin = int(window.image[1 + axis] or 0), window.margin[axis]
-        reach = (window.kernel[axis] - 1) * window.dilations[axis]
-        last = (window.result[axis] - 1) * window.strides[axis] + reach
-        if margin == 0 and last < extent:
-            continue
-        if extent + margin - 1 - reach < margin:
-            return arith.constant(e.integer(1), 0)
-        conditions.append(e.between(margin, at, extent + margin - 1 - reach))
-    return e.all_of(conditions) if conditions else True

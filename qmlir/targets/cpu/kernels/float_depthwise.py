@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ....core.mlir import ir, llvm
 from ....ir.build import collapse
@@ -13,9 +12,6 @@ from ....kernels.layouts import WeightLayout
 from . import emit as e
 from .depthwise import ChannelRows, Depthwise
 from .float_micro import AVX2_FMA, AVX512_FMA
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -42,8 +38,8 @@ class FloatVectors:
         made: ir.Value = at_load(kernel.rhs.value, lambda copy: layout.emit(collapse(copy, [[0, 1], [2]])))
         return made
 
-    def rows(self, plan: Depthwise, buffers: Sequence[e.Buffer]) -> ChannelRows:
-        return FloatRows(plan, list(buffers), self)
+    def rows(self, plan: Depthwise, buffers: list[e.Buffer]) -> ChannelRows:
+        return FloatRows(plan, buffers, self)
 
 
 class FloatRows(ChannelRows):

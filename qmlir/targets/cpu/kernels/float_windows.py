@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....kernels.description import Window
 from . import emit as e
-from .activations import is_inside
+from .windows import corner_of, element_at, is_inside, is_pixel, pixel_at
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -32,10 +32,7 @@ class FloatWindow:
         """Emit the copy of `left` numbers of a row from `first_k` on to the address `target`. Behind each run of
         neighbours up to a vector's length of zeros is written, where the next run follows."""
         window = self.window
-        height, width = window.result
-        image = e.divide(row, height * width)
-        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
-        x = e.multiply(e.remainder(row, width), window.strides[1])
+        image, y, x = corner_of(window, row)
         inside = is_inside(window, y, x)
 
         def elements() -> None:
@@ -66,14 +63,7 @@ class FloatWindow:
         with e.loop(0, count) as number:
             element = e.add(first, number.index)
             place = e.at(target, e.multiply(number.index, self._bytes(channels)))
-            line = e.add(y, e.multiply(e.divide(element, window.kernel[1]), window.dilations[0]))
-            column = e.add(x, e.multiply(e.remainder(element, window.kernel[1]), window.dilations[1]))
-            inside = e.all_of(
-                [
-                    e.between(margin, at, margin + extent - 1)
-                    for margin, at, extent in zip(window.margin, (line, column), window.image[1:3], strict=True)
-                ]
-            )
+            line, column = element_at(window, y, x, element)
 
             def copy(line: e.Index = line, column: e.Index = column, place: ir.Value = place) -> None:
                 self._run(image, self._pixel(line, column), place, channels)
@@ -82,7 +72,7 @@ class FloatWindow:
                 with e.loop(0, channels, self.lanes) as part:
                     e.store(zero, e.at(place, e.multiply(part.index, self._bytes(1))))
 
-            e.either(inside, copy, clear)
+            e.either(is_pixel(window, line, column), copy, clear)
 
     def _run(self, image: e.Index, start: e.Index, target: ir.Value, count: int) -> None:
         """`count` neighbours."""
@@ -98,11 +88,9 @@ class FloatWindow:
             vector(count - rest, e.first_lanes(rest, self.lanes))
 
     def _pixel(self, y: e.Index, x: e.Index) -> e.Index:
-        """Where the channels of a pixel start in an image, which is counted from the margin."""
-        window = self.window
-        top, left = (e.subtract(at, by) for at, by in zip((y, x), window.margin, strict=True))
-        pixel = e.multiply(e.add(e.multiply(top, window.image[2]), left), window.image[3])
-        return pixel if window.groups == 1 else e.add(pixel, e.multiply(self.group, window.channels))
+        """Where the group's channels of a pixel start in an image."""
+        pixel = pixel_at(self.window, y, x)
+        return pixel if self.window.groups == 1 else e.add(pixel, e.multiply(self.group, self.window.channels))
 
     def _bytes(self, count: int) -> int:
         return count * int(self.source.element.width) // 8
