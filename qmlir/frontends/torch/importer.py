@@ -24,6 +24,7 @@ from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...ir import build
 from ...ir.checks import assert_that
+from ...ir.resources import keep_array
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...ir.walk import functions
 from ..raising import NotQuantised, PatternDeclined, Tensor
@@ -81,6 +82,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         those of the next tensor, at the same address, would be the first ones again. They are kept here."""
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
             made: ir.Value = super()._import_literal(py_value, info)
+            if isinstance(py_value, torch.Tensor) and py_value.dtype in FROM_TORCH:
+                keep_array(made.owner.attributes["value"], to_numpy(py_value))
             return made
         self._codes.append(py_value.to(torch.uint8))
         made = super()._import_literal(self._codes[-1], info)
