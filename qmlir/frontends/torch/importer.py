@@ -59,6 +59,7 @@ _AXIS_FROM_THE_FRONT = frozenset((
     aten.scatter.value, aten.scatter.src, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default,
     aten.scatter_reduce.two, aten.gather.default, aten.index_select.default,
 ))  # fmt: skip
+_MAIN = "main"
 _FINEST = 1 << 20  # the denominator of a factor of a size
 _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
@@ -254,7 +255,7 @@ def import_graph(
     importer = fx_importer.FxImporter(context=context, config_check=False, graph_node_importer_cls=cls)
     graph.gm.graph.owning_module = graph.gm
     try:
-        importer.import_graph_module(graph.gm, func_name="main")
+        importer.import_graph_module(graph.gm, func_name=_MAIN)
     except FrontEndError:
         raise
     except (NotImplementedError, TypeError, ValueError, AssertionError, LookupError, RuntimeError, AttributeError) as e:
@@ -276,7 +277,7 @@ def import_graph(
 
 
 def _main(module: ir.Module) -> OpLike:
-    return functions(module)[0]
+    return next(f for f in functions(module) if f.attributes["sym_name"].value == _MAIN)
 
 
 def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[Any, Any]) -> None:
