@@ -12,9 +12,11 @@ from ..core.mlir import arith, ir, tensor
 from ..core.rows import SchemeRow
 from ..core.spelling import did_you_mean, location_text
 from ..dialect.dtypes import DTYPES
-from ..dialect.ods import OPS, OpError, view_of
+from ..dialect.ods import OPS, OpError, view_of, views_of
 from ..dialect.ops.common import element_of, shape_of
+from ..dialect.ops.dequant import DequantOp
 from ..dialect.ops.product import ProductOp
+from ..dialect.ops.unpack import UnpackOp
 from ..dialect.sizes import Size, Solver
 from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
@@ -22,7 +24,7 @@ from . import build
 from .checks import assert_equal, assert_that
 from .lookups import Computed, Lookups, Walked
 from .relations import Relations
-from .walk import collect, operations_of, terminator_of
+from .walk import operations_of, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -302,9 +304,9 @@ def _argument_dtype(value: ir.Value) -> str | None:
             out_zero = view.out_zero_point
             if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
                 return "u8"
-        elif use.owner.operation.name == "qmlir.unpack":
+        elif isinstance(view, UnpackOp):
             return "u8"
-        elif use.owner.operation.name == "qmlir.dequant" and view.input == value:
+        elif isinstance(view, DequantOp) and view.input == value:
             return "u8" if view.packing != "none" or (view.dtype or "").startswith("u") else None
     return None
 
@@ -332,10 +334,9 @@ def _value_dtype(value: ir.Value) -> str | None:
 def schemes(module: ir.Module) -> list[SchemeRow]:
     """What is quantised how: one row a product, for the manifest."""
     rows: list[SchemeRow] = []
-    for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):
-        view = view_of(op)
+    for view in views_of(module, ProductOp):
         rows.append({
-            "op": op.name,
+            "op": view.OPERATION_NAME,
             "lhs": view.lhs_code.name,
             "rhs": view.rhs_code.name,
             "out": view.out_code.name,
