@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
-from ..dialect.ods import Keywords
 from ..dialect.reference import dequantize
 from ..dialect.reference.values import expand
 from ..errors import UsageError
@@ -89,7 +88,7 @@ class QuantizedWeight:
             parts.append("activation order")
         return ", ".join(parts)
 
-    def operands(self) -> Keywords:
+    def operands(self) -> dict[str, Any]:
         """The arguments of a product that stand for this weight, whose inputs come in its `order`."""
         said = {
             "rhs": self.codes, "rhs_scale": self.scale, "rhs_zero_point": self.zero_point,
@@ -115,7 +114,7 @@ class QuantizedWeight:
     def __getitem__(self, key: str) -> object:
         return self.operands()[key]
 
-    def product(self, lhs: Array | torch.Tensor) -> Keywords:
+    def product(self, lhs: Array | torch.Tensor) -> dict[str, Any]:
         """The arguments of `lhs [.., M, K]` times this weight, `lhs` in the weight's order."""
         return {"lhs": lhs if self.order is None else lhs[..., self.order], **self.operands()}
 

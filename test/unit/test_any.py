@@ -16,6 +16,7 @@ ALLOWED = {
     "dialect/ods/view.py": (1, "a field or a rule of any op class by its name"),
     "dialect/reference": (2, "keywords that are handed on to `scaled_matmul`"),
     "passes/core/lower/__init__.py": (1, "a table of rules, each for the view of its own op class"),
+    "qmlir/checkpoint/value.py": (2, "arguments of a product by name, for `**`"),
     "qmlir/compiler/front_end.py": (2, "a source that `accepts` has taken, and a front end's own options"),
     "qmlir/emulation/amd/operands.py": (2, "an array, or a numpy scalar for all lanes: no common type has arithmetic"),
     "qmlir/emulation/kernarg.py": (1, "a value of MessagePack"),
