@@ -75,9 +75,9 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
 
     emulate: bool | Emulation = False
     if args.emulate:
-        from ..emulation import program as emulation
+        from ..emulation.program import Emulation, options_of
 
-        emulate = emulation.options_of(emulation.Emulation(args.order_seed), args.program, step) or True
+        emulate = options_of(Emulation(args.order_seed), args.program, step)
     program = qmlir.load(
         args.program, device=args.device, parameters=dict(args.parameters), sha256=expected, emulate=emulate
     )

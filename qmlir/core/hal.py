@@ -1,4 +1,4 @@
-"""IREE's runtime in this process: its bindings, its one VM instance, and the devices it has opened."""
+"""IREE's runtime in this process: its one VM instance, and the devices it has opened."""
 
 from __future__ import annotations
 

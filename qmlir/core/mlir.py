@@ -24,7 +24,7 @@ from .iree import compiler_version
 
 
 def _before_import() -> None:
-    """Whoever only loads and runs programs imports none of the bindings, and need not have the compiler installed."""
+    """Refuses where the compiler is not installed: whoever only loads and runs programs need not have it."""
     compiler_version()
     _stub_dialects()
 

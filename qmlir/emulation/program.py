@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ..core.deprecation import by_old_name
 from ..core.hal import emulated_device
@@ -38,6 +38,10 @@ class Emulation:
         object.__setattr__(self, "order_seed", by_old_name("seed", seed, "order_seed", self.order_seed))
 
 
+@overload
+def options_of(emulate: Emulation, what: str, step: Callable[[str], None]) -> Emulation: ...
+@overload
+def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None: ...
 def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None:
     """What `emulate=` says, None for a real device; without a `progress` of its own it tells `step` now and then
     `what` is being done and how many instructions are executed."""
