@@ -28,6 +28,7 @@ from .graph import TorchGraph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
 
 if TYPE_CHECKING:
+    from torch._dynamo.backends.registry import CompiledFn
     from torch._ops import OpOverload
 
 OPTIONS = ("target", "strict")
@@ -44,7 +45,7 @@ class EagerFallbackWarning(UserWarning):
 def backend(
     gm: GraphModule, example_inputs: Sequence[torch.Tensor | int], *, options: Mapping[str, object] | None = None,
     mode: str | None = None,
-) -> Callable[..., object]:  # fmt: skip
+) -> CompiledFn:  # fmt: skip
     """The backend. `options`: `target` (default `cpu`), `strict` (what would run eagerly is an error).
 
     Raises QmlirError for unknown options."""
@@ -68,10 +69,8 @@ def backend(
         return boxed(Subgraph(graph, [], given))
 
     with whole_quantisations():
-        made = aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,
-                            decompositions=aot_decompositions())  # fmt: skip
-        run: Callable[..., object] = made(gm, example_inputs)
-        return run
+        return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,
+                            decompositions=aot_decompositions())(gm, example_inputs)  # fmt: skip
 
 
 @contextmanager
