@@ -107,8 +107,6 @@ they were measured at; `load` is the highest that the system had meanwhile, besi
   from the image for every 64 to 256 filters, a copy of two hundredths to an eighth of the multiplications.
 * Bilinear resizing of f32 (U-Nets, segmentation): IREE's code computes places and gathers element by element,
   64x64x32 to twice the size in 3.0 ms where torch takes 1.9.
-* `torch.compile` of LSTM and GRU: the network is traced step by step, into one program of all steps without the
-  recurrent kernel that ONNX's operators get.
 """
 GOAL = 0.95  # of the peer's time
 

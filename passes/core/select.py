@@ -10,7 +10,7 @@ from ...core.rows import Facts
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
 from ...ir.facts import MAGNITUDES
-from ...kernels.weights import shared_constants
+from ...ir.resources import kept_resources
 from ...targets import Target, backend_of, resolve
 from ...targets.strategy import (
     Decision,
@@ -51,7 +51,7 @@ class SelectPass(Pass):
             _preferred(target, current_name(self.prefer)), current_choice(parse_choice(self.choice))
         )
         failures: list[Diagnostic] = []
-        with shared_constants():
+        with kept_resources():
             self._choose(module, state, target, strategies, failures)
         fail(self.name, failures)
         target.attach(module)

@@ -10,6 +10,7 @@ from ..core.files import write_atomically
 from ..core.mlir import ir, load_dialects, release_contexts, session
 from ..core.spelling import LEVELS
 from ..errors import UsageError
+from ..ir.resources import kept_resources
 from ..ir.signature import assert_sizes, drop_attributes
 from ..ir.util_globals import has_state
 from ..kernels.zero_copy import zero_copy_arguments
@@ -81,7 +82,7 @@ def _run(
         raise UsageError(f"IREE does not take the flags {' '.join(options.flags)}: {e}") from None
     ctx = compiler.context
     load_dialects(ctx)
-    with ctx, ir.Location.unknown():
+    with ctx, ir.Location.unknown(), kept_resources():
         module = build(ctx)
         if dump is not None or after is not None:
             done(options.start, module)

@@ -7,9 +7,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
+from ..ir.moved import moved_constant
 from ..ir.util_globals import declare, load_global, parameter, store_global
 from ..ir.walk import collect, operations_of, producer
 from .outline import function_of
+from .weights import stored_constant
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -31,8 +33,9 @@ def decided_at_load(value: ir.Value) -> bool:
 
 
 def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """What `make` makes of a value `of_parameters`, at the insertion point: it is loaded from a global, which an
-    initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""
+    """What `make` makes of a value that is `decided_at_load`, at the insertion point: a constant where it only moves
+    the elements of one; else it is loaded from a global, which an initialiser of the program computes. The same of the
+    same parameters is one global, whoever reads it."""
     slice_ = _slice(value)
     assert slice_ is not None
     function = function_of(ir.InsertionPoint.current.ref_operation.operation)
@@ -44,11 +47,15 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
         )  # fmt: skip
     with ir.InsertionPoint(initializer.regions[0].blocks.append()):
         made = make(_copied(slice_, value))
+        array, kind = moved_constant(made), ir.RankedTensorType(made.type)
+    if array is not None:
+        initializer.erase()
+        return stored_constant(array, kind)
+    with ir.InsertionPoint(initializer.regions[0].blocks[0]):
         text = initializer.get_asm(use_local_scope=True)  # else maps are named by their order in the module
         name = f"{_PREFIX}{sha256(text.encode()).hexdigest()[:16]}"
         store_global(name, made)
         ir.Operation.create("util.return")
-    kind = made.type
     if _global(module, name) is None:
         with ir.InsertionPoint(initializer):
             declare(name, kind)

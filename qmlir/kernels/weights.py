@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +12,8 @@ import numpy as np
 from ..core.mlir import arith, ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
+from ..ir.build import dense
+from ..ir.resources import resource
 from ..ir.walk import behind
 from .description import Kernel
 
@@ -73,33 +74,16 @@ def fits_top_of_byte(kernel: Kernel) -> bool:
 
 
 _LARGE = 1 << 18  # bytes
-_Resources: TypeAlias = "dict[tuple[bytes, tuple[int, ...]], ir.Attribute]"
-_resources: ContextVar[_Resources | None] = ContextVar("_resources", default=None)
-
-
-@contextmanager
-def shared_constants() -> Iterator[None]:
-    """Large constants of the same bytes are one inside, though two functions of a program pack a weight each."""
-    token = _resources.set({})
-    try:
-        yield
-    finally:
-        _resources.reset(token)
 
 
 def constant_bytes(array: Array) -> ir.Value:
     """An array of bytes as a constant at the insertion point."""
-    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+    return stored_constant(array, ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8)))
+
+
+def stored_constant(array: Array, kind: ir.RankedTensorType) -> ir.Value:
+    """An array as a constant of a type at the insertion point."""
     if array.nbytes < _LARGE:
-        return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+        return dense(array, str(kind.element_type) if isinstance(kind.element_type, ir.FloatType) else None)
     # As a resource: IREE 3.13 takes a second for 40 MiB of an attribute that it compares by its elements.
-    array = np.ascontiguousarray(array)
-    key = (hashlib.sha256(array.data).digest(), array.shape)
-    shared = _resources.get()
-    found = None if shared is None else shared.get(key)
-    if found is None:
-        name = f"qmlir_{key[0].hex()[:16]}"
-        found = ir.DenseResourceElementsAttr.get_from_buffer(array.data, name, kind, 64, False)
-        if shared is not None:
-            shared[key] = found
-    return arith.constant(kind, found)
+    return arith.constant(kind, resource(array, kind))

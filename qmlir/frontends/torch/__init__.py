@@ -62,14 +62,17 @@ class TorchFrontEnd:
         from .parameters import ParameterFile
         from .program import prepare
         from .raise_ import raise_quantised
+        from .recurrent import fuse_recurrent, register as register_recurrence
 
         unknown = sorted(set(options.settings) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
         register()
         register_attention()
+        register_recurrence()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         index_by_known_masks(graph)
+        fuse_recurrent(graph)
         fold_batch_norms(graph)
         decompose_known(graph)
         raise_quantised(graph, options.report)

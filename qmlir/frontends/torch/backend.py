@@ -26,12 +26,15 @@ from ...runtime.program import load
 from .custom_ops import register
 from .graph import TorchGraph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
+from .recurrent import LAYERS
 
 if TYPE_CHECKING:
     from torch._dynamo.backends.registry import CompiledFn
     from torch._ops import OpOverload
 
 OPTIONS = ("target", "strict")
+# Without it dynamo leaves LSTM, GRU and RNN out of its graphs, and they run eagerly without a word.
+torch._dynamo.config.allow_rnn = True
 
 
 # What autograd's runtime calls: with one list, which it empties.
@@ -59,6 +62,14 @@ def backend(
     register()
 
     trained = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in example_inputs)
+    if trained and any(n.target is torch.lstm for n in gm.graph.nodes):
+        # Ahead-of-time autograd takes torch's kernel for inference, whose gradient it then cannot compute.
+        reason = ("an LSTM whose gradient may be asked for is not traced; call the model under torch.no_grad() or "
+                  "torch.inference_mode()")  # fmt: skip
+        if given.get("strict"):
+            raise FrontEndError([Diagnostic(reason, "lstm")])
+        _warn_once(reason)
+        return gm.forward
 
     def compile_forward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Boxed:
         del inputs
@@ -68,25 +79,27 @@ def backend(
         del inputs
         return boxed(Subgraph(graph, [], given))
 
-    with whole_quantisations():
+    with whole_operators():
         return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,
                             decompositions=aot_decompositions())(gm, example_inputs)  # fmt: skip
 
 
 @contextmanager
-def whole_quantisations() -> Iterator[None]:
-    """Ahead-of-time autograd traces torchao's quantisations as one operator each, as `torch.export` does, not as the
-    arithmetic that they are made of. They have no derivative, so only where none is asked for. What `torch.export`
-    uses for it is private to torch: without it, quantisations run as arithmetic and products are raised all the same.
+def whole_operators() -> Iterator[None]:
+    """Ahead-of-time autograd traces torchao's quantisations and recurrent layers as one operator each, as
+    `torch.export` does, not as what they are made of. These have no derivative, so only where none is asked for. What
+    `torch.export` uses for it is private to torch: without it, quantisations run as arithmetic and products are raised
+    all the same, and recurrent layers are as many products as there are steps.
     """
     names = ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
     found = [getattr(getattr(torch.ops.torchao, n, None), "default", None) for n in names]
+    found = [op for op in found if op is not None] + list(LAYERS)
     try:
         from torch._export.utils import _special_op_to_preserve_cia as keep
         from torch.export.exported_program import _override_composite_implicit_decomp as override
     except ImportError:
         override = keep = None
-    if override is None or torch.is_grad_enabled() or None in found:
+    if override is None or torch.is_grad_enabled():
         yield
         return
     with override(dict.fromkeys(found, keep)):

@@ -24,6 +24,7 @@ from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...ir import build
 from ...ir.checks import assert_that
+from ...ir.resources import keep_array
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...ir.walk import functions
 from ..raising import NotQuantised, PatternDeclined, Tensor
@@ -63,6 +64,7 @@ _AXIS_FROM_THE_FRONT = frozenset((
     aten.scatter.value, aten.scatter.src, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default,
     aten.scatter_reduce.two, aten.gather.default, aten.index_select.default,
 ))  # fmt: skip
+_MAIN = "main"
 _FINEST = 1 << 20  # the denominator of a factor of a size
 _MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
@@ -86,6 +88,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         those of the next tensor, at the same address, would be the first ones again. They are kept here."""
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
             made: ir.Value = super()._import_literal(py_value, info)
+            if isinstance(py_value, torch.Tensor) and py_value.dtype in FROM_TORCH:
+                keep_array(made.owner.attributes["value"], to_numpy(py_value))
             return made
         self._codes.append(py_value.to(torch.uint8))
         made = super()._import_literal(self._codes[-1], info)
@@ -258,7 +262,7 @@ def import_graph(
     importer = fx_importer.FxImporter(context=context, config_check=False, graph_node_importer_cls=cls)
     graph.gm.graph.owning_module = graph.gm
     try:
-        importer.import_graph_module(graph.gm, func_name="main")
+        importer.import_graph_module(graph.gm, func_name=_MAIN)
     except FrontEndError:
         raise
     except (NotImplementedError, TypeError, ValueError, AssertionError, LookupError, RuntimeError, AttributeError) as e:
@@ -280,7 +284,7 @@ def import_graph(
 
 
 def _main(module: ir.Module) -> OpLike:
-    return functions(module)[0]
+    return next(f for f in functions(module) if f.attributes["sym_name"].value == _MAIN)
 
 
 def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[sympy.Expr, ValueRanges]) -> None:

@@ -1,0 +1,200 @@
+"""Layers of LSTM, GRU and RNN in an FX graph: each layer is a product with all steps' inputs and one node, and that
+node is the loop over the steps. torch decomposes them into as many products as there are steps.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ...kernels.recurrence import GATES, GRU, LSTM, RNN, Activation, Recurrence
+from ...spec import TensorSpec
+from ..raising import Raising, Tensor, register_raising
+from ..recurrence import recurrent
+from .custom_ops import NAMESPACE
+from .graph import TorchGraph, argument, aten, dtype_of, retyped, shape_of
+
+# By torch's operator: the cell and the activations of its gates. Operators of packed sequences are not here.
+LAYERS: dict[Any, tuple[str, tuple[str, ...]]] = {
+    aten.lstm.input: (LSTM, ("sigmoid", "tanh", "tanh")),
+    aten.gru.input: (GRU, ("sigmoid", "tanh")),
+    aten.rnn_tanh.input: (RNN, ("tanh",)),
+    aten.rnn_relu.input: (RNN, ("relu",)),
+}  # fmt: skip
+# Where ours has torch's gates: torch's are i f g o and r z n, ours i o f g and z r n.
+_ORDER = {LSTM: (0, 3, 1, 2), GRU: (1, 0, 2), RNN: (0,)}
+_SCHEMA = (
+    "recurrence(Tensor inputs, Tensor weights, Tensor h, Tensor? c, Tensor? bias, str cell, str[] activations) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+
+
+def fuse_recurrent(graph: TorchGraph) -> None:
+    """Rewrite `graph` in place: every recurrent layer of f32 whose weights are known, and that drops nothing out."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in LAYERS:
+            _fuse(graph, node)
+    graph.clean()
+
+
+def _fuse(graph: TorchGraph, node: Node) -> None:
+    cell, activations = LAYERS[node.target]
+    x, given = node.args[:2]
+    states = list(given) if cell == LSTM else [given]
+    layers, directions = int(argument(node, "num_layers")), 1 + bool(argument(node, "bidirectional"))
+    biased, batch_first = bool(argument(node, "has_biases")), bool(argument(node, "batch_first"))
+    parameters = [graph.constant(p) for p in argument(node, "params")]
+    if argument(node, "train") and argument(node, "dropout"):
+        return
+    if any(dtype_of(t) != torch.float32 for t in (x, *states)) or any(
+        p is None or p.dtype != torch.float32 for p in parameters
+    ):
+        return
+    each = 4 if biased else 2
+    if len(parameters) != each * layers * directions:
+        return  # an LSTM whose states are projected
+    made = _Builder(graph, node)
+    if batch_first:
+        x = made.exchanged(x)
+    ends: list[list[torch.fx.Node]] = [[] for _ in states]
+    for i in range(layers):
+        first = each * directions * i
+        weights = _Weights(cell, [parameters[first + each * d : first + each * (d + 1)] for d in range(directions)])
+        starts = [made.part(s, directions * i, directions) for s in states]
+        x, found = made.layer(x, weights, starts, activations)
+        for end, state in zip(ends, found, strict=True):
+            end.append(state)
+    results = [made.exchanged(x) if batch_first else x, *(made.joined(end) for end in ends)]
+    for user in list(node.users):
+        assert user.target is operator.getitem
+        graph.replace(user, results[int(str(user.args[1]))])
+
+
+class _Weights:
+    """What one layer multiplies with, from torch's tensors of each direction, its gates in our order.
+
+    `inputs` [D * G * H, I] and `input_bias` [D * G * H] are of the product with all steps, `states` [D, G * H, H] of
+    the product within a step; `bias` [D, H] is added within it: to a GRU's last gate, in front of the reset."""
+
+    def __init__(self, cell: str, given: Sequence[Sequence[Any]]) -> None:
+        self.cell = cell
+        self.inputs = torch.cat([self._ordered(d[0]) for d in given])
+        self.states = torch.stack([self._ordered(d[1]) for d in given])
+        size = self.states.shape[-1]
+        self.input_bias = self.bias = None
+        if len(given[0]) > 2:
+            late = 2 * size if cell == GRU else self.states.shape[1]
+            pairs = [(self._ordered(d[2]), self._ordered(d[3])) for d in given]
+            self.input_bias = torch.cat([torch.cat([a[:late] + b[:late], a[late:]]) for a, b in pairs])
+            self.bias = torch.stack([b[late:] for _, b in pairs])
+        if cell != GRU:
+            self.bias = None
+        elif self.bias is None:
+            self.bias = torch.zeros(len(given), size)
+
+    def _ordered(self, gates: torch.Tensor) -> torch.Tensor:
+        parts = gates.detach().chunk(GATES[self.cell])
+        return torch.cat([parts[i] for i in _ORDER[self.cell]])
+
+
+class _Builder:
+    """New nodes in front of the layers' one."""
+
+    def __init__(self, graph: TorchGraph, node: Node) -> None:
+        self.graph, self.node = graph, node
+
+    def layer(
+        self, x: torch.fx.Node, weights: _Weights, states: Sequence[torch.fx.Node], activations: Sequence[str]
+    ) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
+        """One layer of `x` [T, B, I]: its output [T, B, D * H], and its last states [D, B, H]."""
+        steps, batch, _ = shape_of(x)
+        directions, size = weights.states.shape[0], weights.states.shape[-1]
+        operands = [x, self._constant(weights.inputs)]
+        if weights.input_bias is not None:
+            operands.append(self._constant(weights.input_bias))
+        inputs = self._call(aten.linear.default, operands, (steps, batch, weights.inputs.shape[0]))
+        bias = None if weights.bias is None else self._constant(weights.bias)
+        h, c = states if weights.cell == LSTM else (*states, None)
+        like = self.node.meta["val"][0]
+        shapes = ((steps, directions, batch, size), *[(directions, batch, size)] * 2)
+        both = self.graph.call(
+            self.node, torch.ops.qmlir.recurrence.default,
+            (inputs, self._constant(weights.states), h, c, bias, weights.cell, list(activations)), {},
+            tuple(retyped(like, torch.float32, shape) for shape in shapes),
+        )  # fmt: skip
+        y, *last = (self._call(operator.getitem, [both, i], shape) for i, shape in enumerate(shapes))
+        moved = self._call(aten.permute.default, [y, [0, 2, 1, 3]], (steps, batch, directions, size))
+        out = self._call(aten.flatten.using_ints, [moved, 2, 3], (steps, batch, directions * size))
+        return out, last[: len(states)]
+
+    def exchanged(self, x: torch.fx.Node) -> torch.fx.Node:
+        """The first two axes the other way round."""
+        a, b, *rest = shape_of(x)
+        return self._call(aten.transpose.int, [x, 0, 1], (b, a, *rest))
+
+    def part(self, x: torch.fx.Node, start: int, count: int) -> torch.fx.Node:
+        """`count` of the first axis."""
+        whole, *rest = shape_of(x)
+        if whole == count:
+            return x
+        return self._call(aten.slice.Tensor, [x, 0, start, start + count], (count, *rest))
+
+    def joined(self, parts: Sequence[torch.fx.Node]) -> torch.fx.Node:
+        """The first axes behind one another."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = sum(int(shape_of(p)[0]) for p in parts)
+        return self._call(aten.cat.default, [list(parts), 0], (whole, *shape_of(parts[0])[1:]))
+
+    def _constant(self, value: torch.Tensor) -> Node:
+        return self.graph.new_constant(value, self.node)
+
+    def _call(self, target: Any, args: Sequence[Any], shape: Sequence[torch.SymInt | int]) -> Node:
+        val = retyped(self.node.meta["val"][0], torch.float32, shape)
+        return self.graph.call(self.node, target, args, {}, val)
+
+
+# ------------------------------------------------------------------------------------------------- the operator
+
+
+def _fake(inputs: Any, weights: Any, h: Any, c: Any, bias: Any, cell: str, activations: Sequence[str]) -> Any:
+    steps, batch, _ = inputs.shape
+    directions, _, size = weights.shape
+    return (inputs.new_empty([steps, directions, batch, size]), *(h.new_empty(h.shape) for _ in range(2)))
+
+
+_library: Any = None
+
+
+def register() -> None:
+    """Define the operator, once a process."""
+    global _library
+    if _library is not None:
+        return
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library.define(_SCHEMA)
+    torch.library.register_fake(f"{NAMESPACE}::recurrence", _fake, lib=library)
+    _library = library
+
+
+def _raise(op: Raising) -> list[Tensor]:
+    directions, _, hidden = (int(n or 0) for n in op.operand(1).shape)
+    cell = op.attributes["cell"]
+    activations = tuple(Activation(name) for name in op.attributes["activations"])
+    backward = (False, True)[:directions]
+    layer = Recurrence(cell, hidden, backward, (activations,) * directions, late_reset=cell == GRU)
+    operands = {"inputs": op.operand(0), "weights": op.operand(1), "h": op.operand(2)}
+    operands |= {name: t for name, t in (("c", op.optional(3)), ("bias", op.optional(4))) if t is not None}
+    steps, batch, _ = op.operand(0).shape
+    with op.location:
+        y, *states = recurrent(layer, {name: t.value for name, t in operands.items()})
+    state = TensorSpec((directions, batch, hidden), "f32")
+    whole = Tensor(TensorSpec((steps, directions, batch, hidden), "f32"), y)
+    return [whole, Tensor(state, states[0]), Tensor(state, states[-1])]  # nobody reads the third of other cells
+
+
+register_raising(f"torch.{NAMESPACE}.recurrence", _raise)
