@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -22,9 +22,14 @@ _TORCH_RAW = {
 }
 
 
-def to_numpy(value: Any, name: str) -> Array:
+def is_torch(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether a value is a tensor of torch, which need not be imported for that."""
+    return type(value).__module__ == "torch"
+
+
+def to_numpy(value: object, name: str) -> Array:
     """An argument as a numpy array."""
-    if type(value).__module__ == "torch":
+    if is_torch(value):
         t = value.detach().cpu().contiguous()
         kind = str(t.dtype)
         if kind in _TORCH_RAW:

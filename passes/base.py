@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.spelling import location_text
 from ..errors import Diagnostic, PassError
@@ -17,6 +17,7 @@ from ..targets.strategy import Decision
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike, ir
+    from ..dialect.dtypes import Array
 
 
 @dataclass
@@ -26,7 +27,7 @@ class State:
     decisions: list[Decision] = field(default_factory=list)
     notes: list[Diagnostic] = field(default_factory=list)  # remarks and warnings, shown once
     # Loads the array behind a named parameter; set by the compiler when parameter files were given.
-    parameters: Callable[[str, str], Any] | None = None
+    parameters: Callable[[str, str], Array] | None = None
 
 
 class Pass:

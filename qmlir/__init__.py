@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .core import rebuilding
 from .core.version import __version__ as __version__
@@ -113,12 +113,12 @@ def _rebuilder(artifact: Artifact, read_outside: bool) -> Callable[[str, str | N
 rebuilding.register(_rebuilder)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'qmlir' has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
     loaded = importlib.import_module(module, __name__)
-    value = loaded if attribute is None else getattr(loaded, attribute)
+    value: object = loaded if attribute is None else getattr(loaded, attribute)
     globals()[name] = value
     return value
 

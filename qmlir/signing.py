@@ -14,10 +14,13 @@ import hmac
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from .core.files import write_atomically
 from .errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
 FORMAT = 1
 _CONTEXT = b"qmlir program v1\n"  # a signature of something else is none of a program
@@ -102,7 +105,11 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
 
 
-def _key(path: Path, private: bool) -> Any:
+@overload
+def _key(path: Path, private: Literal[True]) -> ed25519.Ed25519PrivateKey: ...
+@overload
+def _key(path: Path, private: Literal[False]) -> ed25519.Ed25519PublicKey: ...
+def _key(path: Path, private: bool) -> ed25519.Ed25519PrivateKey | ed25519.Ed25519PublicKey:
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -114,6 +121,6 @@ def _key(path: Path, private: bool) -> Any:
         found: object = load_pem_private_key(data, None) if private else load_pem_public_key(data)
     except (ValueError, TypeError, UnsupportedAlgorithm) as e:
         raise UsageError(f"{path} is not a {kind} key in PEM form: {str(e).partition(chr(10))[0][:120]}") from None
-    if not isinstance(found, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):
+    if not isinstance(found, (ed25519.Ed25519PrivateKey, ed25519.Ed25519PublicKey)):
         raise UsageError(f"{path} is not an Ed25519 {kind} key: openssl genpkey -algorithm ed25519 makes one")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from .dialect.shapes import show
 from .dialect.sparse_formats import compress, densify, entries, row_pointers, structure_problem
 from .errors import UsageError
 from .spec import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+    from scipy.sparse import sparray, spmatrix
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ class SparseWeight:
     # ---- from elsewhere
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
+    def from_scipy(cls, matrix: sparray | spmatrix, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
         """From a scipy.sparse matrix or array in csr, csc, coo or bsr form. A csc matrix is the csr form of its
         transpose, and becomes that. Entries are sorted; repeated ones, which scipy would add up, are refused, because
         the sum of two 8-bit codes need not be one: `matrix.sum_duplicates()` says that it is meant.
@@ -206,7 +210,7 @@ class SparseWeight:
         return cls._sorted_rows(shape, matrix.data, matrix.indices, matrix.indptr, block, rhs_transposed, dtype)
 
     @classmethod
-    def from_torch(cls, tensor: Any, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
+    def from_torch(cls, tensor: torch.Tensor, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
         """From a torch sparse tensor of layout sparse_csr, sparse_csc, sparse_coo or sparse_bsr. An uncoalesced COO
         tensor with repeated entries is refused: `tensor.coalesce()` adds them up."""
         layout = str(getattr(tensor, "layout", type(tensor).__name__)).removeprefix("torch.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from .core.rows import LimitRow, RangeRow, SignatureRow, SpecRow
 from .core.spelling import did_you_mean
 from .dialect.dtypes import DTYPES, dtype_name
 from .dialect.sizes import Size
@@ -68,11 +69,11 @@ class TensorSpec:
             s is None or s == d for s, d in zip(self.shape, shape, strict=True)
         )
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> SpecRow:
         return {"shape": list(self.sizes), "dtype": self.dtype}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+    def from_json(cls, data: SpecRow) -> TensorSpec:
         return cls(tuple(data["shape"]), data["dtype"])
 
 
@@ -199,7 +200,7 @@ class Signature:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+    def from_json(cls, data: SignatureRow) -> Signature:
         """The signature that `to_json` wrote.
 
         Raises:
@@ -219,12 +220,12 @@ class Signature:
         return made
 
 
-def _range(row: Mapping[str, Any]) -> Range:
+def _range(row: RangeRow) -> Range:
     part = tuple(None if p is None else (_number(p[0]), _number(p[1])) for p in row["part"])
     return Range(_place(row["argument"]), _number(row["least"]), _number(row["most"]), part)
 
 
-def _limit(row: Mapping[str, Any]) -> Limit:
+def _limit(row: LimitRow) -> Limit:
     most = None if row["most"] is None else _number(row["most"])
     return Limit(_place(row["argument"]), _place(row["axis"]), _number(row["least"]), most)
 

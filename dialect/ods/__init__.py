@@ -63,6 +63,7 @@ from .op import (
     OPS,
     Attributes,
     AxisSizes,
+    Keywords,
     Op,
     Operands,
     Sizes,
@@ -70,6 +71,7 @@ from .op import (
     attribute_names,
     names_attribute,
     view_of,
+    views_of,
 )
 from .verifier import SEGMENTS, misfit, problem, quoted_as, verify_module, verify_structure
 from .view import FieldView
@@ -101,6 +103,7 @@ __all__ = [
     "Field",
     "FieldView",
     "I64s",
+    "Keywords",
     "Op",
     "OpError",
     "Operands",
@@ -121,4 +124,5 @@ __all__ = [
     "verify_module",
     "verify_structure",
     "view_of",
+    "views_of",
 ]

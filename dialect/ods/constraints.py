@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -28,10 +28,10 @@ class Constraint:
 
     description: str
     irdl: str
-    check: Callable[[Any], bool]
+    check: Callable[[ir.Type], bool]
 
 
-def tensor_of(description: str, element: Callable[[Any], bool]) -> Constraint:
+def tensor_of(description: str, element: Callable[[ir.Type], bool]) -> Constraint:
     """A ranked tensor whose element type satisfies `element`."""
     return Constraint(
         f"a ranked tensor of {description}",
@@ -44,7 +44,7 @@ def _is_float(t: ir.Type) -> bool:
     return isinstance(t, ir.FloatType)
 
 
-def _signless(*widths: int) -> Callable[[Any], bool]:
+def _signless(*widths: int) -> Callable[[ir.Type], bool]:
     return lambda t: isinstance(t, ir.IntegerType) and t.is_signless and t.width in widths
 
 
@@ -59,7 +59,7 @@ SPARSE_INDEX = tensor_of("i32 or i64 integers (2:4: i8 bytes)", _signless(8, 32,
 RESULT = tensor_of("i8, i32 or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
 
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
 class AttrKind(Generic[T]):
@@ -77,8 +77,8 @@ class AttrKind(Generic[T]):
         """The value, in its Python type. Raises OpError when it is of another kind: nothing is rounded or cut."""
         raise NotImplementedError
 
-    def build(self, value: T) -> ir.Attribute:
-        """The attribute of a value that `of` returned."""
+    def build(self, value: object) -> ir.Attribute:
+        """The attribute of a value. Raises OpError as `of` does."""
         raise NotImplementedError
 
 
@@ -101,8 +101,8 @@ class Enum(AttrKind[str]):
             raise OpError(f"is not known{did_you_mean(str(value), self.values)}")
         return str(value)
 
-    def build(self, value: str) -> ir.Attribute:
-        return ir.StringAttr.get(value)
+    def build(self, value: object) -> ir.Attribute:
+        return ir.StringAttr.get(self.of(value))
 
 
 def _bool(value: object) -> bool:
@@ -111,9 +111,11 @@ def _bool(value: object) -> bool:
     return bool(value)
 
 
-def _int(value: Any) -> int:
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, SupportsIndex)):
+        raise TypeError
     number = operator.index(value)
-    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+    if not -(2**63) <= number < 2**63:
         raise TypeError
     return number
 
@@ -124,19 +126,19 @@ def _float(value: object) -> float:
     return float(value)
 
 
-_READ: dict[str, Callable[[Any], Any]] = {"bool": _bool, "int": _int, "float": _float}
-
-
 class _Scalar(AttrKind[T]):
-    """`kind` is the name of the attribute's class."""
+    """`kind` is the name of the attribute's class, `checked` converts a value or raises TypeError."""
 
-    def __init__(self, description: str, python: str, irdl: str, kind: str, build: Callable[[T], ir.Attribute]) -> None:
-        self.description, self.python, self.irdl, self._kind, self._build = description, python, irdl, kind, build
+    def __init__(
+        self, description: str, python: str, irdl: str, kind: str, checked: Callable[[object], T],
+        build: Callable[[T], ir.Attribute],
+    ) -> None:  # fmt: skip
+        self.description, self.python, self.irdl, self._kind = description, python, irdl, kind
+        self._checked, self._build = checked, build
 
     def of(self, value: object) -> T:
         try:
-            found: T = _READ[self.python](value)
-            return found
+            return self._checked(value)
         except (TypeError, OverflowError):
             raise OpError(f"must be {self.description}") from None
 
@@ -146,18 +148,19 @@ class _Scalar(AttrKind[T]):
         value: T = attribute.value
         return value
 
-    def build(self, value: T) -> ir.Attribute:
-        return self._build(value)
+    def build(self, value: object) -> ir.Attribute:
+        return self._build(self.of(value))
 
 
 BOOL: AttrKind[bool] = _Scalar(
-    "a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(v)
+    "a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", _bool, lambda v: ir.BoolAttr.get(v)
 )
 I64: AttrKind[int] = _Scalar(
     "an integer",
     "int",
     'irdl.base "#builtin.integer"',
     "IntegerAttr",
+    _int,
     lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), v),
 )
 F32: AttrKind[float] = _Scalar(
@@ -165,6 +168,7 @@ F32: AttrKind[float] = _Scalar(
     "float",
     'irdl.base "#builtin.float"',
     "FloatAttr",
+    _float,
     lambda v: ir.FloatAttr.get(ir.F32Type.get(), v),
 )
 
@@ -172,8 +176,8 @@ F32: AttrKind[float] = _Scalar(
 class _Array(AttrKind[tuple[T, ...]]):
     irdl = 'irdl.base "#builtin.dense_array"'
 
-    def __init__(self, length: int, what: str, python: str, kind: str) -> None:
-        self.length, self.python, self._kind, self._element = length, f"tuple[{python}, ...]", kind, _READ[python]
+    def __init__(self, length: int, what: str, python: str, kind: str, element: Callable[[object], T]) -> None:
+        self.length, self.python, self._kind, self._element = length, f"tuple[{python}, ...]", kind, element
         self.description = f"an array of {length} {what}"
 
     def read(self, attribute: ir.Attribute) -> tuple[T, ...]:
@@ -181,25 +185,24 @@ class _Array(AttrKind[tuple[T, ...]]):
             raise OpError(f"must be {self.description}, but got {attribute}")
         return tuple(attribute)
 
-    def of(self, value: Any) -> tuple[T, ...]:
-        found: tuple[T, ...]
+    def of(self, value: object) -> tuple[T, ...]:
         try:
-            found = tuple(self._element(v) for v in value)
+            found = tuple(self._element(v) for v in value) if isinstance(value, Iterable) else ()
         except (TypeError, OverflowError):
             found = ()
         if len(found) != self.length:
             raise OpError(f"must be {self.description}")
         return found
 
-    def build(self, value: tuple[T, ...]) -> ir.Attribute:
-        made: ir.Attribute = getattr(ir, self._kind).get(list(value))
+    def build(self, value: object) -> ir.Attribute:
+        made: ir.Attribute = getattr(ir, self._kind).get(list(self.of(value)))
         return made
 
 
 class _Dense(AttrKind["ir.Attribute"]):
     """Elements of a tensor; read as the attribute."""
 
-    description, python = "elements of a tensor", "Any"
+    description, python = "elements of a tensor", "ir.Attribute"
     irdl = 'irdl.base "#builtin.dense_intorfp_elements"'
 
     def read(self, attribute: ir.Attribute) -> ir.Attribute:
@@ -207,12 +210,13 @@ class _Dense(AttrKind["ir.Attribute"]):
             raise OpError(f"must be {self.description}, but got {attribute}")
         return attribute
 
-    def of(self, value: Any) -> ir.Attribute:
-        found: ir.Attribute = value
-        return found
-
-    def build(self, value: ir.Attribute) -> ir.Attribute:
+    def of(self, value: object) -> ir.Attribute:
+        if not isinstance(value, ir.Attribute):
+            raise OpError(f"must be {self.description}")
         return value
+
+    def build(self, value: object) -> ir.Attribute:
+        return self.of(value)
 
 
 DENSE: AttrKind[ir.Attribute] = _Dense()
@@ -220,9 +224,9 @@ DENSE: AttrKind[ir.Attribute] = _Dense()
 
 def I64s(length: int) -> AttrKind[tuple[int, ...]]:
     """`array<i64: ...>` of `length` integers."""
-    return _Array(length, "i64 integers", "int", "DenseI64ArrayAttr")
+    return _Array(length, "i64 integers", "int", "DenseI64ArrayAttr", _int)
 
 
 def F64s(length: int) -> AttrKind[tuple[float, ...]]:
     """`array<f64: ...>` of `length` floats."""
-    return _Array(length, "f64 floats", "float", "DenseF64ArrayAttr")
+    return _Array(length, "f64 floats", "float", "DenseF64ArrayAttr", _float)

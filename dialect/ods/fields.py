@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Literal, TypeVar, overload
 
 from ...core.mlir import ir
 from .constraints import AttrKind, Constraint
@@ -19,10 +19,10 @@ class Field:
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
-    attribute: AttrKind[Any] | None = None
+    attribute: AttrKind[object] | None = None
     optional: bool = False
-    default: Any = None
-    function_default: Any = None
+    default: object = None
+    function_default: object = None
     internal: bool = False
     implied: bool = False
     name: str = ""
@@ -34,7 +34,7 @@ class Field:
 def operand(constraint: Constraint) -> ir.Value: ...
 @overload
 def operand(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
-def operand(constraint: Constraint, optional: bool = False) -> Any:
+def operand(constraint: Constraint, optional: bool = False) -> object:
     return Field("operand", constraint, optional=optional)
 
 
@@ -42,7 +42,7 @@ def operand(constraint: Constraint, optional: bool = False) -> Any:
 def result(constraint: Constraint) -> ir.Value: ...
 @overload
 def result(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
-def result(constraint: Constraint, optional: bool = False) -> Any:
+def result(constraint: Constraint, optional: bool = False) -> object:
     return Field("result", constraint, optional=optional)
 
 
@@ -55,9 +55,9 @@ def attr(
     kind: AttrKind[T], *, internal: bool = False, implied: bool = False, function_default: T | None = None
 ) -> T | None: ...
 def attr(
-    kind: AttrKind[Any], default: Any = None, required: bool = False, internal: bool = False, implied: bool = False,
-    function_default: Any = None,
-) -> Any:  # fmt: skip
+    kind: AttrKind[object], default: object = None, required: bool = False, internal: bool = False,
+    implied: bool = False, function_default: object = None,
+) -> object:  # fmt: skip
     """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
     it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
     `function_default`: what the function states where it is not given, and an op without it reads off its types.
@@ -67,8 +67,10 @@ def attr(
                  )  # fmt: skip
 
 
-def parameter(kind: AttrKind[T], default: T | None = None) -> T:
+@overload
+def parameter(kind: AttrKind[T]) -> T: ...
+@overload
+def parameter(kind: AttrKind[T], default: T) -> T: ...
+def parameter(kind: AttrKind[object], default: object = None) -> object:
     """An argument of the function that shapes the op's result, and is not an attribute of the op."""
-    found: Any = Field("parameter", attribute=kind, optional=True, function_default=default)
-    read: T = found
-    return read
+    return Field("parameter", attribute=kind, optional=True, function_default=default)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ...core.mlir import ir
+from ...core.mlir import collect, ir
 from ...core.spelling import did_you_mean
 from ..shapes import Shape
 from ..sizes import Size
@@ -14,6 +14,8 @@ from .constraints import OpError
 from .fields import Field
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ...core.mlir import OpLike
 
 NAMESPACE = "qmlir"
@@ -21,10 +23,14 @@ AxisSizes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, AxisSizes]
 Spec = tuple[Shape, str]  # of a value, and its dtype
 Operands = Mapping[str, Spec]
+# By the name of a field, whose kind of attribute says which type a value has.
 Attributes = Mapping[str, Any]
+Keywords = dict[str, Any]  # arrays too
 OPERAND_NAMES = "operand_names"
 
 OPS: dict[str, type[Op]] = {}
+
+V = TypeVar("V", bound="Op")
 
 
 def _accessor(f: Field, index: int) -> property:
@@ -57,11 +63,11 @@ class Op:
     PARAMETERS: ClassVar[tuple[Field, ...]] = ()
     POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
     FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {}  # what its functions take for arguments that are not given
+    DEFAULTS: ClassVar[Attributes] = {}  # what its functions take for arguments that are not given
     ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
 
     def __init_subclass__(
-        cls, *, name: str = "", function: str = "", sides: Mapping[str, str] | None = None, **kw: Any
+        cls, *, name: str = "", function: str = "", sides: Mapping[str, str] | None = None, **kw: object
     ) -> None:
         super().__init_subclass__(**kw)
         own = []
@@ -112,31 +118,34 @@ class Op:
 
     @classmethod
     def build(
-        cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: ir.InsertionPoint | None = None,
-        **values: Any,
-    ) -> Op:  # fmt: skip
-        """Create the op. Operands are `ir.Value`s; attributes Python values, of which defaults are not written;
-        results types.
+        cls, fields: Mapping[str, object], *, results: Sequence[ir.Type], loc: ir.Location | None = None,
+        ip: ir.InsertionPoint | None = None,
+    ) -> Self:  # fmt: skip
+        """Create the op of operands, which are `ir.Value`s, and attributes, Python values, by name; defaults are not
+        written. `results` are types.
 
         Raises:
             OpError: for a name that the op does not have, a missing operand, or a value of another kind.
         """
+        values = dict(fields)
         operands: dict[str, ir.Value] = {}
         attributes: dict[str, ir.Attribute] = {}
         for f in cls.FIELDS:
             value = values.pop(f.name, None)
             if f.kind == "operand":
-                if value is not None:
+                if isinstance(value, ir.Value):
                     operands[f.name] = value
+                elif value is not None:
+                    raise TypeError(f"operand '{f.name}' is a {type(value).__name__}, not an ir.Value")
                 elif not f.optional:
                     raise OpError(f"operand '{f.name}' is missing")
             elif f.kind == "attr" and f.attribute is not None and value is not None:
                 try:
-                    stated = f.attribute.build(f.attribute.of(value))
+                    stated = f.attribute.build(value)
                 except OpError as e:
                     raise OpError(f"{f.name}={value!r} {e}") from None
                 # Text states what is no default: an op with an epilogue of two steps says two things.
-                if f.default is None or stated != f.attribute.build(f.attribute.of(f.default)):
+                if f.default is None or stated != f.attribute.build(f.default):
                     attributes[f.name] = stated
         if values:
             names = [f.name for f in cls.FIELDS]
@@ -177,7 +186,7 @@ class Op:
         results = self.operation.results
         return results[index] if index < len(results) else None
 
-    def _attribute(self, f: Field) -> Any:
+    def _attribute(self, f: Field) -> object:
         attributes = self.operation.attributes
         if f.name not in attributes:
             return f.default
@@ -189,7 +198,7 @@ class Op:
         given = dict(zip(self.operand_names(), self.operation.operands, strict=True))
         return {name: given[name] for name in self.OPERANDS if name in given}
 
-    def attributes_by_name(self) -> dict[str, Any]:
+    def attributes_by_name(self) -> Attributes:
         """Every attribute, defaults included, as Python values."""
         return {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "attr"}
 
@@ -205,9 +214,14 @@ class Op:
         return {}
 
 
-def view_of(op: OpLike) -> Any:
+def view_of(op: OpLike) -> Op:
     """An operation of the dialect, by the fields of its class."""
     return OPS[op.name](op)
+
+
+def views_of(root: OpLike | ir.Module, kind: type[V]) -> list[V]:
+    """The operations of a kind in `root`, those of a region before the operation that holds it."""
+    return [view for op in collect(root, *OPS) if isinstance(view := view_of(op), kind)]
 
 
 def names_attribute(names: Iterable[str]) -> ir.Attribute:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..dtypes import DTYPES, DType
 from ..enums import (
@@ -141,12 +141,12 @@ class MoeOp(Op, name="moe"):
         values = {
             "lhs": self.input, "rhs": self.w1, "lhs_dtype": self.input_dtype, "lhs_scale": self.input_scale,
             "lhs_zero_point": self.input_zero_point, "lhs_zero_mode": self.input_zero_mode,
-            "rhs_scale": self.w1_scale, "rhs_zero_point": self.w1_zero_point, "bias": self.w1_bias,
+            "rhs_scale": self.w1_scale, "rhs_zero_point": self.w1_zero_point,
             "rhs_zero_mode": self._mode(self.w1_zero_point), "activation": self.activation, "act_clamp": self.act_clamp,
             "gate_layout": self.gate_layout, "out_dtype": out, "out_scale": self.intermediate_scale,
             "out_zero_point": self.intermediate_zero_point, "result": Intermediate(t), "results": [Intermediate(t)],
         }  # fmt: skip
-        return self._product(values, replaced)
+        return self._product(values, self.w1_bias, replaced)
 
     def second(
         self,
@@ -165,20 +165,22 @@ class MoeOp(Op, name="moe"):
         values = {
             "lhs": hidden, "rhs": self.w2, "lhs_dtype": self.intermediate_dtype, "lhs_scale": scale,
             "lhs_zero_point": zero, "lhs_zero_mode": "none" if zero is None else "int",
-            "rhs_scale": self.w2_scale, "rhs_zero_point": self.w2_zero_point, "bias": self.w2_bias,
+            "rhs_scale": self.w2_scale, "rhs_zero_point": self.w2_zero_point,
             "rhs_zero_mode": self._mode(self.w2_zero_point), "result": Intermediate(t), "results": [Intermediate(t)],
             "routing_weights": self.routing_weights if weighted else None,
             "out_dtype": self.out_dtype if weighted else "f32",
         }  # fmt: skip
-        return self._product(values, replaced)
+        return self._product(values, self.w2_bias, replaced)
 
-    def _product(self, values: dict[str, Any], replaced: dict[str, object]) -> FieldView:
+    def _product(
+        self, values: Mapping[str, object], bias: ir.Value | None, replaced: Mapping[str, object]
+    ) -> FieldView:
         shared = {
             "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "rhs_packing": self.weight_packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
             "rhs_transposed": self.weights_transposed, "skip_invalid": self.skip_invalid,
-            "group_size": self.group_size,
-            "bias_stage": "acc" if values["bias"] is not None and element_of(values["bias"]).is_int else "scaled",
+            "group_size": self.group_size, "bias": bias,
+            "bias_stage": "acc" if bias is not None and element_of(bias).is_int else "scaled",
         }  # fmt: skip
         return FieldView(GroupedMatmulOp, {**shared, **values, **replaced})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
@@ -107,8 +107,12 @@ class ProductOp(Op):
     # ---- what the lowering and the verifier both ask
 
     @property
-    def sides(self) -> tuple[Any, Any]:
+    def sides(self) -> tuple[Intermediate | ir.Value, ir.Value]:
         """The two contracted operands."""
+        raise NotImplementedError
+
+    def rhs_codes_shape(self) -> Shape:
+        """Shape of the weight in codes, packed or not."""
         raise NotImplementedError
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPES, Array
+from ..ods import Keywords
 from ..ops.grouped_matmul import GroupedMatmulOp
 from .matmul import normalize_epilogue, scaled_matmul
 from .values import integers
@@ -92,7 +93,7 @@ def grouped_matmul(
     return total.astype(DTYPES[out_dtype].numpy)
 
 
-def _rows(lhs: Array, rhs: Array, owner: Array, kw: dict[str, Any]) -> Array:
+def _rows(lhs: Array, rhs: Array, owner: Array, kw: Keywords) -> Array:
     """Each row times the weight of its owner; rows of owner -1 are zero."""
     count = rhs.shape[0]
     kw = normalize_epilogue(kw)

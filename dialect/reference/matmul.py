@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..dtypes import DTYPES, Array, DType
 from ..enums import GATED
+from ..ods import Keywords
 from ..ops.scaled_matmul import ScaledMatmulOp
 from ..packing import unpack
 from ..shapes import blocks
@@ -163,7 +163,7 @@ def contract(
     return total
 
 
-def _scales(sa: Array | None, sb: Array | None) -> Array | np.floating[Any]:
+def _scales(sa: Array | None, sb: Array | None) -> Array | np.float32:
     """`s_a * s_b`, formed first, in f32: `[.., M|1, N|1]`."""
     left = F32(1) if sa is None else sa[..., :1]
     right = F32(1) if sb is None else np.swapaxes(sb[..., :1], -1, -2)
@@ -229,7 +229,7 @@ def columns_hint(rhs: Array, dtype: str | None, packing: str, *others: Array | N
     return None
 
 
-def normalize_epilogue(kw: dict[str, Any]) -> dict[str, Any]:
+def normalize_epilogue(kw: Keywords) -> Keywords:
     """Accept `activation="clamp(lo,hi)"` and `activation="clamp", clamp=(lo, hi)` for the activation's
     bounds; elsewhere `clamp` bounds the requantised codes."""
     kw = dict(kw)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dtypes import DTYPES, Array
 from ..enums import SYMMETRIC_RECIPES
+from ..ods import Keywords
 from ..ops.moe import MoeOp
 from ..ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ..ops.route import RouteOp
@@ -104,14 +103,14 @@ def moe(
     the token instead: its scale (`f32(w) * s`; `s = 1` for codes without one), or the float itself where it has none.
     """
     x, weights = np.asarray(input), np.asarray(routing_weights).astype(F32)
-    shared: dict[str, Any] = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "rhs_packing": weight_packing,
+    shared: Keywords = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "rhs_packing": weight_packing,
                               "codebook": codebook, "compute_dtype": compute_dtype, "skip_invalid": skip_invalid,
                               "rhs_transposed": weights_transposed}  # fmt: skip
     d = DTYPES[intermediate_dtype]
     dynamic = d.is_int and intermediate_scale is None
     if routing_stage == "input":
         x, input_scale = _weighted(x, input_scale, weights)
-    first: dict[str, Any] = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
+    first: Keywords = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
              "lhs_zero_mode": input_zero_mode, "rhs_scale": w1_scale, "rhs_zero_point": w1_zero_point,
              "rhs_zero_mode": weight_zero_mode, "bias": w1_bias, "activation": activation, "act_clamp": act_clamp,
              "gate_layout": gate_layout, "rounding": rounding, "out_scale": intermediate_scale,
@@ -123,7 +122,7 @@ def moe(
         symmetric = d.signed and recipe in ("torchao", *SYMMETRIC_RECIPES)
         hidden, scale, zero = dynamic_quantize(hidden, out_dtype=intermediate_dtype, symmetric=symmetric,
                                                rounding=rounding, recipe=recipe)  # fmt: skip
-    second: dict[str, Any] = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero,
+    second: Keywords = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero,
               "rhs_scale": w2_scale, "rhs_zero_point": w2_zero_point,
               "rhs_zero_mode": weight_zero_mode, "bias": w2_bias}  # fmt: skip
     if routing_stage == "input":
@@ -131,7 +130,7 @@ def moe(
     return grouped_matmul(hidden, w2, **_given(shared | second), routing_weights=weights, out_dtype=out_dtype)
 
 
-def _given(kw: dict[str, Any]) -> dict[str, Any]:
+def _given(kw: Keywords) -> Keywords:
     return {k: v for k, v in kw.items() if v is not None}
 
 

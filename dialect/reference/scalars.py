@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..dtypes import DTYPES, Array, NumpyType
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ...core.mlir import OpLike, ir
 
 _INTEGERS = {"i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "index": "int64"}
@@ -54,7 +56,7 @@ def _shift(f: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, y: np.asarray(np.where(_unsigned(y) < x.dtype.itemsize * 8, f(x, y), 0)).astype(x.dtype)
 
 
-def _in_f64(f: Callable[..., Any]) -> Callable[..., Array]:
+def _in_f64(f: Callable[..., ArrayLike]) -> Callable[..., Array]:
     """Transcendental functions in float64, rounded once, as the reference of the dialect evaluates them."""
 
     def apply(*xs: Array) -> Array:
@@ -68,7 +70,7 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
     return (x.astype(np.float64) * y.astype(np.float64) + z.astype(np.float64)).astype(x.dtype)
 
 
-_BINARY: dict[str, Callable[..., Any]] = {
+_BINARY: dict[str, Callable[..., ArrayLike]] = {
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.divsi": _divide,
     "arith.remsi": _remainder, "arith.divui": _on_unsigned(_divide), "arith.remui": _on_unsigned(_remainder),
     "arith.floordivsi": lambda x, y: (x // np.where(y == 0, 1, y)).astype(x.dtype),
@@ -96,12 +98,12 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "math.cosh": _in_f64(np.cosh), "math.erf": _in_f64(np.vectorize(math.erf, otypes=[np.float64])),
 }  # fmt: skip
 
-_COMPARE_INTEGERS: tuple[Callable[..., Any], ...] = (
+_COMPARE_INTEGERS: tuple[Callable[..., ArrayLike], ...] = (
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.less, np.less_equal, np.greater,
     np.greater_equal,
 )  # fmt: skip
 # Predicates 1 to 6 are ordered (false where one is NaN), 8 to 13 the same ones unordered.
-_COMPARE_FLOATS: tuple[Callable[..., Any], ...] = (
+_COMPARE_FLOATS: tuple[Callable[..., ArrayLike], ...] = (
     np.equal, np.greater, np.greater_equal, np.less, np.less_equal, np.not_equal,
 )  # fmt: skip
 

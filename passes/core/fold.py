@@ -12,16 +12,16 @@ Folding runs before the lowering, on the dialect's own ops, so that its effect i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ...core.mlir import ir
 from ...dialect.constants import constant_array
 from ...dialect.dtypes import DTYPES, Array
-from ...dialect.ods import OPS, Op, view_of
+from ...dialect.ods import Op, views_of
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -32,7 +32,6 @@ from ...dialect.packing import signed_codes
 from ...dialect.reference.conv import filter_parameter
 from ...dialect.sparse_formats import densified_dtype, densify, entries
 from ...ir.build import dense, dense_like, elements, transpose
-from ...ir.walk import collect
 from ..base import Pass, State
 from .lower.sparse_form import form_of
 from .lower.values import full_rank
@@ -48,11 +47,10 @@ class FoldPass(Pass):
     unpack_weights: bool = True
 
     def run(self, module: ir.Module, state: State) -> None:
-        products = collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp))
-        for op in products:
+        for view in views_of(module, ProductOp):
             for step in self._steps():
-                with ir.InsertionPoint(op), op.location:
-                    op = step(view_of(op)).operation
+                with ir.InsertionPoint(view.operation), view.location:
+                    view = step(view)
 
     def _steps(self) -> list[Callable[[ProductOp], ProductOp]]:
         steps = [forget_sums, fold_filter_layout]
@@ -61,20 +59,21 @@ class FoldPass(Pass):
         return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
 
 
-def rebuilt(view: ProductOp, cls: type[ProductOp] | None = None, **changes: Any) -> ProductOp:
-    """The op with some operands and attributes changed, by name or role, in the place of the old one; `cls`: as another
-    op, which keeps what it knows."""
-    cls = cls or type(view)
-    changes = {view.ROLES.get(name, name): value for name, value in changes.items()}
-    values = {**view.operands_by_name(), **view.attributes_by_name(), **changes}
+def rebuilt(view: ProductOp, **changes: object) -> ProductOp:
+    """The op with some operands and attributes changed, by name or role, in the place of the old one."""
+    return rebuilt_as(type(view), view, changes)
+
+
+def rebuilt_as(cls: type[ProductOp], view: ProductOp, changes: Mapping[str, object]) -> ProductOp:
+    """As `rebuilt`, but as another op, which keeps what it knows."""
+    changed = {view.ROLES.get(name, name): value for name, value in changes.items()}
+    values: Mapping[str, object] = {**view.operands_by_name(), **view.attributes_by_name(), **changed}
     known = {f.name for f in cls.FIELDS}
-    values = {k: v for k, v in values.items() if k in known}
-    new = cls.build(results=[r.type for r in view.operation.results], loc=view.operation.location,
-                           **{k: v for k, v in values.items() if v is not None})  # fmt: skip
+    given = {k: v for k, v in values.items() if k in known and v is not None}
+    new = cls.build(given, results=[r.type for r in view.operation.results], loc=view.operation.location)
     for old, fresh in zip(view.operation.results, new.operation.results, strict=True):
         old.replace_all_uses_with(fresh)
     view.operation.erase()
-    assert isinstance(new, ProductOp)
     return new
 
 
@@ -95,7 +94,7 @@ def fold_filter_layout(view: ProductOp) -> ProductOp:
     if weight is None:
         return view
     order = FILTER_AXES[view.filter_layout]
-    changes: dict[str, Any] = {"filter_layout": "FHWC"}
+    changes: dict[str, object] = {"filter_layout": "FHWC"}
     for name in ("rhs_scale", "rhs_zero_point"):
         value = getattr(view, name)
         if value is None or len(shape_of(value)) == 0:
@@ -120,10 +119,9 @@ def fold_packing(view: ProductOp) -> ProductOp:
         return view
     if view.rhs_zero_mode == "packed_int":
         return view
-    plain: Any = view
-    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else plain.rhs_codes_shape()
+    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
     codes = signed_codes(weight, d.name, view.rhs_packing, shape[-1])
-    changes: dict[str, Any] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
+    changes: dict[str, object] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
     if d.is_int and not view.rhs_zero_mode.startswith("offset"):
         # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.
         changes["rhs_dtype"] = "i8" if d.name == "i1" else d.name
@@ -139,7 +137,7 @@ def fold_sparse(view: ProductOp) -> ProductOp:
     if weight is None or view.format == "2:4":
         return view
     row, column = entries(view.format, weight.indices, weight.indptr)
-    codes, changes = weight.codes, dict[str, Any]()
+    codes, changes = weight.codes, dict[str, object]()
     shape, block = view.rhs_shape, view.block
     if not view.rhs_transposed:
         order = np.lexsort((row, column))
@@ -179,8 +177,10 @@ def fold_densify(view: ProductOp) -> ProductOp:
     if weight is None or form_of(view) != "dense":
         return view
     array = densify(view.format, view.rhs_shape, weight.codes, weight.indices, weight.indptr, view.block)
-    return rebuilt(view, ScaledMatmulOp, rhs=dense_like(array, view.values), rhs_sum=None,
-                   rhs_dtype=densified_dtype(view.rhs_code.name))  # fmt: skip
+    dtype = densified_dtype(view.rhs_code.name)
+    return rebuilt_as(
+        ScaledMatmulOp, view, {"rhs": dense_like(array, view.values), "rhs_sum": None, "rhs_dtype": dtype}
+    )
 
 
 def fold_unsigned(view: ProductOp) -> ProductOp:
@@ -196,7 +196,7 @@ def fold_unsigned(view: ProductOp) -> ProductOp:
     if zero is not None and zero.dtype == np.int8:
         zero = zero.view(np.uint8)
     moved = np.asarray(-128, np.int32) if zero is None else (zero.astype(np.int32) - 128)
-    changes: dict[str, Any] = {_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8))}
+    changes: dict[str, object] = {_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8))}
     return rebuilt(view, **changes, rhs_dtype="i8", rhs_zero_point=dense(moved), rhs_zero_mode="int")
 
 

@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..core.deprecation import by_old_name
+from ..compiler.options import CompileOptions
+from ..core.deprecation import renamed
 from ..core.progress import Step
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation, options_of
@@ -23,6 +24,10 @@ from .compare import Comparison, Tolerance, compare
 from .compiled import compile_source, load_file
 from .layers import Layer
 from .runners import ORACLES, Replayable, Runner, open_runner
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from typing_extensions import Unpack
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 
@@ -85,7 +90,7 @@ class Report:
             "own": [c.to_json() for c in self.own], "unmatched": list(self.unmatched), "note": self.note,
         }  # fmt: skip
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure | None:
         """The error of each layer (of each output when there are none) as a picture: written to `path`, or returned as
         matplotlib's figure. Needs the extra `plot`."""
         return plots.errors(f"{self.way} against {self.against}", self.layers or self.outputs, self.own, path)
@@ -143,6 +148,7 @@ def _comparable(one: Signature, other: Signature) -> bool:
     )
 
 
+@renamed(sizes="shapes")
 def check(
     source: object,
     *,
@@ -157,7 +163,7 @@ def check(
     seed: int = 0,
     step: Step = lambda text: None,
     emulate: bool | Emulation = False,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> Report:
     """Run a program in two ways and compare the results. Returns a `Report`: `ok`, and the errors of each output
     and layer.
@@ -178,7 +184,6 @@ def check(
         UsageError: what cannot be compared. What the two ways raise themselves.
     """
 
-    shapes = by_old_name(options, "sizes", "shapes", shapes)
     tolerance = Tolerance(tolerance) if isinstance(tolerance, (int, float)) else tolerance or Tolerance()
     emulation = options_of(emulate, f"the run on {target}", step)
     step(f"the compilation for {target}")
@@ -222,7 +227,7 @@ def _with_layers(report: Report, mine: Runner, other: Runner, arguments: Sequenc
         if not mine.layers() or not other.layers():
             blind = next(way.name for way in (mine, other) if not way.layers())
             why = f"{blind} does not show its layers: --against reference does, or the .mlir that a .vmfb was made of"
-        return _replaced(report, note=why)
+        return replace(report, note=why)
     ours, theirs = [p[0] for p in pairs], [p[1] for p in pairs]
     step(f"the layers on {report.way}")
     got = mine.run_layers(arguments, ours)
@@ -240,10 +245,10 @@ def _with_layers(report: Report, mine: Runner, other: Runner, arguments: Sequenc
             compare(a.name, _like(x, y), y, tolerance, a.location)
             for a, x, y in zip(ours, got, replayed, strict=True)
         )  # fmt: skip
-    found = _replaced(report, layers=compared, own=own, unmatched=tuple(unmatched))
+    found = replace(report, layers=compared, own=own, unmatched=tuple(unmatched))
     if found.first is None and not report.ok:
         if not all(c.ok for c in compared):
-            return _replaced(found, note=_ADDED_UP)
+            return replace(found, note=_ADDED_UP)
         return _bisected(found, mine, other, arguments, pairs, step)
     return found
 
@@ -271,17 +276,10 @@ def _bisected(
         else:
             worst, high = found, middle - 1
     if worst is None:
-        return _replaced(
-            report, note="no layer differs when it is returned: the fault is in what fuses with the result"
-        )
+        return replace(report, note="no layer differs when it is returned: the fault is in what fuses with the result")
     layers = tuple(worst if c.name == worst.name else c for c in report.layers)
     note = "all layers agree when they are returned together; the one below differs when it is returned alone"
-    return _replaced(report, layers=layers, own=(), note=note)
-
-
-def _replaced(report: Report, **changes: Any) -> Report:
-
-    return replace(report, **changes)
+    return replace(report, layers=layers, own=(), note=note)
 
 
 def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, Layer]], list[str]]:

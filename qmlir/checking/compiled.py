@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import compiler, runtime
+from ..compiler.options import CompileOptions
 from ..core.mlir import context
 from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
@@ -32,7 +33,7 @@ class Compiled:
 
     def __init__(
         self, artifact: Artifact, name: str, function: str, make: Callable[[ir.Context], ir.Module] | None,
-        options: Mapping[str, Any], emulate: Emulate = None,
+        options: CompileOptions, emulate: Emulate = None,
     ) -> None:  # fmt: skip
         self.name, self.artifact, self._function, self._emulate = name, artifact, function, emulate
         if function not in artifact.functions:
@@ -60,7 +61,9 @@ class Compiled:
             return_also(module, self._function, chosen, alone)
             return module
 
-        options = compiler.Options(start=self._options.get("start", "import"), flags=tuple(self._options["flags"]))
+        options = compiler.Options(
+            start=self._options.get("start", "import"), flags=tuple(self._options.get("flags", ()))
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SlowFallbackWarning)
             artifact = compiler.compile_built(build, resolve(self.artifact.target), options, None)
@@ -81,14 +84,14 @@ def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate
 
 
 def compile_source(
-    source: object, function: str, target: str, options: Mapping[str, Any], emulate: Emulate = None
+    source: object, function: str, target: str, options: CompileOptions, emulate: Emulate = None
 ) -> Compiled:
     """The program compiled for a target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowFallbackWarning)
         artifact = compiler.compile(source, target=target, **options)
     make = None if options.get("start") == "configured" else prepared(source, function, options)
-    return Compiled(artifact, artifact.target, function, make, {"flags": (), **options}, emulate)
+    return Compiled(artifact, artifact.target, function, make, options, emulate)
 
 
 def load_file(path: Path, function: str, emulate: Emulate = None) -> Compiled:

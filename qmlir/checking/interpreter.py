@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from ..core.spelling import location_text
 from ..dialect import reference
 from ..dialect.constants import attribute_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..dialect.ods import OPS, view_of
+from ..dialect.ods import OPS, Keywords, view_of
 from ..dialect.ops.dequant import DequantOp
 from ..dialect.ops.moe import MoeOp
 from ..dialect.ops.product import ProductOp
+from ..dialect.ops.sparse_matmul import SparseMatmulOp
+from ..dialect.ops.unpack import UnpackOp
 from ..dialect.reference import scalars
 from ..dialect.sparse_formats import densified_dtype, densify
 from ..errors import Diagnostic, DiagnosticsError, InputError
@@ -50,7 +52,7 @@ class Interpreter:
 
     def __init__(self, module: ir.Module) -> None:
         self._functions: dict[str, OpLike] = {}
-        self._globals: dict[str, Any] = {}
+        self._globals: dict[str, OpLike] = {}
         self._resources = ModuleResources(module)
         for op in module.body.operations:
             operation = op.operation
@@ -190,15 +192,16 @@ def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
     name = op.name.split(".", 1)[1]
     if isinstance(view, ProductOp):
         _product(view, arrays, keywords)
-    elif name == "moe":
+    elif isinstance(view, MoeOp):
         _moe(view, arrays, keywords)
-    elif name in ("dequant", "unpack"):
-        _codes(op, view, arrays, keywords)
-    elif name in ("quantize",) and keywords["out_dtype"].startswith("u"):
+    elif isinstance(view, (DequantOp, UnpackOp)):
+        _codes(view, arrays, keywords)
+    elif name == "quantize" and keywords["out_dtype"].startswith("u"):
         _as_unsigned(arrays, "zero_point")
     try:
-        if name == "sparse_matmul":
-            found: Any = _sparse(view, arrays, keywords)
+        found: object
+        if isinstance(view, SparseMatmulOp):
+            found = _sparse(view, arrays, keywords)
         else:
             function = reference.BY_NAME[name]
             found = function(**arrays, **_accepted(function, keywords))
@@ -209,7 +212,7 @@ def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
     return [_as_type(x, r.type) for x, r in zip(results, op.results, strict=True)]
 
 
-def _accepted(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(function: Callable[..., object], keywords: Keywords) -> Keywords:
     """Without attributes that say what the arrays say themselves."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -218,7 +221,7 @@ def _accepted(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in keywords.items() if k in names}
 
 
-def _product(view: ProductOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+def _product(view: ProductOp, arrays: dict[str, Array], keywords: Keywords) -> None:
     """Dtypes made explicit, codes seen with their sign."""
     lhs, rhs = {"conv2d_q": ("input", "weight"), "sparse_matmul": ("lhs", "values")}.get(
         view.operation.name.split(".", 1)[1], ("lhs", "rhs")
@@ -238,7 +241,7 @@ def _product(view: ProductOp, arrays: dict[str, Array], keywords: dict[str, Any]
         keywords.pop("bias_stage")
 
 
-def _moe(view: MoeOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+def _moe(view: MoeOp, arrays: dict[str, Array], keywords: Keywords) -> None:
     keywords.setdefault("input_dtype", from_numpy(arrays["input"].dtype))
     keywords.setdefault("weight_dtype", from_numpy(arrays["w1"].dtype))
     keywords["out_dtype"] = view.out_code.name
@@ -250,18 +253,18 @@ def _moe(view: MoeOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> Non
         _as_unsigned(arrays, "intermediate_zero_point")
 
 
-def _codes(op: OpLike, view: DequantOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
-    shape = [int(s) for s in ir.RankedTensorType(op.results[0].type).shape]
+def _codes(view: DequantOp | UnpackOp, arrays: dict[str, Array], keywords: Keywords) -> None:
+    shape = [int(s) for s in ir.RankedTensorType(view.results[0].type).shape]
     packed = keywords["packing"] != "none"
     if packed and shape[-1] >= 0:
         keywords["length"] = shape[-1]
     if packed or keywords.get("dtype", "i8").startswith("u"):
         _as_unsigned(arrays, "input", "zero_point")
-    if op.name == "qmlir.dequant":
-        keywords["out_dtype"] = _dtype_of(op.results[0].type)
+    if isinstance(view, DequantOp):
+        keywords["out_dtype"] = _dtype_of(view.results[0].type)
 
 
-def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Array:
+def _sparse(view: SparseMatmulOp, arrays: dict[str, Array], keywords: Keywords) -> Array:
     """The dense product with the densified weight."""
     d = view.rhs_code
     codes = arrays.pop("values")
@@ -277,7 +280,7 @@ def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Ar
     keywords["rhs_packing"] = "none"
     keywords["rhs_dtype"] = densified_dtype(d.name)
     lhs = arrays.pop("lhs")
-    given: dict[str, Any] = {**arrays, **keywords}
+    given: Keywords = {**arrays, **keywords}
     return reference.scaled_matmul(lhs, dense, **given)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 
+from ..compiler.options import CompileOptions
 from ..compiler.sources import builder
 from ..core.mlir import context
 from ..core.rows import RoleRow
@@ -18,8 +19,14 @@ from ..ir.signature import function_signatures
 from ..spec import Signature
 from .layers import Layer
 
+if TYPE_CHECKING:
+    import onnx
+    from onnxruntime import InferenceSession
 
-def session(model: Any, threads: int | None = None) -> Any:
+OnnxSource: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto"
+
+
+def session(model: OnnxSource, threads: int | None = None) -> InferenceSession:
     """An `onnxruntime.InferenceSession` on the CPU whose products of u8 activations are exact.
 
     On x86-64 CPUs without VNNI, ONNX Runtime adds pairs of u8 x s8 products in saturating 16-bit arithmetic, and its
@@ -34,7 +41,7 @@ def session(model: Any, threads: int | None = None) -> Any:
 
     source = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model.SerializeToString()
 
-    def made(precise: bool, own_threads: bool) -> Any:
+    def made(precise: bool, own_threads: bool) -> InferenceSession:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.use_per_session_threads = own_threads
@@ -63,7 +70,7 @@ class OnnxRuntime:
     name = "onnxruntime"
     roles: list[RoleRow] = []  # noqa: RUF012  (the checked program knows them)
 
-    def __init__(self, source: object, threads: int | None = None) -> None:
+    def __init__(self, source: OnnxSource, threads: int | None = None) -> None:
         with context() as ctx:
             self.signature: Signature = function_signatures(builder(source)(ctx))["main"]
         try:
@@ -87,13 +94,17 @@ class OnnxRuntime:
         return []
 
 
-def open(source: object, function: str, options: Mapping[str, Any]) -> OnnxRuntime:
+def _is_model(source: object) -> TypeGuard[OnnxSource]:
+    is_file = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".onnx"
+    return is_file or hasattr(source, "SerializeToString")
+
+
+def open(source: object, function: str, options: CompileOptions, threads: int | None = None) -> OnnxRuntime:
     """The oracle for an ONNX model.
 
     Raises:
         UsageError: another source, or no ONNX Runtime.
     """
-    is_file = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".onnx"
-    if not is_file and not hasattr(source, "SerializeToString"):
+    if not _is_model(source):
         raise UsageError("'onnxruntime' runs ONNX models; for another program use --against reference")
-    return OnnxRuntime(source, options.get("threads"))
+    return OnnxRuntime(source, threads)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..compiler.options import Options, parameter_loader
+from ..compiler.options import CompileOptions, Options, parameter_loader
 from ..compiler.sources import builder
 from ..passes.base import State
 from ..passes.core.bake_parameters import BakeParametersPass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..core.mlir import ir
 
 
-def prepared(source: object, function: str, options: Mapping[str, Any]) -> Callable[[ir.Context], ir.Module]:
+def prepared(source: object, function: str, options: CompileOptions) -> Callable[[ir.Context], ir.Module]:
     """What makes the module in a context. `options` are `start` and `parameters`."""
     build = builder(source)
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))

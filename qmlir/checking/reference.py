@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..compiler.options import CompileOptions
 from ..core.mlir import context
 from ..core.rows import RoleRow
 from ..dialect.dtypes import DTYPES, Array, NumpyType
@@ -27,7 +28,7 @@ class Reference:
 
     name = "reference"
 
-    def __init__(self, source: object, function: str, options: Mapping[str, object]) -> None:
+    def __init__(self, source: object, function: str, options: CompileOptions) -> None:
         self._build: Callable[[ir.Context], ir.Module] = prepared(source, function, options)
         self._function = function
         with self._module() as module:
@@ -83,6 +84,6 @@ def _storage(dtype: str) -> NumpyType:
     return DTYPES[dtype].numpy
 
 
-def open(source: object, function: str, options: Mapping[str, object]) -> Reference:
+def open(source: object, function: str, options: CompileOptions) -> Reference:
     """The oracle for a program at level `import`, `qmlir` or `linalg`."""
     return Reference(source, function, options)

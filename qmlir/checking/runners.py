@@ -7,10 +7,11 @@ A runner is a target (the program compiled for it), a file (another program or a
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
+from ..compiler.options import CompileOptions
 from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
 from ..emulation.backends import BACKENDS as EMULATED
@@ -61,7 +62,7 @@ def open_runner(
     source: object,
     function: str,
     target: str,
-    options: Mapping[str, object],
+    options: CompileOptions,
     emulate: Emulation | None = None,
 ) -> Runner:
     """The runner that `against` names, of `source` unless it names a program of its own. `emulate`: how programs for an

@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,12 +33,22 @@ _TYPES = ("nf4", "fp4")
 _MARK = ".quant_state.bitsandbytes__"
 
 
-def scheme(config: Mapping[str, Any], where: str) -> BitsAndBytes:
+def scheme(config: Mapping[str, object], where: str) -> BitsAndBytes:
     """The scheme of a configuration. Raises CheckpointError for what is not known."""
     check_fields(config, _KNOWN, where)
     choice(config, "load_in_8bit", (False,), where, False)
     choice(config, "load_in_4bit", (True,), where, True)
     return BitsAndBytes(choice(config, "bnb_4bit_quant_type", _TYPES, where, "fp4"))
+
+
+@dataclass(frozen=True)
+class _State:
+    """What is not a tensor: `[N, K]`, the codes of a block, and of doubly quantised absmax the size of its blocks and
+    what is added to it."""
+
+    shape: tuple[int, int]
+    block: int
+    nested: tuple[int, float] | None
 
 
 @dataclass(frozen=True)
@@ -63,8 +72,7 @@ class BitsAndBytes:
 
     def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         state = self._state(f"{name}{_MARK}{self.quant_type}", tensors)
-        n, k = state["shape"]
-        block = state["blocksize"]
+        (n, k), block = state.shape, state.block
         packed = part(tensors, name, ("u8", "i8", "bf16", "f16", "f32"))
         raw = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
         if raw.size != -(-n * k // 2):
@@ -84,19 +92,19 @@ class BitsAndBytes:
             codebook=None if own else table,
         )  # fmt: skip
 
-    def _absmax(self, name: str, tensors: TensorMap, state: Mapping[str, Any], blocks: int) -> Array:
-        if "nested_blocksize" not in state:
+    def _absmax(self, name: str, tensors: TensorMap, state: _State, blocks: int) -> Array:
+        if state.nested is None:
             return part(tensors, f"{name}.absmax", ("f32",), (blocks,))
         codes = part(tensors, f"{name}.absmax", ("u8",), (blocks,))
-        outer = -(-blocks // state["nested_blocksize"])
+        block, offset = state.nested
         table = part(tensors, f"{name}.nested_quant_map", ("f32",), (256,))
-        scale = part(tensors, f"{name}.nested_absmax", ("f32",), (outer,))
-        spread = scale[np.arange(blocks) // state["nested_blocksize"]]
-        absmax: Array = (table[codes] * spread + np.float32(state["nested_offset"])).astype(np.float32)
+        scale = part(tensors, f"{name}.nested_absmax", ("f32",), (-(-blocks // block),))
+        spread = scale[np.arange(blocks) // block]
+        absmax: Array = (table[codes] * spread + np.float32(offset)).astype(np.float32)
         return absmax
 
-    def _state(self, name: str, tensors: TensorMap) -> dict[str, Any]:
-        """What is not a tensor: JSON in bytes."""
+    def _state(self, name: str, tensors: TensorMap) -> _State:
+        """Read from the tensor that holds it as JSON."""
         raw = part(tensors, name, ("u8",), (None,))
         try:
             state = json.loads(raw.tobytes().decode())
@@ -115,4 +123,5 @@ class BitsAndBytes:
             raise CheckpointError(
                 f"tensor {name!r}: shape {state.get('shape')!r} and block sizes must be two and one positive integers"
             )
-        return state
+        nested = (state["nested_blocksize"], state["nested_offset"]) if "nested_blocksize" in state else None
+        return _State((state["shape"][0], state["shape"][1]), state["blocksize"], nested)

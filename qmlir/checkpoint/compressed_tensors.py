@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class Group:
     format: str
 
 
-def _group(said: Any, shared: str, where: str) -> Group:
+def _group(said: object, shared: str, where: str) -> Group:
     if not isinstance(said, dict):
         raise CheckpointError(f"{where} is {said!r}; presets by name are not known, write the scheme out")
     check_fields(said, _GROUP, where)
@@ -95,7 +94,7 @@ def _group(said: Any, shared: str, where: str) -> Group:
     )
 
 
-def _args(said: Any, where: str) -> Args | None:
+def _args(said: object, where: str) -> Args | None:
     if said is None:
         return None
     if not isinstance(said, dict):

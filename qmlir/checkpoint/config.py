@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ..errors import CheckpointError
 
@@ -13,8 +13,10 @@ from ..errors import CheckpointError
 _OWN_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 _LARGEST = 16_000_000
 
+T = TypeVar("T")
 
-def quantization_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+
+def quantization_of(folder: Path) -> tuple[dict[str, object], dict[str, object] | None, str]:
     """The model's configuration, its quantisation (None when there is none), and where that is written."""
     path = folder / "config.json"
     config = read_json(path) if path.is_file() else {}
@@ -54,13 +56,13 @@ def check_fields(config: Mapping[str, object], known: Collection[str], where: st
             )
 
 
-def choice(config: Mapping[str, object], name: str, choices: Collection[Any], where: str, default: Any = None) -> Any:
+def choice(config: Mapping[str, object], name: str, choices: Collection[T], where: str, default: T | None = None) -> T:
     """A field that is one of `choices`."""
     value = config.get(name, default)
-    # By type too: True is not 1.
-    if not any(type(value) is type(c) and value == c for c in choices):
-        raise CheckpointError(f"{where}: {name} is {value!r}; known: {', '.join(map(repr, choices))}")
-    return value
+    for known in choices:
+        if type(value) is type(known) and value == known:  # by type too: True is not 1
+            return known
+    raise CheckpointError(f"{where}: {name} is {value!r}; known: {', '.join(map(repr, choices))}")
 
 
 def group_size_of(config: Mapping[str, object], name: str, where: str, default: int | None = None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..core.spelling import did_you_mean
 from ..dialect.dtypes import Array
@@ -33,7 +32,7 @@ class Checkpoint(Mapping[str, Value]):
         config: `config.json`, or the metadata of a GGUF file.
     """
 
-    def __init__(self, path: Path, container: str, config: Mapping[str, Any], entries: Mapping[str, Entry]) -> None:
+    def __init__(self, path: Path, container: str, config: Mapping[str, object], entries: Mapping[str, Entry]) -> None:
         self.path, self.container, self.config = path, container, dict(config)
         self._entries = dict(entries)
 

@@ -7,11 +7,13 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 
 from __future__ import annotations
 
+import importlib
 import math
 import struct
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -65,12 +67,15 @@ def _sizes() -> dict[str, tuple[int, int]]:
     return {kind.name: gguf.GGML_QUANT_SIZES[kind] for kind in gguf.GGMLQuantizationType}
 
 
-def _package() -> Any:
+def _package() -> ModuleType:
     try:
-        import gguf
+        return importlib.import_module("gguf")
     except ImportError:
         raise UsageError("GGUF files need the package gguf: pip install 'qmlir[checkpoint]'") from None
-    return gguf
+
+
+# A value of the metadata: numbers of an array are one array of numpy.
+_Metadata: TypeAlias = "int | float | str | Array | list[_Metadata]"
 
 
 class _Header:
@@ -89,7 +94,7 @@ class _Header:
             raise CheckpointError(f"{path} is GGUF version {version}{swapped}; known: {', '.join(map(str, _VERSIONS))}")
         tensors = self._count("<u8", 24, "tensors")
         pairs = self._count("<u8", 13, "metadata")
-        self.metadata: dict[str, Any] = {}
+        self.metadata: dict[str, _Metadata] = {}
         for _ in range(pairs):
             key = self._text("a metadata key")
             self.metadata[key] = self._value(self._number("<u4", repr(key)), f"metadata {key!r}")
@@ -139,13 +144,17 @@ class _Header:
         self._at += size
         return self._data[self._at - size : self._at].tobytes()
 
-    def _number(self, dtype: str, what: str) -> Any:
+    def _scalar(self, dtype: str, what: str) -> int | float:
         kind = np.dtype(dtype)
-        return np.frombuffer(self._take(kind.itemsize, what), kind)[0].item()
+        value: int | float = np.frombuffer(self._take(kind.itemsize, what), kind)[0].item()
+        return value
+
+    def _number(self, dtype: str, what: str) -> int:
+        return int(self._scalar(dtype, what))
 
     def _count(self, dtype: str, least: int, what: str) -> int:
         """A count of things of at least `least` bytes each."""
-        count: int = self._number(dtype, f"the number of {what}")
+        count = self._number(dtype, f"the number of {what}")
         if count * least > len(self._data) - self._at:
             raise CheckpointError(
                 f"{self._path} is truncated or damaged: it says {count} {what}, more than it can hold"
@@ -158,9 +167,9 @@ class _Header:
             raise CheckpointError(f"{self._path} is damaged: {what} has {size} bytes")
         return self._take(size, what).decode(errors="replace")
 
-    def _value(self, kind: int, what: str, depth: int = 0) -> Any:
+    def _value(self, kind: int, what: str, depth: int = 0) -> _Metadata:
         if kind in _SCALARS:
-            return self._number(_SCALARS[kind], what)
+            return self._scalar(_SCALARS[kind], what)
         if kind == _STRING:
             return self._text(what)
         if kind != _ARRAY or depth == _MAX_DEPTH:

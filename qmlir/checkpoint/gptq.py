@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,15 +37,15 @@ _HISTORY = (
 )  # fmt: skip
 
 
-def scheme(config: Mapping[str, Any], where: str) -> Gptq:
+def scheme(config: Mapping[str, object], where: str) -> Gptq:
     """The scheme of a configuration. Raises CheckpointError for what is not known."""
     check_fields(config, (*_MEANING, *_HISTORY), where)
     choice(config, "pack_dtype", ("int32",), where, "int32")
     choice(config, "is_marlin_format", (False,), where, False)
     if config.get("dynamic"):
         raise CheckpointError(f"{where}: dynamic, which quantises layers differently, is not known")
-    layout = config.get("checkpoint_format", config.get("format", "gptq"))
-    choice({"checkpoint_format": layout}, "checkpoint_format", tuple(_ZERO_OFFSET), where)
+    said = {"checkpoint_format": config.get("checkpoint_format", config.get("format", "gptq"))}
+    layout = choice(said, "checkpoint_format", tuple(_ZERO_OFFSET), where)
     return Gptq(
         choice(config, "bits", (2, 4, 8), where),
         group_size_of(config, "group_size", where),

@@ -6,14 +6,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.rows import ParameterRow
 from ..core.spelling import did_you_mean
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError, UsageError
 from .safetensors_file import read
+
+if TYPE_CHECKING:
+    from iree.runtime import ParameterIndexEntry
 
 # The dtype of bytes whose type the file does not tell.
 RAW = np.dtype("V1")
@@ -77,7 +81,7 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-def check(entries: Mapping[str, Any], path: Path, declared: Sequence[Mapping[str, Any]]) -> None:
+def check(entries: Mapping[str, ParameterIndexEntry], path: Path, declared: Sequence[ParameterRow]) -> None:
     """What a program is about to load is what it declares: IREE looks at the key and at the end of the range only.
 
     Args:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def _header(path: Path) -> dict[str, _Place]:
     return places
 
 
-def _place(path: Path, data: Array, begin: int, name: str, said: Any) -> _Place:
+def _place(path: Path, data: Array, begin: int, name: str, said: object) -> _Place:
     what = f"{path}: tensor {name!r}"
     if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= set(said):
         raise CheckpointError(f"{what} lacks one of dtype, shape and data_offsets")

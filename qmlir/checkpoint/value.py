@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ..dialect.dtypes import DTYPES, Array
 from ..dialect.reference import dequantize
 from ..dialect.reference.values import expand
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,10 @@ class QuantizedWeight:
             )
         return iter(self.operands())
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         return self.operands()[key]
 
-    def product(self, lhs: Any) -> dict[str, Any]:
+    def product(self, lhs: Array | torch.Tensor) -> dict[str, Any]:
         """The arguments of `lhs [.., M, K]` times this weight, `lhs` in the weight's order."""
         return {"lhs": lhs if self.order is None else lhs[..., self.order], **self.operands()}
 
@@ -140,17 +143,17 @@ class QuantizedWeight:
         """The real values of some rows `[.., N, K] -> [len(index), K]`, for embeddings; only they are decoded."""
         if not self.transposed or self.order is not None or len(self.shape) != 2:
             return np.asarray(self.dequantize()[index])
-        part = {n: _rows(getattr(self, n), index, self.shape[0]) for n in ("codes", "scale", "zero_point")}
+
+        def some(array: Array) -> Array:
+            """The rows of an array whose first axis is the rows, or is shared by all."""
+            return array[index] if array.ndim == 2 and array.shape[0] == self.shape[0] else array
+
+        zero = None if self.zero_point is None else some(self.zero_point)
         small = QuantizedWeight(
-            self.name, (len(index), self.shape[1]), part["codes"], part["scale"], self.dtype, part["zero_point"],
+            self.name, (len(index), self.shape[1]), some(self.codes), some(self.scale), self.dtype, zero,
             self.zero_mode, self.packing, True, self.codebook, self.global_scale,
         )  # fmt: skip
         return small.dequantize()
-
-
-def _rows(array: Array | None, index: Array, count: int) -> Any:
-    """Some rows of an array whose first axis is the rows, or is shared by all."""
-    return array[index] if array is not None and array.ndim == 2 and array.shape[0] == count else array
 
 
 def group_order(groups: Array, count: int, size: int) -> Array | None:

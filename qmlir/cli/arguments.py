@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypedDict
 
 from ..core.spelling import LEVELS
 from .child import in_child
@@ -42,9 +42,9 @@ def command(
     return p
 
 
-def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> None:
+def add_source(p: argparse.ArgumentParser, dest: str = "input", nargs: str | None = None) -> None:
     """The program that the command is about."""
-    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw)
+    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, nargs=nargs)
 
 
 def add_compilation(p: argparse.ArgumentParser) -> None:
@@ -68,15 +68,18 @@ def add_old_name(p: argparse.ArgumentParser, old: str, new: str) -> None:
 class _OldName(argparse.Action):
     """An option by the name that it had before."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, option: argparse.Action, **kw: Any) -> None:
-        super().__init__(option_strings, dest, **kw)
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, option: argparse.Action, type: Callable[[str], object],
+        default: object, help: str,
+    ) -> None:  # fmt: skip
+        super().__init__(option_strings, dest, type=type, default=default, help=help)
         self.option = option
 
     def __call__(
         self,
         parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
+        values: str | Sequence[object] | None,
         option: str | None = None,
     ) -> None:
         if not in_child():
@@ -125,7 +128,16 @@ def gibibytes(text: str) -> int:
     return size
 
 
-def compilation(args: argparse.Namespace) -> dict[str, Any]:
+class CompilationArguments(TypedDict):
+    """Options of `qmlir.compile` that commands have."""
+
+    target: str
+    start: str
+    parameters: dict[str, str]
+    flags: tuple[str, ...]
+
+
+def compilation(args: argparse.Namespace) -> CompilationArguments:
     """The options of `qmlir.compile` that `add_compilation` adds."""
     return {
         "target": args.target, "start": args.start, "parameters": dict(args.parameters),

@@ -12,9 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from .. import settings
 from ..core.files import WRITING
@@ -82,16 +81,16 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self._armed = self._seen = False
-        self._old: dict[int, Any] = {}
+        self._restored = ExitStack()  # the handlers of before
 
     def __enter__(self) -> _Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._old = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._restored.callback(signal.signal, number, signal.signal(number, self._handle))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
+        self._restored.close()
 
     def _handle(self, *_: object) -> None:
         self._seen = True

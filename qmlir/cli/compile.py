@@ -9,12 +9,21 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ..core.files import write_atomically
 from ..core.spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
-from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
+from .arguments import (
+    CompilationArguments,
+    add_compilation,
+    add_limits,
+    add_source,
+    chosen,
+    command,
+    compilation,
+    width,
+    wrapped,
+)
 from .child import ProcessLimits, breadcrumb, in_child, published, publishing, run_in_child
 
 
@@ -43,8 +52,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+class _Options(CompilationArguments):
+    """Those of `qmlir.compile` and of `text_at`."""
 
+    pipeline: str | None
+    keep_parameters: bool
+    map_parameters: bool
+    strict: bool
+    choice: dict[str, int | str]
+
+
+def run(args: argparse.Namespace) -> int:
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
     return _compile(args)
@@ -63,10 +81,9 @@ def _compile(args: argparse.Namespace) -> int:
     check_writable(output)
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
-    options: dict[str, Any] = {
+    options: _Options = {
         **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters,
-        "map_parameters": args.map_parameters, "strict": args.strict,
-        "choice": dict(args.choice),
+        "map_parameters": args.map_parameters, "strict": args.strict, "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from types import ModuleType
 
 from ..errors import UsageError
 from . import build_parser
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say_what_completes(parser: argparse.ArgumentParser, shtab: Any) -> None:
+def _say_what_completes(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
     """Files where a metavar says so, and the names of targets."""
     from ..targets import BACKENDS, all_targets
 

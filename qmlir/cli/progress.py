@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar, TaskID
 
 AFTER = 2.0  # seconds
 _verbose = False
@@ -47,15 +50,14 @@ class Progress:
     def __init__(self, step: Callable[[], str], quiet: bool = False) -> None:
         self.active = sys.stderr.isatty() and not quiet
         self._step, self._start = step, time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
+        self._shown: tuple[Bar, TaskID] | None = None
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._shown is not None:
+            self._shown[0].stop()
 
     def update(self) -> None:
         """Draw what there is to draw."""
@@ -64,15 +66,19 @@ class Progress:
         text = self._step().partition("\n")[0] or "working"
         found = re.fullmatch(r"(.*?)(\d+) of (\d+)", text)
         done, total = (int(found[2]) - 1, int(found[3])) if found else (0, None)
-        if self._bar is None:
-            self._open(text)
-        self._bar.update(self._task, description=text, completed=done, total=total)
+        if self._shown is None:
+            self._shown = _opened(text)
+        bar, task = self._shown
+        bar.update(task, description=text, completed=done, total=total)
 
-    def _open(self, text: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress as Bar, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(text, total=None)
-        self._bar.start()
+def _opened(text: str) -> tuple[Bar, TaskID]:
+    """A bar on the terminal, and what it shows the progress of."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress as Bar, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(text, total=None)
+    bar.start()
+    return bar, task

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import signing
 from ..core.files import write_atomically
@@ -22,6 +22,7 @@ from .compile import check_writable
 
 if TYPE_CHECKING:
     from ..dialect.dtypes import Array
+    from ..emulation.program import Emulation
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,7 +73,7 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
 
     import qmlir
 
-    emulate: Any = False
+    emulate: bool | Emulation = False
     if args.emulate:
         from ..emulation.program import Emulation, options_of
 

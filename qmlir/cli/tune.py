@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from .. import settings
 from ..errors import UsageError
@@ -81,17 +80,17 @@ def run(args: argparse.Namespace) -> int:
         found, report = conclude(folder, device_name(read_plan(folder)["target"]))
     else:
         source = Path(args.input)
-        options: dict[str, Any] = {
-            "function": args.function, "size": args.size, "jobs": args.jobs, "parameters": dict(args.parameters),
-        }  # fmt: skip
+        parameters = dict(args.parameters)
         if args.emit:
-            plan = emit(source, Path(args.emit), target=args.target, budget=args.budget, step=step, **options)
+            plan = emit(source, Path(args.emit), target=args.target, function=args.function, size=args.size,
+                        budget=args.budget, jobs=args.jobs, parameters=parameters, step=step)  # fmt: skip
             if not args.quiet:
                 print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
             return 0
         name = hashlib.sha256(f"{source.resolve()} {args.target}".encode()).hexdigest()[:16]
         folder = Path(args.folder) if args.folder else settings.cache_folder() / "tuning" / name
-        found, report = tune(source, folder, target=args.target, budget=args.budget, step=step, **options)
+        found, report = tune(source, folder, target=args.target, budget=args.budget, function=args.function,
+                             size=args.size, jobs=args.jobs, parameters=parameters, step=step)  # fmt: skip
     known.merged(found).write(path)
     if not args.quiet:
         print(report)

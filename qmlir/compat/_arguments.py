@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..core.spelling import did_you_mean
-from ..dialect.arrays import to_numpy
+from ..dialect.arrays import is_torch, to_numpy
 from ..dialect.dtypes import Array
 from ..dialect.shapes import show
 from ..errors import UsageError
@@ -34,7 +34,7 @@ def dtype_of(value: ArrayLike, name: str) -> str:
 
 def operand(value: ArrayLike, name: str, rank: int | None = None) -> ArrayLike:
     """An operand as it is (numpy or torch), of `rank` axes when stated."""
-    value = value if type(value).__module__ == "torch" else to_numpy(value, name)
+    value = value if is_torch(value) else to_numpy(value, name)
     if rank is not None and len(value.shape) != rank:
         raise UsageError(f"{name!r} must have {rank} axes, but has shape {show(value.shape)}")
     return value

@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import ops
 from ..dialect import reference
-from ..dialect.arrays import to_torch
+from ..dialect.arrays import is_torch, to_torch
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import show
 from ..errors import UsageError
@@ -142,7 +142,7 @@ class Matmul:
         given = operand(weight, "weight", 2)
         expect(given, (c.n, c.k) if c.layout[1] == "t" else (c.k, c.n), "weight", self._weight_axes())
         transformed = given if c.packing == "none" else self._pack(given)
-        if c.packing != "none" and type(given).__module__ == "torch":
+        if c.packing != "none" and is_torch(given):
             transformed = to_torch(transformed)
         further = [x for x in (scale, zeros, bias) if x is not None]
         return [transformed, *further] if further else transformed

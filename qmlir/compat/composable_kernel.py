@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..dialect.dtypes import Array
+from ..dialect.ods import Keywords
 from ..dialect.shapes import show
 from ..errors import UsageError
 from ._arguments import ArrayLike, floats, one_of, zero_points
@@ -68,7 +68,7 @@ class Functor:
     factors: Mapping[str, float]
     tensors: tuple[str, ...]
 
-    def matmul(self, *ds: ArrayLike, rhs_transposed: bool = True) -> dict[str, Any]:
+    def matmul(self, *ds: ArrayLike, rhs_transposed: bool = True) -> Keywords:
         """Keyword arguments of `qmlir.ops.scaled_matmul`.
 
         Args:
@@ -84,7 +84,7 @@ class Functor:
             keywords["rhs_scale"] = scale if not scale.ndim else scale[:, None] if rhs_transposed else scale[None]
         return keywords
 
-    def conv2d(self, *ds: ArrayLike) -> dict[str, Any]:
+    def conv2d(self, *ds: ArrayLike) -> Keywords:
         """Keyword arguments of `qmlir.ops.conv2d_q`. NHWGC images are NHWC with `groups=G`, and GKYXC filters are
         `[G*K, Y, X, C]`.
 
@@ -97,7 +97,7 @@ class Functor:
         keywords, scale = self._epilogue(ds)
         return keywords if scale is None else {**keywords, "weight_scale": scale}
 
-    def _epilogue(self, ds: tuple[ArrayLike, ...]) -> tuple[dict[str, Any], Array | None]:
+    def _epilogue(self, ds: tuple[ArrayLike, ...]) -> tuple[Keywords, Array | None]:
         """What products and convolutions share, and `scaleAcc`, `[]` or `[N]`."""
         if len(ds) != len(self.tensors):
             raise UsageError(f"{self.name} takes {len(self.tensors)} D tensors ({', '.join(self.tensors) or 'none'}), "
@@ -108,7 +108,7 @@ class Functor:
             if given[name].ndim != 1:
                 raise UsageError(f"{name!r} of {self.name} must be one value per output channel, [N], but has shape "
                                  f"{show(given[name].shape)}")  # fmt: skip
-        keywords: dict[str, Any] = {
+        keywords: Keywords = {
             "activation": self.activation,
             "out_multiplier": given["scale_z_inv"] if "scale_z_inv" in given else given["requantScale"],
             "out_dtype": "i8",

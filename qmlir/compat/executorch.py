@@ -24,7 +24,6 @@ are cut to them. Every function raises UsageError or VerifyError for shapes and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -272,7 +271,7 @@ def q8ta_conv2d_transposed(
 
 def _conv(
     x: ArrayLike, filters: Array, weight_scales: ArrayLike, bias: ArrayLike | None, side: tuple[float, int],
-    output: dict[str, Any], geometry: tuple[Sequence[int], Sequence[int], Sequence[int]], groups: int, target: str,
+    output: dict[str, object], geometry: tuple[Sequence[int], Sequence[int], Sequence[int]], groups: int, target: str,
     **transposed: object,
 ) -> ArrayLike:  # fmt: skip
     """A convolution of codes with filters `[OC, KH, KW, IC/groups]`; geometry: stride, padding, dilation."""
@@ -316,19 +315,18 @@ def _float_rows(x: ArrayLike, name: str) -> tuple[ArrayLike, tuple[int, ...], st
     return x, lead, dtype
 
 
-def _leading(result: Any, lead: tuple[int, ...]) -> ArrayLike:
+def _leading(result: ArrayLike, lead: tuple[int, ...]) -> ArrayLike:
     """`[T, N]` with the leading axes of the activations."""
-    shaped: ArrayLike = result.reshape(*lead, result.shape[-1])
-    return shaped
+    return result.reshape(*lead, result.shape[-1])
 
 
-def _bias(bias: ArrayLike | None, channels: int) -> dict[str, Any]:
+def _bias(bias: ArrayLike | None, channels: int) -> dict[str, object]:
     return {} if bias is None else {"bias": _arguments.per_channel(bias, channels, "bias"), "bias_stage": "scaled"}
 
 
 def _q4gsw(
     x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, group_size: int, bias: ArrayLike | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Operands and attributes of the 4-bit weights, K perhaps padded in the weights, N in the scales."""
     packed, k = integers(weights, "weights"), int(x.shape[1])
     width = -(-k // 2)
@@ -355,7 +353,7 @@ def _q4gsw(
     }
 
 
-def _q8csw(x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, bias: ArrayLike | None) -> dict[str, Any]:
+def _q8csw(x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, bias: ArrayLike | None) -> dict[str, object]:
     """Operands and attributes of the 8-bit weights, K perhaps padded."""
     codes, k = integers(weights, "weights", ("i8",)), int(x.shape[1])
     if codes.ndim != 2 or codes.shape[1] < k:
@@ -368,7 +366,7 @@ def _q8csw(x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, bias: Arr
     }
 
 
-def _output(scale: float, zero_point: int, activation: str, rounding: str) -> dict[str, Any]:
+def _output(scale: float, zero_point: int, activation: str, rounding: str) -> dict[str, object]:
     """Attributes of the 8-bit output."""
     out_scale, out_zero_point = _arguments.per_tensor(scale, zero_point, "output")
     return {

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.cache import Cache, key_of
 from ..core.isolation import ProcessLimits, in_fork
@@ -156,7 +156,12 @@ def _origin(program: SourceProgram, options: Options) -> SourceRow | None:
     }  # fmt: skip
 
 
-def text_at(source: object, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
+def text_at(
+    source: object, level: str, *, target: str = "cpu", dispatch: str | None = None, pipeline: str | None = None,
+    start: str = "import", parameters: Mapping[str, str] | None = None, keep_parameters: KeepParameters = False,
+    map_parameters: bool = False, flags: Sequence[str] = (), cache: bool = True, strict: bool = False,
+    import_options: Mapping[str, object] | None = None, choice: Choice | None = None,
+) -> str:  # fmt: skip
     """Returns the text of a program at a level, without making a `.vmfb` of it.
 
     Args:
@@ -164,18 +169,17 @@ def text_at(source: object, level: str, *, target: str = "cpu", dispatch: str | 
         level: `import`, `qmlir`, `linalg`, `configured`, `dispatch`, `asm`, `ptx`, `isa` or `spirv`; see
             `Artifact.source`.
         dispatch: name of the one dispatch whose text is returned.
-        options: those of `qmlir.compile`.
+        The others are those of `qmlir.compile`.
 
     Raises:
         UsageError: an unknown level or dispatch.
         QmlirError: what `qmlir.compile` raises.
     """
-    program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
+    program = program_of(source, import_options or {}, start)
     resolved = resolve(target)
-    options["choice"] = current_choice(options.get("choice") or {})
-    options["flags"] = (*choice_flags(resolved, options["choice"]), *options.get("flags", ()))
-    options["parameters"] = dict(options.get("parameters") or {})
-    options["keep_parameters"] = kept_parameters(
-        options.get("keep_parameters", False), options.pop("map_parameters", False)
-    )
-    return rebuild(program, resolved, Options(**options), level, dispatch)
+    made = current_choice(choice or {})
+    options = Options(
+        pipeline, start, dict(parameters or {}), kept_parameters(keep_parameters, map_parameters),
+        (*choice_flags(resolved, made), *flags), None, cache, strict, made,
+    )  # fmt: skip
+    return rebuild(program, resolved, options, level, dispatch)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from ..errors import UsageError
 from .device_code import OPCODES, assembly_parts, spirv_instructions
@@ -44,9 +43,9 @@ def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
     return texts[fitting[0]]
 
 
-def _numbered(path: Path) -> list[Any]:
+def _numbered(path: Path) -> list[tuple[int, str]]:
     """Sorts dispatch_2 before dispatch_10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def _disassemble(path: Path) -> str:

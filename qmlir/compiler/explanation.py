@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.rows import AnswerRow, DecisionRow
 from ..core.spelling import location_text
@@ -20,7 +20,7 @@ from ..report import html
 from ..runtime.artifact import Artifact
 from ..runtime.manifest import Manifest
 from ..targets import Target, resolve
-from ..targets.strategy import answer_text, shape_text
+from ..targets.strategy import Choice, answer_text, shape_text
 from .options import Options
 from .run import run_compiler
 from .sources import builder
@@ -105,14 +105,17 @@ def _wrapped(text: str, first: str, rest: str, width: int | None) -> list[str]:
     ) or [first.rstrip()]  # fmt: skip
 
 
-def explain(source: object, *, target: str = "cpu", **options: Any) -> Explanation:
+def explain(
+    source: object, *, target: str = "cpu", start: str = "import", parameters: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (), choice: Choice | None = None,
+) -> Explanation:  # fmt: skip
     """Ask the strategies of `target` about every contraction of a program. Returns an `Explanation`: for each strategy
     whether it accepts, its plan or reason, and what would make it fit. Nothing is compiled by IREE.
 
     Args:
         source: what `qmlir.compile` takes; or an artifact or the path of a `.vmfb`, whose manifest has what
             was chosen when it was compiled (`target` is then that of the artifact).
-        options: those of `qmlir.compile`: `start`, `parameters`, `flags`, ...
+        start, parameters, flags, choice: as of `qmlir.compile`.
 
     Raises:
         ParseError, VerifyError, PassError: a program that is wrong. A program that the target refuses is explained.
@@ -122,9 +125,8 @@ def explain(source: object, *, target: str = "cpu", **options: Any) -> Explanati
     if isinstance(source, Artifact):
         return of_manifest(source.manifest)
 
-    options["flags"] = tuple(options.get("flags", ()))
-    options["parameters"] = dict(options.get("parameters") or {})
-    return explain_built(builder(source), resolve(target), Options(**options))
+    options = Options(start=start, parameters=dict(parameters or {}), flags=tuple(flags), choice=choice or {})
+    return explain_built(builder(source), resolve(target), options)
 
 
 def explain_built(build: Callable[[ir.Context], ir.Module], target: Target, options: Options) -> Explanation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import settings
 from ..core.mlir import api
@@ -21,13 +21,13 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 
 
 def invoke(
-    compiler: Any, module: ir.Module, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
+    compiler: api.Session, module: ir.Module, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
 ) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
     hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
     found: list[str] = []
 
-    def collect(severity: int, message: int, length: int, _: Any) -> None:
+    def collect(severity: int, message: int, length: int, _: int | None) -> None:
         if severity == 2:
             found.append(ctypes.string_at(message, length).decode(errors="replace"))
 
@@ -60,7 +60,9 @@ def invoke(
         invocation.close()
 
 
-def _execute(invocation: Any, module: ir.Module, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
+def _execute(
+    invocation: api.Invocation, module: ir.Module, source_passes: Sequence[str], code_passes: Sequence[str]
+) -> bool:
     """Run IREE's pipeline, in parts where something of ours is done between its phases."""
 
     def run_passes(texts: Sequence[str]) -> None:
@@ -87,10 +89,10 @@ def _execute(invocation: Any, module: ir.Module, source_passes: Sequence[str], c
         act()
         _set_phase(invocation, "From", phase)
     _set_phase(invocation, "To", b"end")
-    return bool(invocation.execute())
+    return invocation.execute()
 
 
-def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
+def _set_phase(invocation: api.Invocation, which: str, phase: bytes) -> None:
     """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
     setter = getattr(api.ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
     setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]

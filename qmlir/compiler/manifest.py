@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from math import prod
-from typing import Any
 
 from ..core.iree import compiler_version
-from ..core.mlir import ir
+from ..core.mlir import api, ir
 from ..core.rows import DecisionRow
 from ..core.spelling import location_text
 from ..core.version import __version__
@@ -78,7 +77,7 @@ def describe(module: ir.Module, target: Target, options: Options) -> Manifest:
     )
 
 
-def packer_text(module: ir.Module, compiler: Any, target: Target, options: Options) -> str | None:
+def packer_text(module: ir.Module, compiler: api.Session, target: Target, options: Options) -> str | None:
     """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
     packer = taken_out(module, SCOPE)
     if packer is None:

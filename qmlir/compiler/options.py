@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from ..checkpoint.parameters import ParameterFiles
 from ..core.isolation import ProcessLimits
 from ..core.rows import SourceRow
+from ..dialect.dtypes import Array
 from ..errors import UsageError, caller
 from ..targets.strategy import Choice
 
 KeepParameters = bool | Literal["mapped"]
 KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
+
+
+class CompileOptions(TypedDict, total=False):
+    """Arguments of `qmlir.compile` by name, in functions that hand them on to it."""
+
+    pipeline: str | None
+    start: str
+    parameters: Mapping[str, str] | None
+    keep_parameters: KeepParameters
+    map_parameters: bool
+    flags: Sequence[str]
+    dump_stages: str | os.PathLike[str] | None
+    cache: bool
+    strict: bool
+    import_options: Mapping[str, object] | None
+    tuning: str | os.PathLike[str] | None
+    choice: Choice | None
+    isolated: bool
+    timeout: float | None
+    memory: int | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +94,7 @@ def file_digest(path: str) -> str:
         raise UsageError(f"cannot read the parameter file {path}: {e.strerror or e}") from None
 
 
-def parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
+def parameter_loader(options: Options) -> Callable[[str, str], Array] | None:
     """Reads arrays of parameter files by scope and key."""
     if not options.parameters or options.keep_parameters:
         return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
 
 from ..errors import FrontEndError
 
@@ -23,7 +22,7 @@ def register_raising(op_name: str, pattern: Pattern) -> None:
 
 
 @cache
-def _entries() -> dict[str, Any]:
+def _entries() -> dict[str, EntryPoint]:
     return {e.name: e for e in entry_points(group=GROUP)}
 
 

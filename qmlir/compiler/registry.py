@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.mlir import context, ir
 from ..errors import Diagnostic, DiagnosticsError, FrontEndError, QmlirError
-from .front_end import ImportOptions, ImportReport
+from .front_end import FrontEnd, ImportOptions, ImportReport
 from .patterns import foreign_patterns
 
 GROUP = "qmlir.frontends"
@@ -35,27 +35,27 @@ class Registered:
 
     name: str
     origin: str  # "qmlir", or the distribution that brought it
-    object: Any
+    front_end: FrontEnd
 
     def __str__(self) -> str:
-        return f"front end {self.name!r}" + ("" if self.origin == "qmlir" else f" (of {self.origin})")
+        return _title(self.name, self.origin)
 
     def accepts(self, source: object) -> bool:
-        return bool(self._called(lambda: self.object.accepts(source), "could not read the source"))
+        return bool(self._called(lambda: self.front_end.accepts(source), "could not read the source"))
 
     def fingerprint(self, source: object, settings: Mapping[str, object]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
         raising patterns that are not ours."""
-        own = getattr(self.object, "fingerprint", None)
+        own = getattr(self.front_end, "fingerprint", None)
         if own is None or foreign_patterns():
             return None
         found = self._called(lambda: own(source, settings), "could not read the source")
         return None if found is None else f"{self.name} {self.origin} {found}"
 
-    def import_(self, source: object, context: Any, options: ImportOptions) -> Any:
+    def import_(self, source: object, context: ir.Context, options: ImportOptions) -> ir.Module:
         """The module. Raises FrontEndError, which names this front end."""
         module = self._called(
-            lambda: self.object.import_(source, context=context, options=options), f"could not import {options.name}"
+            lambda: self.front_end.import_(source, context=context, options=options), f"could not import {options.name}"
         )
         if not isinstance(module, ir.Module):
             raise FrontEndError([], f"{self} gave a {type(module).__name__} for {options.name}, not an ir.Module")
@@ -65,24 +65,31 @@ class Registered:
         return module
 
     def _called(self, call: Callable[[], T], failed: str) -> T:
-        """What `call` returns; every error names this front end."""
-        headline = f"{self} {failed}:"
-        try:
-            return call()
-        except FrontEndError as e:
-            raise FrontEndError(e.diagnostics, f"{headline} {e.headline}" if e.headline else headline) from e.__cause__
-        except DiagnosticsError as e:
-            raise FrontEndError(e.diagnostics, headline) from None
-        except QmlirError as e:
-            raise FrontEndError([Diagnostic(str(e))], headline) from None
-        except RecursionError:
-            raise FrontEndError([Diagnostic("the source is nested too deeply")], headline) from None
-        except Exception as e:
-            text = (str(e).strip().splitlines() or [""])[0]
-            raise FrontEndError([Diagnostic(f"{type(e).__name__}: {text}")], headline) from e
+        return _called(call, f"{self} {failed}:")
 
 
-def _made(loaded: Any) -> Any:
+def _title(name: str, origin: str) -> str:
+    return f"front end {name!r}" + ("" if origin == "qmlir" else f" (of {origin})")
+
+
+def _called(call: Callable[[], T], headline: str) -> T:
+    """What `call` returns; every error begins with the headline, which names the front end."""
+    try:
+        return call()
+    except FrontEndError as e:
+        raise FrontEndError(e.diagnostics, f"{headline} {e.headline}" if e.headline else headline) from e.__cause__
+    except DiagnosticsError as e:
+        raise FrontEndError(e.diagnostics, headline) from None
+    except QmlirError as e:
+        raise FrontEndError([Diagnostic(str(e))], headline) from None
+    except RecursionError:
+        raise FrontEndError([Diagnostic("the source is nested too deeply")], headline) from None
+    except Exception as e:
+        text = (str(e).strip().splitlines() or [""])[0]
+        raise FrontEndError([Diagnostic(f"{type(e).__name__}: {text}")], headline) from e
+
+
+def _made(loaded: object) -> object:
     """A plugin names an instance, a class, or a module that is a front end itself."""
     return loaded() if isinstance(loaded, type) else loaded
 
@@ -90,17 +97,18 @@ def _made(loaded: Any) -> Any:
 @cache
 def _built_in(name: str) -> Registered:
     module, _, attribute = BUILT_IN[name].partition(":")
-    return Registered(name, "qmlir", _made(getattr(importlib.import_module(module), attribute)))
+    made: FrontEnd = getattr(importlib.import_module(module), attribute)()
+    return Registered(name, "qmlir", made)
 
 
 def _load(entry: EntryPoint) -> Registered:
     distribution = entry.dist
     origin = f"{distribution.name} {distribution.version}" if distribution is not None else entry.value
-    registered = Registered(entry.name, origin, None)
-    found = registered._called(lambda: _made(entry.load()), "could not be loaded")
-    for needed in ("name", "accepts", "import_"):
-        if not hasattr(found, needed):
-            raise FrontEndError([], f"{registered} has no {needed!r}: it is not a front end")
+    title = _title(entry.name, origin)
+    found = _called(lambda: _made(entry.load()), f"{title} could not be loaded:")
+    if not isinstance(found, FrontEnd):
+        missing = next(needed for needed in ("name", "accepts", "import_") if not hasattr(found, needed))
+        raise FrontEndError([], f"{title} has no {missing!r}: it is not a front end")
     return Registered(str(found.name), origin, found)
 
 
@@ -151,8 +159,7 @@ class ImportedSource:
         """The module, imported anew into `context`; `report` tells of this import."""
         self.report = ImportReport()
         options = ImportOptions(self.name, self.settings, self.report)
-        module: ir.Module = self._front_end.import_(self._source, context, options)
-        return module
+        return self._front_end.import_(self._source, context, options)
 
     def key(self) -> str:
         """A digest of the source's content for the cache, made once: it may take an import."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from ..core.files import write_atomically
 from ..core.iree import compiler_version
@@ -42,6 +42,15 @@ class Record:
     def ratio(self) -> float:
         """Below 1: faster than the default."""
         return self.seconds / self.baseline
+
+
+class RecordRow(TypedDict):
+    """A record in a file."""
+
+    choice: dict[str, int | str]
+    seconds: float
+    baseline: float
+    device: str
 
 
 @dataclass
@@ -105,7 +114,7 @@ class Database:
         return dict(found.choice) if found.ratio <= BETTER else {}
 
 
-def _record(row: Mapping[str, Any]) -> Record:
+def _record(row: RecordRow) -> Record:
     choice = tuple(sorted(saved_choice({str(k): v for k, v in row["choice"].items()}).items()))
     if not all(isinstance(v, (str, int, float, bool)) for _, v in choice):
         raise ValueError("a choice has values that are not plain ones")

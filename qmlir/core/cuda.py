@@ -5,9 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
+from .bindings import binding
 from .faults import Fault
+
+if TYPE_CHECKING:
+    from iree.runtime import HalDevice
 
 FAULTS = (
     Fault(
@@ -37,7 +41,7 @@ _contexts: dict[int, Context] = {}  # by the identity of the device, which lives
 _current = threading.local()
 
 
-def library() -> Any:
+def library() -> ctypes.CDLL:
     """The driver's library, under the name by which IREE has loaded it.
 
     Raises:
@@ -50,7 +54,7 @@ class Context:
     """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread
     that creates the device, and fails in all others."""
 
-    def __init__(self, cuda: Any) -> None:
+    def __init__(self, cuda: ctypes.CDLL) -> None:
         """Of the device that this thread has just created."""
         handle, ordinal, count = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         if cuda.cuCtxGetCurrent(ctypes.byref(handle)) or cuda.cuCtxGetDevice(ctypes.byref(ordinal)) or not handle.value:
@@ -67,7 +71,7 @@ class Context:
         _current.context = self
 
 
-def opened(device: Any, binding: Any) -> None:
+def opened(device: HalDevice) -> None:
     """Note the context of a device that this thread has just created, and have it keep its memory. Where the library is
     not as expected, the device works as IREE made it."""
     try:
@@ -75,15 +79,15 @@ def opened(device: Any, binding: Any) -> None:
         _contexts[id(device)] = Context(cuda)
     except (OSError, AttributeError):
         return
-    keep_memory(device, binding, cuda)
+    keep_memory(device, cuda)
 
 
-def context_of(device: Any) -> Context | None:
+def context_of(device: HalDevice) -> Context | None:
     """The context of an opened device; None of devices of other drivers."""
     return _contexts.get(id(device))
 
 
-def keep_memory(device: Any, binding: Any, cuda: Any) -> bool:
+def keep_memory(device: HalDevice, cuda: ctypes.CDLL) -> bool:
     """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves
     at 0. Returns whether it does.
 
@@ -104,7 +108,7 @@ def keep_memory(device: Any, binding: Any, cuda: Any) -> bool:
         return False
 
 
-def _words(buffer: Any) -> list[int]:
+def _words(buffer: object) -> list[int]:
     """The words of IREE's buffer behind the object of its bindings; none where the object is not as expected."""
     if object.__basicsize__ != _OBJECT_HEAD:  # Python without its lock, or for debugging
         return []
@@ -120,7 +124,7 @@ def _words(buffer: Any) -> list[int]:
     return [ctypes.c_uint64.from_address(start + 8 * i).value for i in range(count)]
 
 
-def _pool_of(cuda: Any, word: int) -> int | None:
+def _pool_of(cuda: ctypes.CDLL, word: int) -> int | None:
     """The pool of a word that is an address of the device, None of any other."""
     pool = ctypes.c_void_p()
     if not word or word % _ALIGNMENT:

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from ..errors import UsageError, caller
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def by_old_name(given: dict[str, Any], old: str, new: str, value: T) -> T:
-    """`value`, or what is given under the argument's old name, which is taken out of `given`.
+def by_old_name(old: str, given: T | None, new: str, value: T | None) -> T | None:
+    """`value`, or what is given under the argument's old name.
 
     Raises:
         UsageError: both are given.
     """
-    if given.get(old) is None:
-        given.pop(old, None)
+    if given is None:
         return value
     if value is not None:
         raise UsageError(f"{old!r} is the old name of {new!r}, and both are given; leave {old!r} out")
     warnings.warn(f"{old!r} is deprecated: use {new!r}", DeprecationWarning, stacklevel=caller())
-    found: T = given.pop(old)
-    return found
+    return given
+
+
+def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A function that also takes arguments by old names: `@renamed(old="new")`."""
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kw: P.kwargs) -> T:
+            for old, new in names.items():
+                if old in kw:
+                    kw[new] = by_old_name(old, kw.pop(old), new, kw.get(new))
+            return function(*args, **kw)
+
+        return call
+
+    return decorated

@@ -1,4 +1,4 @@
-"""IREE's runtime in this process: its bindings, its one VM instance, and the devices it has opened."""
+"""IREE's runtime in this process: its one VM instance, and the devices it has opened."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .. import settings
 from ..errors import ArtifactError, TargetError, runtime_reason
 from . import cuda
+from .bindings import binding
 from .emulated import is_emulated
+
+if TYPE_CHECKING:
+    from iree.runtime import HalDevice, HalDriver, VmInstance
 
 _lock = threading.RLock()
 _kept: list[object] = []
-_devices: dict[tuple[str, str], Any] = {}
-_instance: Any = None
+_devices: dict[tuple[str, str], HalDevice] = {}
+_instance: VmInstance | None = None
 _flags_set = False
 _forks = 0  # between the process that imported this module and this one
 
 
-def binding() -> Any:
-    """IREE's runtime bindings, imported on first use."""
-    from iree.runtime import _binding
-
-    return _binding
-
-
-def vm_instance() -> Any:
+def vm_instance() -> VmInstance:
     """The VM instance of this process."""
     global _instance
     with _lock:
         if _instance is None:
             # Devices live as long as the process; the bindings would report them as leaks at its end.
-            binding().disable_leak_checker()
-            _instance = binding().VmInstance()
+            binding.disable_leak_checker()
+            _instance = binding.VmInstance()
         return _instance
 
 
@@ -70,7 +67,7 @@ def _forked() -> None:
 _OPENED = {"cuda": cuda.opened}
 
 
-def device(driver: str, uri: str = "") -> Any:
+def device(driver: str, uri: str = "") -> HalDevice:
     """The device of a driver, made once a process. Programs of it can be loaded in the thread that asks.
 
     Raises:
@@ -87,18 +84,17 @@ def device(driver: str, uri: str = "") -> Any:
             raise TargetError(
                 f"this process emulates the driver {driver!r}: load programs for a real device in another process"
             )
-        b = binding()
         if driver == "local-task" and not _flags_set:
-            b.parse_flags(_topology(settings.threads(), settings.cpus()))
+            binding.parse_flags(_topology(settings.threads(), settings.cpus()))
             _flags_set = True
         try:
-            made = b.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
+            made = binding.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
             found = _create(made, uri, driver.startswith("local"))
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
         if driver in _OPENED:
-            _OPENED[driver](found, b)
+            _OPENED[driver](found)
         _devices[driver, uri] = found
         return found
 
@@ -115,12 +111,12 @@ def _topology(threads: int, cpus: Sequence[int]) -> str:
     return f"--task_topology_group_count={min(threads, len(cpus))}"
 
 
-def emulated_device(driver: str, number: int) -> Any:
+def emulated_device(driver: str, number: int) -> HalDevice:
     """An emulated driver's device, made once a process."""
     with _lock:
         key = (driver, f"emulated:{number}")
         if key not in _devices:
-            made = binding().get_cached_hal_driver(driver)
+            made = binding.get_cached_hal_driver(driver)
             found = made.create_device(made.query_available_devices()[number]["device_id"])
             keep(made, found)
             _devices[key] = found
@@ -134,7 +130,7 @@ def emulated_device(driver: str, number: int) -> Any:
 _POOL = "caching:*=*;128mib;64"
 
 
-def _create(driver: Any, uri: str, local: bool) -> Any:
+def _create(driver: HalDriver, uri: str, local: bool) -> HalDevice:
     """A device by `driver://number`, by a URI of IREE's own, or the default one."""
     path = uri.partition("://")[2]
     if local and not path:
@@ -149,9 +145,8 @@ def _create(driver: Any, uri: str, local: bool) -> Any:
 
 def reflection(data: bytes, name: str, key: str) -> str | None:
     """A reflection attribute of a module's functions, None when none has it."""
-    b = binding()
     try:
-        module = b.VmModule.copy_buffer(vm_instance(), data)
+        module = binding.VmModule.copy_buffer(vm_instance(), data)
     except (ValueError, RuntimeError) as e:
         raise ArtifactError(f"{name} is not an IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
     for function in module.function_names:

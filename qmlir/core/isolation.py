@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import CompileError, Diagnostic, QmlirError
 
@@ -34,6 +34,19 @@ class ProcessLimits:
 
 
 NO_LIMITS = ProcessLimits()
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a child ended. `error` is an exception's class, attributes and text: some take other arguments than the text,
+    which pickle could not make again."""
+
+    kind: Literal["result", "error", "memory", "crash"]
+    result: bytes = b""
+    error: tuple[type[QmlirError], dict[str, object], str] | None = None
+
+
+_CRASH = _Outcome("crash")
 
 
 def limit_memory(size: int | None) -> None:
@@ -61,19 +74,18 @@ def in_fork(work: Callable[[], bytes], limits: ProcessLimits) -> bytes:
         if status is None:
             raise CompileError([Diagnostic(f"the compiler did not finish in {limits.seconds:g} s")])
         try:
-            outcome: tuple[str, Any] = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
+            outcome: _Outcome = pickle.loads(answer.read_bytes()) if answer.exists() else _CRASH
         except (EOFError, pickle.UnpicklingError):
-            outcome = ("crash", None)
-    kind, value = outcome
-    if kind == "result":
-        return bytes(value)
-    if kind == "error":
-        made, state, text = value
-        error: QmlirError = made.__new__(made)
+            outcome = _CRASH
+    if outcome.kind == "result":
+        return outcome.result
+    if outcome.error is not None:
+        made, state, text = outcome.error
+        error = made.__new__(made)
         error.__dict__.update(state)
         error.args = (text,)
         raise error
-    if kind == "memory" or (limits.memory is not None and status != 0):
+    if outcome.kind == "memory" or (limits.memory is not None and status != 0):
         size = "" if limits.memory is None else f" than {limits.memory / 2**30:.3g} GiB"
         raise CompileError([Diagnostic(f"the compiler needs more memory{size}")])
     name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
@@ -111,15 +123,15 @@ def _child(work: Callable[[], bytes], limits: ProcessLimits, answer: Path) -> No
             torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
         if limits.memory is not None:
             limit_memory(_address_space() + limits.memory)
-        outcome: tuple[str, Any]
         try:
-            outcome = ("result", work())
+            outcome = _Outcome("result", work())
         except QmlirError as e:
-            outcome = ("error", (type(e), e.__dict__, str(e)))
+            outcome = _Outcome("error", error=(type(e), e.__dict__, str(e)))
         except MemoryError:
-            outcome = ("memory", None)
+            outcome = _Outcome("memory")
         except BaseException as e:
-            outcome = ("error", (CompileError, {"diagnostics": [], "headline": ""}, f"{type(e).__name__}: {e}"))
+            state: dict[str, object] = {"diagnostics": [], "headline": ""}
+            outcome = _Outcome("error", error=(CompileError, state, f"{type(e).__name__}: {e}"))
         part = answer.with_suffix(".part")
         part.write_bytes(pickle.dumps(outcome))
         part.rename(answer)

@@ -17,30 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from .bindings import LazyModule
 from .iree import compiler_version
 
 
-class _Module(ModuleType):
-    """A module of the bindings, imported when something of it is first asked for: whoever only loads and runs programs
-    never does, and need not have the compiler installed."""
+def _before_import() -> None:
+    """Refuses where the compiler is not installed: whoever only loads and runs programs need not have it."""
+    compiler_version()
+    _stub_dialects()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked of every module by the import system and by inspect
-            raise AttributeError(name)
-        compiler_version()
-        _stub_dialects()
-        found = importlib.import_module(self.__name__)
-        self.__dict__.update(vars(found))  # from here on nothing is slower than in the module itself
-        return getattr(found, name)
-
-
-api: Any = _Module("iree.compiler.api")
 
 # The border of types: what mypy knows of the bindings is in typings/iree/compiler.
 if TYPE_CHECKING:
-    from iree.compiler import ir, passmanager
+    from iree.compiler import api, ir, passmanager
     from iree.compiler.dialects import (
         arith,
         flow,
@@ -58,22 +49,23 @@ if TYPE_CHECKING:
         vector,
     )
 else:
-    arith = _Module("iree.compiler.dialects.arith")
-    flow = _Module("iree.compiler.dialects.flow")
-    func = _Module("iree.compiler.dialects.func")
-    gpu = _Module("iree.compiler.dialects.gpu")
-    hal = _Module("iree.compiler.dialects.hal")
-    ir = _Module("iree.compiler.ir")
-    linalg = _Module("iree.compiler.dialects.linalg")
-    llvm = _Module("iree.compiler.dialects.llvm")
-    math = _Module("iree.compiler.dialects.math")
-    memref = _Module("iree.compiler.dialects.memref")
-    passmanager = _Module("iree.compiler.passmanager")
-    scf = _Module("iree.compiler.dialects.scf")
-    stream = _Module("iree.compiler.dialects.stream")
-    tensor = _Module("iree.compiler.dialects.tensor")
-    util = _Module("iree.compiler.dialects.util")
-    vector = _Module("iree.compiler.dialects.vector")
+    api = LazyModule("iree.compiler.api", _before_import)
+    arith = LazyModule("iree.compiler.dialects.arith", _before_import)
+    flow = LazyModule("iree.compiler.dialects.flow", _before_import)
+    func = LazyModule("iree.compiler.dialects.func", _before_import)
+    gpu = LazyModule("iree.compiler.dialects.gpu", _before_import)
+    hal = LazyModule("iree.compiler.dialects.hal", _before_import)
+    ir = LazyModule("iree.compiler.ir", _before_import)
+    linalg = LazyModule("iree.compiler.dialects.linalg", _before_import)
+    llvm = LazyModule("iree.compiler.dialects.llvm", _before_import)
+    math = LazyModule("iree.compiler.dialects.math", _before_import)
+    memref = LazyModule("iree.compiler.dialects.memref", _before_import)
+    passmanager = LazyModule("iree.compiler.passmanager", _before_import)
+    scf = LazyModule("iree.compiler.dialects.scf", _before_import)
+    stream = LazyModule("iree.compiler.dialects.stream", _before_import)
+    tensor = LazyModule("iree.compiler.dialects.tensor", _before_import)
+    util = LazyModule("iree.compiler.dialects.util", _before_import)
+    vector = LazyModule("iree.compiler.dialects.vector", _before_import)
 
 # An op by itself, or by the class of its dialect.
 OpLike: TypeAlias = "ir.Operation | ir.OpView"
@@ -162,7 +154,7 @@ _session_lock = threading.Lock()
 _is_fork = False
 
 
-def session(flags: Sequence[str]) -> Any:
+def session(flags: Sequence[str]) -> api.Session:
     """A session of IREE's compiler.
 
     Raises:
@@ -227,7 +219,7 @@ class _Pointer(ctypes.Structure):
     _fields_ = (("pointer", ctypes.c_void_p),)
 
 
-def _pointer_of(wrapper: Any) -> _Pointer:
+def _pointer_of(wrapper: ir.Attribute | ir.Context) -> _Pointer:
     """What an object of the bindings wraps."""
     capsule, name, pointer = wrapper._CAPIPtr, ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)

@@ -73,6 +73,49 @@ class ParameterRow(TypedDict):
     element: str
 
 
+class SpecRow(TypedDict):
+    """A tensor of a signature: sizes are numbers, names, or None where dynamic."""
+
+    shape: list[int | str | None]
+    dtype: str
+
+
+class ArgumentRow(SpecRow):
+    """An argument of a function."""
+
+    name: str
+
+
+class RangeRow(TypedDict):
+    """Where the numbers of an argument lie, see `spec.Range`."""
+
+    argument: int
+    least: int
+    most: int
+    part: list[tuple[int, int] | None]
+
+
+class LimitRow(TypedDict):
+    """Which sizes an axis may have, see `spec.Limit`."""
+
+    argument: int
+    axis: int
+    least: int
+    most: int | None
+
+
+class _Signature(TypedDict):
+    inputs: list[ArgumentRow]
+    outputs: list[SpecRow]
+
+
+class SignatureRow(_Signature, total=False):
+    """What a function takes and returns."""
+
+    ranges: list[RangeRow]
+    limits: list[LimitRow]
+
+
 class RoleRow(TypedDict, total=False):
     """What an argument is used as."""
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.emulated import mark_emulated
 from ..errors import TargetError
@@ -211,7 +211,7 @@ class Driver:
             element = ArgumentTensor(name, dtype, shape, item).element(found[0].offset)
             raise EmulationError(f"{element} is read, and {found[0].cause or 'nobody has written it'}")
 
-    def _launched(self, pointer: Any) -> None:
+    def _launched(self, pointer: ctypes._Pointer[_Launch]) -> None:
         if self.error is not None:  # its arguments may be what the failed launch did not write
             return
         try:
@@ -225,7 +225,7 @@ class Driver:
         except BaseException as e:  # through C and IREE nothing may fly
             self.error = e
 
-    def _launch(self, c: Any) -> KernelLaunch:
+    def _launch(self, c: _Launch) -> KernelLaunch:
         code = ctypes.string_at(c.image, c.image_size)
         function, grid, block = c.name.decode(), tuple(c.grid), tuple(c.block)
         arguments = ctypes.string_at(c.arguments, c.arguments_size)
@@ -236,7 +236,14 @@ class Driver:
             arguments = arguments.ljust(layout.size, b"\0")
         return KernelLaunch(code, function, grid, block, c.shared_bytes, arguments)
 
-    def _layout(self, image: int, size: int, name: bytes, offsets: Any, sizes: Any) -> int:
+    def _layout(
+        self,
+        image: int,
+        size: int,
+        name: bytes,
+        offsets: ctypes._Pointer[ctypes.c_int],
+        sizes: ctypes._Pointer[ctypes.c_int],
+    ) -> int:
         try:
             found = self.backend.layout(ctypes.string_at(image, size), name.decode())
             if found is None or len(found.places) > _MOST_PARAMETERS:

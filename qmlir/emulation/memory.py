@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 import ctypes
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Allocation:
 
     start: int
     size: int
-    data: np.ndarray[Any, np.dtype[np.uint8]]
-    written: np.ndarray[Any, np.dtype[np.bool_]] | None
+    data: npt.NDArray[np.uint8]
+    written: npt.NDArray[np.bool_] | None
     tensor: ArgumentTensor | None = None
     causes: list[tuple[int, int, str]] = field(default_factory=list)
-    origins: np.ndarray[Any, np.dtype[np.uint16]] | None = None
+    origins: npt.NDArray[np.uint16] | None = None
 
     @property
     def end(self) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, overload
 
 from ..core.deprecation import by_old_name
 from ..core.hal import emulated_device
@@ -16,6 +16,9 @@ from ..targets.base import Target
 from .backends import BACKENDS, INSTEAD
 from .driver import Driver, driver_of
 from .launch import Counts, InstructionProgress, Settings
+
+if TYPE_CHECKING:
+    from iree.runtime import HalDevice
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,13 @@ class Emulation:
     seed: InitVar[int | None] = None  # the name that `order_seed` had before
 
     def __post_init__(self, seed: int | None) -> None:
-        object.__setattr__(self, "order_seed", by_old_name({"seed": seed}, "seed", "order_seed", self.order_seed))
+        object.__setattr__(self, "order_seed", by_old_name("seed", seed, "order_seed", self.order_seed))
 
 
+@overload
+def options_of(emulate: Emulation, what: str, step: Callable[[str], None]) -> Emulation: ...
+@overload
+def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None: ...
 def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None:
     """What `emulate=` says, None for a real device; without a `progress` of its own it tells `step` now and then
     `what` is being done and how many instructions are executed."""
@@ -75,7 +82,7 @@ class Emulated:
         """Of all launches of the last call."""
         return Counts.sum(counts for _, counts in self.kernels)
 
-    def device(self) -> Any:
+    def device(self) -> HalDevice:
         """IREE's device."""
         number = self.driver.number(self.target)
         return emulated_device(self.driver.backend.driver, number)

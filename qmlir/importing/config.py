@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -82,25 +82,29 @@ def config_of(model: Checkpoint) -> DecoderConfig:
     return made
 
 
+T = TypeVar("T")
+
+
 class _Fields:
     """Numbers of a configuration, checked as they are taken."""
 
-    def __init__(self, said: Mapping[str, Any], where: str, prefix: str = "") -> None:
+    def __init__(self, said: Mapping[str, object], where: str, prefix: str = "") -> None:
         self._said, self._where, self._prefix = said, where, prefix
 
-    def get(self, name: str, kind: type, default: Any = None) -> Any:
-        value = self._said.get(self._prefix + name)
-        value = default if value is None else value
-        fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
-        if not fits or isinstance(value, bool) != (kind is bool) or (kind is float and not math.isfinite(value)):
-            raise CheckpointError(f"{self._where}: {self._prefix + name} is {value!r}, which must be {_KINDS[kind]}")
-        return kind(value)
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        said = self._said.get(self._prefix + name)
+        said = default if said is None else said
+        value = float(said) if kind is float and type(said) is int else said
+        fits = isinstance(value, bool) == (kind is bool) and not (isinstance(value, float) and not math.isfinite(value))
+        if not fits or not isinstance(value, kind):
+            raise CheckpointError(f"{self._where}: {self._prefix + name} is {said!r}, which must be {_KINDS[kind]}")
+        return value
 
 
-_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}
+_KINDS: dict[type, str] = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}
 
 
-def _unsupported(where: str, field: str, kind: Any, known: Iterable[str]) -> str:
+def _unsupported(where: str, field: str, kind: object, known: Iterable[str]) -> str:
     """No near name is proposed: under another architecture's name a checkpoint computes something else."""
     return (f"{where}: the architecture {kind!r} ({field}) is not supported; supported are {', '.join(known)}. Another "
             "architecture's name would compute something else: export the model with torch.export instead")  # fmt: skip
@@ -138,7 +142,7 @@ def _from_json(model: Checkpoint) -> DecoderConfig:
     )
 
 
-def _refuse(config: Mapping[str, Any], where: str) -> None:
+def _refuse(config: Mapping[str, object], where: str) -> None:
     """What would change the computation and is not built."""
     if config.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"{where}: hidden_act is {config['hidden_act']!r}; known: 'silu'")
@@ -154,7 +158,7 @@ def _frequencies(base: float, size: int) -> Array:
     return np.asarray(1.0 / base**exponents)
 
 
-def _scaled(frequencies: Array, scaling: Mapping[str, Any], where: str) -> Array:
+def _scaled(frequencies: Array, scaling: Mapping[str, object], where: str) -> Array:
     """Frequencies for sequences longer than the model was trained on.
 
     Source of llama3's formula: transformers, `modeling_rope_utils.py`, `_compute_llama3_parameters`.

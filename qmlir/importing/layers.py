@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..core.mlir import arith, ir, math as mlir_math, tensor
 from ..ir.build import (
@@ -63,7 +62,7 @@ def rotate(x: ir.Value, cos: ir.Value, sin: ir.Value, config: DecoderConfig) -> 
         turned = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
         return collapse(turned, [[0], [1], [2, 3]])
 
-    def body(a: Any, c: Any, s: ir.Value) -> Any:
+    def body(a: ir.Value, c: ir.Value, s: ir.Value) -> ir.Value:
         d = loop_i32(2)
         below = arith.cmpi(arith.CmpIPredicate.slt, d, scalar(half, d.type))
         partner = arith.select(below, arith.addi(d, scalar(half, d.type)), arith.subi(d, scalar(half, d.type)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -107,9 +106,12 @@ def _reordered(weight: ModelWeight, order: Array) -> ModelWeight:
     if not isinstance(weight, QuantizedWeight):
         return weight[order]
     assert weight.transposed
-    rows: dict[str, Any] = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
-            for n in ("codes", "scale", "zero_point") if (a := getattr(weight, n)) is not None}  # fmt: skip
-    return replace(weight, **rows)
+
+    def rows(array: Array) -> Array:
+        return array[order] if array.ndim == 2 and len(array) == len(order) else array
+
+    zero = None if weight.zero_point is None else rows(weight.zero_point)
+    return replace(weight, codes=rows(weight.codes), scale=rows(weight.scale), zero_point=zero)
 
 
 def _joined(first: ModelWeight, second: ModelWeight) -> ModelWeight | None:
@@ -121,10 +123,14 @@ def _joined(first: ModelWeight, second: ModelWeight) -> ModelWeight | None:
     alike = ("dtype", "zero_mode", "packing", "transposed", "activations", "order", "codebook", "global_scale")
     if any(not np.array_equal(getattr(first, n), getattr(second, n)) for n in alike) or not first.transposed:
         return None
-    pairs = {n: (getattr(first, n), getattr(second, n)) for n in ("codes", "scale", "zero_point")}
-    rows = len(first.codes)
-    if any((a is None) != (b is None) or (a is not None and (a.ndim != 2 or a.shape != b.shape or len(a) != rows))
-           for a, b in pairs.values()):  # fmt: skip
+    pairs = [(first.codes, second.codes), (first.scale, second.scale)]
+    if first.zero_point is not None and second.zero_point is not None:
+        pairs.append((first.zero_point, second.zero_point))
+    elif first.zero_point is not None or second.zero_point is not None:
         return None
-    joined: dict[str, Any] = {n: np.concatenate(pair) for n, pair in pairs.items() if pair[0] is not None}
-    return replace(first, shape=(2 * rows, first.shape[1]), **joined)
+    rows = len(first.codes)
+    if any(a.ndim != 2 or a.shape != b.shape or len(a) != rows for a, b in pairs):
+        return None
+    codes, scale, *zero = map(np.concatenate, pairs)
+    shape = (2 * rows, first.shape[1])
+    return replace(first, shape=shape, codes=codes, scale=scale, zero_point=zero[0] if zero else None)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
     """All of the file or nothing, one tensor in memory at a time. Wide elements come first and the header fills whole
     cache lines, so that every tensor is aligned to its elements."""
     order = sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n))
-    header: dict[str, Any] = {}
+    header: dict[str, object] = {}
     at = 0
     for name in order:
         array = tensors[name]

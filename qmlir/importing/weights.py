@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def product(
     """
     values: dict[str, ir.Value] = {"lhs": x}
     specs = {"lhs": spec_of(x, "f32")}
-    attributes: dict[str, Any] = {"activation": activation, "out_dtype": "f32"}
+    attributes: dict[str, object] = {"activation": activation, "out_dtype": "f32"}
     if isinstance(weight, QuantizedWeight):
         if weight.order is not None:
             values["lhs"] = _reordered(x, weight.order, name, parameters)
@@ -87,7 +87,11 @@ def _reordered(x: ir.Value, order: Array, name: str, parameters: ParameterGlobal
 
 
 def _quantize(
-    values: dict[str, ir.Value], specs: dict[str, TensorSpec], attributes: dict[str, Any], said: Activations, name: str
+    values: dict[str, ir.Value],
+    specs: dict[str, TensorSpec],
+    attributes: dict[str, object],
+    said: Activations,
+    name: str,
 ) -> None:
     """The input as codes, by the checkpoint's scheme."""
     x, spec = values["lhs"], specs["lhs"]
@@ -98,7 +102,7 @@ def _quantize(
             "data. Import it without --quantize-activations"
         )
     if said.dynamic:
-        keywords: dict[str, Any] = {
+        keywords: dict[str, object] = {
             "granularity": said.granularity,
             "out_dtype": said.dtype,
             "symmetric": said.symmetric,
@@ -144,7 +148,7 @@ def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlo
         taken = whole if key == "codebook" or value.shape[0] == 1 else gather(whole, ids)
         values[kept[key]] = taken
         specs[kept[key]] = spec_of(taken, spec.dtype)
-    attributes: dict[str, Any] = {"dtype": weight.dtype, "zero_mode": weight.zero_mode, "packing": weight.packing}
+    attributes: dict[str, object] = {"dtype": weight.dtype, "zero_mode": weight.zero_mode, "packing": weight.packing}
     if DTYPES[weight.dtype].kind == "float":
         values["input"] = _widened(values["input"], f32)
         specs["input"] = spec_of(values["input"], "f32")

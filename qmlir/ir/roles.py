@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.rows import RoleRow
-from ..dialect.ods import OPS, view_of
+from ..dialect.ods import OPS, Op, view_of
 from ..dialect.ops.common import shape_of
+from ..dialect.ops.grouped_matmul import GroupedMatmulOp
+from ..dialect.ops.moe import MoeOp
+from ..dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
 from .signature import public_functions
 
 if TYPE_CHECKING:
@@ -24,6 +27,14 @@ def roles(module: ir.Module) -> dict[str, list[RoleRow]]:
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "func.call")
 
 
+def _experts(view: Op) -> int | None:
+    """How many experts an op's ids are of."""
+    if isinstance(view, MoeAlignBlockSizeOp):
+        return view.experts
+    weights = view.w1 if isinstance(view, MoeOp) else view.rhs if isinstance(view, GroupedMatmulOp) else None
+    return None if weights is None else shape_of(weights)[0]
+
+
 def _role(value: ir.Value, depth: int = 0) -> RoleRow:
     for use in value.uses:
         op = use.owner.operation
@@ -31,11 +42,9 @@ def _role(value: ir.Value, depth: int = 0) -> RoleRow:
             view = view_of(op)
             names = [n for n, v in view.operands_by_name().items() if v == value]
             found: RoleRow = {"role": names[0] if names else ""}
-            experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
-                            and hasattr(view, n)), None)  # fmt: skip
-            if "expert_ids" in names:
-                found["limit"] = view.experts if experts is None else experts
-            if "group_sizes" in names:
+            if "expert_ids" in names and (limit := _experts(view)) is not None:
+                found["limit"] = limit
+            if isinstance(view, GroupedMatmulOp) and "group_sizes" in names:
                 found["rows_of"] = next((a.arg_number for a in _arguments(op) if a == view.lhs), None)
                 found["rows"] = shape_of(view.lhs)[0]
             return found

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, tensor
 from ..core.rows import SchemeRow
 from ..core.spelling import did_you_mean, location_text
 from ..dialect.dtypes import DTYPES
-from ..dialect.ods import OPS, OpError, view_of
+from ..dialect.ods import OPS, OpError, view_of, views_of
 from ..dialect.ops.common import element_of, shape_of
+from ..dialect.ops.dequant import DequantOp
 from ..dialect.ops.product import ProductOp
+from ..dialect.ops.unpack import UnpackOp
 from ..dialect.sizes import Size, Solver
 from ..errors import Diagnostic, ParseError
 from ..spec import Signature, TensorSpec
@@ -22,7 +24,7 @@ from . import build
 from .checks import assert_equal, assert_that
 from .lookups import Computed, Lookups, Walked
 from .relations import Relations
-from .walk import collect, operations_of, terminator_of
+from .walk import operations_of, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -88,17 +90,17 @@ def _read(
         returned = last.operands
         solver = Solver()
         relations = Relations(solver, functions)
-        sizes = _sizes(f, solver, relations, [a.get(SIZES) for a in args], [r.get(SIZES) for r in results])
+        sizes = _sizes(f, solver, relations, [a.sizes for a in args], [r.sizes for r in results])
         inputs = []
         for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
-            dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i])
-            inputs.append((attrs.get(NAME) or f"arg{i}", _spec(f, type_, dtype, sizes[i])))
+            dtype = attrs.dtype or _argument_dtype(block.arguments[i])
+            inputs.append((attrs.name or f"arg{i}", _spec(f, type_, dtype, sizes[i])))
         outputs = []
         for i, (type_, attrs) in enumerate(zip(t.results, results, strict=True)):
-            dtype = attrs.get(DTYPE) or _value_dtype(returned[i])
+            dtype = attrs.dtype or _value_dtype(returned[i])
             outputs.append(_spec(f, type_, dtype, sizes[len(inputs) + i]))
-        _write(f, "arg_attrs", [{NAME: n, DTYPE: s.dtype, SIZES: s.symbols} for n, s in inputs], t.inputs)
-        _write(f, "res_attrs", [{DTYPE: s.dtype, SIZES: s.symbols} for s in outputs], t.results)
+        _write(f, "arg_attrs", inputs, t.inputs)
+        _write(f, "res_attrs", [(None, s) for s in outputs], t.results)
         yield f, tuple(inputs), tuple(outputs), Lookups(f, [spec for _, spec in inputs], solver, relations)
 
 
@@ -183,23 +185,35 @@ def _spec(f: OpLike, t: ir.Type, dtype: str | None, sizes: tuple[int | str | Non
     return TensorSpec(sizes, dtype or element.name)
 
 
-def _attributes(f: OpLike, which: str, count: int) -> list[dict[str, Any]]:
-    """Our attributes of each argument or result: strings, and the names of the sizes."""
+@dataclass
+class _Stated:
+    """What attributes say of an argument or result."""
+
+    dtype: str | None = None
+    name: str | None = None
+    sizes: tuple[str, ...] | None = None
+
+
+def _attributes(f: OpLike, which: str, count: int) -> list[_Stated]:
+    """What is stated of each argument or result."""
     if which not in f.attributes:
-        return [{} for _ in range(count)]
-    found: list[dict[str, Any]] = []
+        return [_Stated() for _ in range(count)]
+    found: list[_Stated] = []
     for d in f.attributes[which]:
-        ours: dict[str, Any] = {}
+        ours = _Stated()
         for a in d:
             if a.name in (DTYPE, NAME):
                 if not isinstance(a.attr, ir.StringAttr):
                     raise _error(f, f"has attribute '{a.name}' = {a.attr}, which must be a string")
-                ours[a.name] = a.attr.value
+                if a.name == DTYPE:
+                    ours.dtype = a.attr.value
+                else:
+                    ours.name = a.attr.value
             elif a.name == SIZES:
                 names = list(a.attr) if isinstance(a.attr, ir.ArrayAttr) else None
                 if names is None or not all(isinstance(n, ir.StringAttr) for n in names):
                     raise _error(f, f"has attribute '{SIZES}' = {a.attr}, which must be a list of strings")
-                ours[SIZES] = tuple(n.value for n in names)
+                ours.sizes = tuple(n.value for n in names)
         found.append(ours)
     return found
 
@@ -209,21 +223,22 @@ def sizes_attribute(names: Sequence[str | None]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.StringAttr.get(n or "") for n in names])
 
 
-def _write(f: OpLike, which: str, ours: list[dict[str, Any]], types: Sequence[ir.Type]) -> None:
-    """Write our attributes where they say more than the type and the position."""
-    if not ours:
+def _write(f: OpLike, which: str, specs: Sequence[tuple[str | None, TensorSpec]], types: Sequence[ir.Type]) -> None:
+    """Write the attributes of arguments, or of results, which have no names, where they say more than the type and the
+    position."""
+    if not specs:
         return
-    old: Any = f.attributes[which] if which in f.attributes else [{} for _ in ours]
+    old = list(f.attributes[which]) if which in f.attributes else [ir.DictAttr.get({}) for _ in specs]
     new = []
-    for i, (theirs, values, t) in enumerate(zip(old, ours, types, strict=True)):
-        known = {DTYPE: element_of(t).name, NAME: f"arg{i}"}
-        kept = {a.name: a.attr for a in theirs if a.name not in _OURS}
-        said: dict[str, ir.Attribute] = {
-            k: ir.StringAttr.get(v) for k, v in values.items() if k != SIZES and v != known[k]
-        }
-        if any(values[SIZES]):
-            said[SIZES] = sizes_attribute(values[SIZES])
-        new.append(ir.DictAttr.get({**kept, **said}))
+    for i, (theirs, (name, spec), t) in enumerate(zip(old, specs, types, strict=True)):
+        made = {a.name: a.attr for a in theirs if a.name not in _OURS}
+        if name not in (None, f"arg{i}"):
+            made[NAME] = ir.StringAttr.get(name)
+        if spec.dtype != element_of(t).name:
+            made[DTYPE] = ir.StringAttr.get(spec.dtype)
+        if any(spec.symbols):
+            made[SIZES] = sizes_attribute(spec.symbols)
+        new.append(ir.DictAttr.get(made))
     f.attributes[which] = ir.ArrayAttr.get(new)
 
 
@@ -302,9 +317,9 @@ def _argument_dtype(value: ir.Value) -> str | None:
             out_zero = view.out_zero_point
             if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
                 return "u8"
-        elif use.owner.operation.name == "qmlir.unpack":
+        elif isinstance(view, UnpackOp):
             return "u8"
-        elif use.owner.operation.name == "qmlir.dequant" and view.input == value:
+        elif isinstance(view, DequantOp) and view.input == value:
             return "u8" if view.packing != "none" or (view.dtype or "").startswith("u") else None
     return None
 
@@ -332,10 +347,9 @@ def _value_dtype(value: ir.Value) -> str | None:
 def schemes(module: ir.Module) -> list[SchemeRow]:
     """What is quantised how: one row a product, for the manifest."""
     rows: list[SchemeRow] = []
-    for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):
-        view = view_of(op)
+    for view in views_of(module, ProductOp):
         rows.append({
-            "op": op.name,
+            "op": view.OPERATION_NAME,
             "lhs": view.lhs_code.name,
             "rhs": view.rhs_code.name,
             "out": view.out_code.name,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from ..dialect.arrays import scalar_array, to_numpy
+from ..dialect.arrays import is_torch, scalar_array, to_numpy
 from ..dialect.dtypes import CODES, Array, dtype_name, from_numpy
-from ..dialect.ods import Attributes, Op
+from ..dialect.ods import Attributes, Keywords, Op
 from ..dialect.reference.matmul import normalize_epilogue
 from ..errors import UsageError
 from ..spec import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
 
 Specs = dict[str, TensorSpec]
 
@@ -77,7 +80,12 @@ def array(name: str, value: object) -> Array:
     return to_numpy(value, name)
 
 
-def plain(value: Any) -> Any:
+def has_shape(value: object) -> TypeGuard[Array | torch.Tensor]:
+    """Whether a value is an array, of numpy, torch or another library."""
+    return hasattr(value, "shape") and not isinstance(value, (int, float, np.generic))
+
+
+def plain(value: object) -> object:
     """The value of an attribute, arrays and lists as tuples: it is part of the key that a program is found by."""
     if hasattr(value, "tolist") and not isinstance(value, type):
         value = value.tolist()
@@ -87,11 +95,11 @@ def plain(value: Any) -> Any:
 _TORCH = ("f32", "f16", "bf16", "i8", "u8", "i32", "i64", "e4m3", "e5m2", "f64")
 
 
-def spec_of(name: str, value: Any) -> TensorSpec:
+def spec_of(name: str, value: object) -> TensorSpec:
     """Shape and dtype of an array-like."""
     if isinstance(value, TensorSpec):
         return value
-    if type(value).__module__ == "torch":
+    if is_torch(value):
         if dtype_name(value.dtype) not in _TORCH:
             raise UsageError(f"argument {name!r} has the unsupported dtype {value.dtype}")
         return TensorSpec(tuple(value.shape), value.dtype)
@@ -102,7 +110,7 @@ def spec_of(name: str, value: Any) -> TensorSpec:
         raise UsageError(f"argument {name!r} has the unsupported dtype {found.dtype}") from None
 
 
-def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> dict[str, Any]:
+def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Keywords:
     """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
     name = definition.OPERATION_NAME.partition(".")[2]
     out = {k: v for k, v in attributes.items() if v is not None}

@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,17 @@ from ..runtime.program import load
 from ..spec import TensorSpec
 from ..targets import resolve
 from ..targets.strategy import Choice
-from .arguments import Specs, array, normalized, plain, spec_of
+from .arguments import Specs, array, has_shape, normalized, plain, spec_of
+
+T = TypeVar("T")
+
+
+class _Options(TypedDict, total=False):
+    """Those of `Options` that a call of an operation may state."""
+
+    flags: tuple[str, ...]
+    pipeline: str
+    choice: dict[str, int | str]
 
 
 class Operation:
@@ -100,14 +110,14 @@ class Operation:
 
     # ---- calls
 
-    def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
+    def __call__(self, *args: object, target: str = "cpu", **kw: object) -> Any:
         """Run on arrays (numpy, torch, dlpack).
 
         Raises:
             UsageError, VerifyError: arguments that do not fit the op's definition.
             InputError: values that the program refuses.
         """
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, object] = {}
         attributes: dict[str, object] = {}
         key: list[object] = [target]
         for i, arg in enumerate(args):
@@ -122,9 +132,8 @@ class Operation:
                 key.append((name, value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
-                if isinstance(value, (int, float, np.generic)) or not hasattr(value, "shape"):
-                    value = arrays[name] = array(name, value)
-                key.append((name, tuple(value.shape), str(value.dtype)))
+                made = arrays[name] = value if has_shape(value) else array(name, value)
+                key.append((name, tuple(made.shape), str(made.dtype)))
             else:
                 key.append((name, value.shape, value.dtype))
         found = self._programs.get(tuple(key))
@@ -133,7 +142,7 @@ class Operation:
         function, order = found
         return function(*[arrays[name] for name in order])
 
-    def by_current_names(self, given: dict[str, Any]) -> dict[str, Any]:
+    def by_current_names(self, given: dict[str, T]) -> dict[str, T]:
         """Arguments by name, none of them by one that it had before."""
         if self._renamed.isdisjoint(given):
             return given
@@ -149,7 +158,7 @@ class Operation:
         return self.positional[i]
 
     def _prepare(
-        self, arrays: dict[str, Any], attributes: dict[str, object], target: str, key: tuple[object, ...]
+        self, arrays: dict[str, object], attributes: dict[str, object], target: str, key: tuple[object, ...]
     ) -> tuple[Function, list[str]]:
         with self._lock:
             if key in self._programs:
@@ -161,8 +170,8 @@ class Operation:
             return self._programs.setdefault(key, made)
 
     def compile(
-        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
-        pipeline: str | None = None, choice: Choice | None = None, **kw: Any,
+        self, *args: object, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
+        pipeline: str | None = None, choice: Choice | None = None, **kw: object,
     ) -> Artifact:  # fmt: skip
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
         operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
@@ -182,7 +191,7 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = array(name, value)
-        options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
+        options: _Options = {"flags": tuple(flags)} if flags else {}
         if pipeline is not None:
             options["pipeline"] = pipeline
         if choice:
@@ -198,7 +207,7 @@ class Operation:
         constants: dict[str, Array],
         attributes: Attributes,
         target: str,
-        options: dict[str, Any],
+        options: _Options,
         strict: bool = False,
     ) -> Artifact:
         every = {**specs, **{name: spec_of(name, value) for name, value in constants.items()}}
@@ -259,7 +268,7 @@ class Operation:
         """The op on `ir.Value`s at the current insertion point, with results of these types."""
         stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
         try:
-            return self.definition.build(results=results, **{**values, **stated})
+            return self.definition.build({**values, **stated}, results=results)
         except OpError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
 

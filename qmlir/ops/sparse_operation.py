@@ -10,6 +10,7 @@ from ..dialect.ods import Field
 from ..errors import UsageError
 from ..runtime.artifact import Artifact
 from ..sparse import SparseSpec, SparseWeight
+from ..targets.strategy import Choice
 from .operation import Operation
 
 # Attributes of a sparse product, and what of its weight says them.
@@ -30,17 +31,19 @@ class SparseOperation(Operation):
         implied = (*_OF_SPARSE_WEIGHT, "values", "indices", "indptr")
         return found.replace(parameters=[p for n, p in found.parameters.items() if n not in implied])
 
-    def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
+    def __call__(self, *args: object, target: str = "cpu", **kw: object) -> Any:
         return super().__call__(target=target, **self._spread(args, kw))
 
     def compile(
-        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
-    ) -> Artifact:
+        self, *args: object, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
+        pipeline: str | None = None, choice: Choice | None = None, **kw: object,
+    ) -> Artifact:  # fmt: skip
         """As `Operation.compile`; the weight is a `SparseWeight`, which is folded, or a `SparseSpec`, whose arrays are
         the arguments `values`, `indices` and `indptr` of the program, checked at run time."""
-        return super().compile(target=target, flags=flags, strict=strict, **self._spread(args, kw, spec=True))
+        return super().compile(target=target, flags=flags, strict=strict, pipeline=pipeline, choice=choice,
+                               **self._spread(args, kw, spec=True))  # fmt: skip
 
-    def _spread(self, args: tuple[Any, ...], kw: dict[str, Any], spec: bool = False) -> dict[str, Any]:
+    def _spread(self, args: tuple[object, ...], kw: dict[str, object], spec: bool = False) -> dict[str, object]:
         """Arguments by name, the weight as the op's operands and attributes."""
         names = ("lhs", "weight")
         if len(args) > len(names):

@@ -7,14 +7,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _GOOD, _BAD, _OWN = "#4878a8", "#c44e52", "#8c8c8c"
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     try:
         import matplotlib
     except ImportError:
@@ -34,7 +38,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _written(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure | None:
     """The figure, or nothing once it is in a file."""
     if path is None:
         return figure
@@ -73,7 +77,7 @@ class Timed:
 
 def errors(
     title: str, shown: Sequence[Compared], own: Sequence[Compared], path: str | os.PathLike[str] | None = None
-) -> Any:
+) -> Figure | None:
     """The largest error of each value, on a logarithmic scale; `own`: what each layer adds itself, where known."""
     figure, axes = _figure(8, 1.2 + 0.28 * len(shown))
     values = [c.max_error for c in shown]
@@ -102,9 +106,9 @@ def errors(
     return _written(figure, path)
 
 
-def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None) -> Any:
+def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None) -> Figure | None:
     """Times relative to the first program as bars; beside them the roofline, where operations and limits are known."""
-    rows = [r for r in programs if r.operations and r.peak and r.bandwidth]
+    rows = [(r, r.operations, r.peak, r.bandwidth) for r in programs if r.operations and r.peak and r.bandwidth]
     figure, first = _figure(9 if rows else 6, 1.6 + 0.5 * max(len(programs), 3))
     if rows:
         figure.clear()
@@ -123,15 +127,16 @@ def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None)
     return _written(figure, path)
 
 
-def _roofline(axes: Any, rows: Any) -> None:
-    """Operations a second over operations a byte (Williams, Waterman and Patterson 2009)."""
-    intensity = [r.operations / r.traffic for r in rows]
-    speed = [r.operations / r.seconds for r in rows]
-    top, bandwidth = rows[0].peak, rows[0].bandwidth
+def _roofline(axes: Axes, rows: Sequence[tuple[Timed, float, float, float]]) -> None:
+    """Operations a second over operations a byte (Williams, Waterman and Patterson 2009), under the limits of the first
+    program. `rows`: each with its operations, and the machine's operations and bytes per second."""
+    intensity = [operations / r.traffic for r, operations, _, _ in rows]
+    speed = [operations / r.seconds for r, operations, _, _ in rows]
+    first, _, top, bandwidth = rows[0]
     low, high = min([*intensity, top / bandwidth]) / 4, max([*intensity, top / bandwidth]) * 4
     axes.plot([low, top / bandwidth, high], [low * bandwidth, top, top], color="black", linewidth=1)
-    for r, x, y in zip(rows, intensity, speed, strict=True):
-        axes.plot([x], [y], "o", color=_GOOD if r is rows[0] else _OWN)
+    for (r, _, _, _), x, y in zip(rows, intensity, speed, strict=True):
+        axes.plot([x], [y], "o", color=_GOOD if r is first else _OWN)
         axes.annotate(Path(r.name).name[-20:], (x, y), textcoords="offset points", xytext=(5, -10), fontsize=7)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.cuda import context_of
 from ..dialect.arrays import numpy_type, to_torch, torch_type
-from ..dialect.dtypes import DTYPES
+from ..dialect.dtypes import DTYPES, Array
 from ..errors import InputError, TargetError, runtime_reason
 from ..spec import Signature
-from .function import Function, Loaded
+from .function import Function, Loaded, Results
 from .transfers import Upload
 
 if TYPE_CHECKING:
     import torch
+    from iree.runtime import HalBuffer, HalBufferView, HalFence, VmFunction, VmVariantList
 
 
 _ALIGNMENT = 64  # bytes, which IREE's programs expect of an argument; a slice of a tensor may start anywhere
 
 
-def on_cuda(value: Any) -> bool:
+def on_cuda(value: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor of torch on a CUDA device."""
     return bool(getattr(value, "is_cuda", False)) and hasattr(value, "data_ptr")
 
@@ -27,12 +28,12 @@ def on_cuda(value: Any) -> bool:
 class CudaFunction(Function):
     """A function of a program on a CUDA device."""
 
-    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: Any) -> None:
+    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: VmFunction) -> None:
         super().__init__(name, signature, program, vm_function)
         self._cuda = context_of(program._device)
         self._ordinal = 0 if self._cuda is None else self._cuda.ordinal
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         """As `Function.__call__`. Tensors of torch on the program's device are read where they are, and the results are
         tensors there when an argument is one.
 
@@ -43,7 +44,7 @@ class CudaFunction(Function):
             self._cuda.enter()
         return super().__call__(*args)
 
-    def _array(self, i: int, arg: Any) -> Any:
+    def _array(self, i: int, arg: object) -> Array | torch.Tensor:
         if not on_cuda(arg):
             return super()._array(i, arg)
         name, spec = self.signature.inputs[i]
@@ -57,7 +58,7 @@ class CudaFunction(Function):
             return arg.detach()
         return super()._array(i, arg)  # codes in another type than they are stored in, or nothing that fits
 
-    def _buffer(self, i: int, array: Any, upload: Upload | None) -> Any:
+    def _buffer(self, i: int, array: Array | torch.Tensor, upload: Upload | None) -> HalBufferView:
         if not on_cuda(array):
             return super()._buffer(i, array, upload)
         shape, element = tuple(array.shape), self._inputs[i][2]
@@ -73,17 +74,17 @@ class CudaFunction(Function):
         torch.cuda.current_stream(array.device).synchronize()
         return self._view(self._imported(array.reshape(-1).view(torch.uint8)), shape, element)
 
-    def _imported(self, tensor: torch.Tensor) -> Any:
+    def _imported(self, tensor: torch.Tensor) -> HalBuffer:
         """IREE's buffer of the memory of a tensor of bytes, which it keeps."""
         from torch.utils.dlpack import to_dlpack
 
         return self._device.from_dlpack_capsule(to_dlpack(tensor)).get_buffer()
 
-    def _results(self, outputs: Any, args: tuple[Any, ...], torch_result: bool) -> list[Any]:
+    def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
         device = next((arg.device for arg in args if on_cuda(arg)), None)
         if device is None:
             return super()._results(outputs, args, torch_result)
-        results: list[Any] = []
+        results: list[torch.Tensor] = []
         fences = []
         try:
             for i in range(len(self._outputs)):
@@ -99,7 +100,7 @@ class CudaFunction(Function):
             ) from None
         return results
 
-    def _tensor(self, outputs: Any, i: int, device: torch.device) -> tuple[torch.Tensor, Any]:
+    def _tensor(self, outputs: VmVariantList, i: int, device: torch.device) -> tuple[torch.Tensor, HalFence | None]:
         """A result as a tensor on the device, and what to wait for before it is read.
 
         It is a copy: IREE exports no buffer of the pool that it takes results from.

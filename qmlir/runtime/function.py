@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..core.hal import binding, forks
+from ..core.bindings import binding
+from ..core.hal import forks
 from ..dialect.arrays import to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, TargetError, runtime_reason
@@ -16,6 +18,9 @@ from .manifest import Manifest
 from .transfers import Upload, transfers
 
 if TYPE_CHECKING:
+    import torch
+    from iree.runtime import HalBufferView, HalDevice, VmContext, VmFunction, VmVariantList
+
     from ..emulation.program import Emulated
 
 # What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
@@ -43,14 +48,17 @@ _OF_DEVICE = re.compile(rf"{_NO_MEMORY}|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|
 _WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
 
 
+Results: TypeAlias = "Sequence[Array] | Sequence[torch.Tensor]"
+
+
 class Loaded(Protocol):
     """A loaded program, as far as calls of its functions need it."""
 
     manifest: Manifest
     emulated: Emulated | None
     device_driver: str
-    _context: Any
-    _device: Any
+    _context: VmContext
+    _device: HalDevice
     _forks: int
 
     def _load_again(self) -> None: ...
@@ -59,19 +67,18 @@ class Loaded(Protocol):
 class Function:
     """A function of a loaded program."""
 
-    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: Any) -> None:
-        b = binding()
+    def __init__(self, name: str, signature: Signature, program: Loaded, vm_function: VmFunction) -> None:
         self.name, self.signature = name, signature
         self._program, self._function = program, vm_function
         self._context, self._device = program._context, program._device
         self._allocator = program._device.allocator
-        self._list, self._view = b.VmVariantList, b.HalBufferView
-        self._memory = int(b.MemoryType.DEVICE_LOCAL)
-        self._usage = int(b.BufferUsage.DEFAULT) | (
-            int(b.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
+        self._list, self._view = binding.VmVariantList, binding.HalBufferView
+        self._memory = int(binding.MemoryType.DEVICE_LOCAL)
+        self._usage = int(binding.BufferUsage.DEFAULT) | (
+            int(binding.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
         )
         # What a call needs to know of each argument and result, found out once.
-        self._inputs = [_input(b, spec) for _, spec in signature.inputs]
+        self._inputs = [_input(spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
         self._same = tuple(
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
@@ -87,7 +94,7 @@ class Function:
     def __repr__(self) -> str:
         return f"<qmlir function {self.name}{self.signature}>"
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         """Call with numpy arrays, torch tensors or anything with `__dlpack__`; results are torch tensors when an
         argument is one, else numpy arrays.
 
@@ -104,12 +111,12 @@ class Function:
         inputs = self._list(len(args))
         upload = None if self._transfers is None else Upload()
         torch_result = False
-        arrays = args
+        arrays: list[Array] = []
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
                 torch_result = torch_result or type(arg).__module__ == "torch"
                 arg = self._array(i, arg)
-                arrays = (*arrays[:i], arg, *arrays[i + 1 :])
+            arrays.append(arg)
             try:
                 inputs.push_ref(self._buffer(i, arg, upload))
             except RuntimeError as e:
@@ -140,7 +147,7 @@ class Function:
             self._transfers.give_back(upload, everything=not self._program.manifest.has_state)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _again(self, e: Exception, args: tuple[Any, ...], inputs: Any) -> Any:
+    def _again(self, e: Exception, args: tuple[object, ...], inputs: VmVariantList) -> VmVariantList:
         """The results of another try, where a device without memory has idle buffers; else raises what went wrong."""
         full = _NO_MEMORY in str(e) and not self._program.manifest.has_state
         if full and self._transfers is not None and self._transfers.clear():
@@ -153,16 +160,16 @@ class Function:
         reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
         raise (TargetError if _OF_DEVICE.search(str(e)) else InputError)(reason) from None
 
-    def _array(self, i: int, arg: Any) -> Any:
+    def _array(self, i: int, arg: object) -> Array:
         """What `_buffer` takes, of an argument that is no numpy array."""
         return to_numpy(arg, self.signature.inputs[i][0])
 
-    def _results(self, outputs: Any, args: tuple[Any, ...], torch_result: bool) -> list[Any]:
+    def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
         """The results as what the arguments are."""
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         return [to_torch(r) for r in results] if torch_result else results
 
-    def _not_copied(self, i: int, array: Any, e: RuntimeError) -> TargetError:
+    def _not_copied(self, i: int, array: Array, e: RuntimeError) -> TargetError:
         """The error of an argument that does not get to the device."""
         name, spec = self.signature.inputs[i]
         return TargetError(
@@ -170,7 +177,7 @@ class Function:
             f"{self._program.device_driver}: {runtime_reason(e)}"
         )
 
-    def _disagreement(self, arrays: tuple[Array, ...]) -> InputError:
+    def _disagreement(self, arrays: Sequence[Array]) -> InputError:
         """The error of the first two arguments whose sizes have to agree and do not."""
         names = [name for name, _ in self.signature.inputs]
         for a in self.signature.agreements:
@@ -185,7 +192,7 @@ class Function:
                 )
         raise AssertionError("every agreement holds")
 
-    def _beyond(self, arrays: tuple[Array, ...]) -> InputError:
+    def _beyond(self, arrays: Sequence[Array]) -> InputError:
         """The error of the first argument with a size that the program is not for."""
         limits = [(x.argument, x.axis, x.holds, str(x)) for x in self.signature.limits]
         multiples = [(i, axis, size.can_be, str(size)) for i, axis, size in self.signature.multiples]
@@ -199,7 +206,7 @@ class Function:
                 )
         raise AssertionError("the program is for every size")
 
-    def _outside(self, arrays: tuple[Array, ...]) -> InputError:
+    def _outside(self, arrays: Sequence[Array]) -> InputError:
         """The error of the first number that is outside of the table that it is looked up in."""
         for r in self.signature.ranges:
             numbers = to_numpy(arrays[r.argument], self.signature.inputs[r.argument][0])
@@ -216,7 +223,7 @@ class Function:
                 )
         raise AssertionError("every number is in its range")
 
-    def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
+    def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
         """A device buffer with the argument's data, checked against the signature."""
         want, shape, element, _, _ = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
@@ -245,7 +252,7 @@ class Function:
         if len(sizes) != rank or any(sizes[axis] != size for axis, size in fixed):
             raise self._refused(i, f"shape {shape_text(sizes)}")
 
-    def _copied(self, array: Array, element: int, upload: Upload | None) -> Any:
+    def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
         if upload is None or self._transfers is None or not self._transfers.shares:
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
         return self._view(self._transfers.upload(array, upload), array.shape, element)
@@ -254,11 +261,11 @@ class Function:
         name, spec = self.signature.inputs[i]
         return InputError(f"argument {i} ({name!r}) of {self.name} must be {spec}, but has {has}")
 
-    def _empty(self, shape: tuple[int, ...], element: int) -> Any:
+    def _empty(self, shape: tuple[int, ...], element: int) -> HalBufferView:
         buffer = self._allocator.allocate_buffer(self._memory, self._usage, 1)
         return self._view(buffer, list(shape), element)
 
-    def _result(self, outputs: Any, i: int) -> Array:
+    def _result(self, outputs: VmVariantList, i: int) -> Array:
         shape, dtype, raw = self._outputs[i]
         view = outputs.get_as_object(i, self._view)
         if shape is None:
@@ -280,7 +287,7 @@ class Function:
 class EmulatedFunction(Function):
     """A function of a program on an emulated device."""
 
-    def __call__(self, *args: Array) -> Array:
+    def __call__(self, *args: object) -> Any:
         """As `Function.__call__`.
 
         Raises:
@@ -288,8 +295,7 @@ class EmulatedFunction(Function):
         """
         call = super().__call__
         with self._emulated.running():
-            made: Array = self._emulated.driver.interruptible(lambda: call(*args))
-            return made
+            return self._emulated.driver.interruptible(lambda: call(*args))
 
     @property
     def _emulated(self) -> Emulated:
@@ -297,32 +303,33 @@ class EmulatedFunction(Function):
         assert found is not None
         return found
 
-    def _buffer(self, i: int, array: Array, upload: Upload | None) -> Any:
+    def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
         view = super()._buffer(i, array, upload)
         name, spec = self.signature.inputs[i]
         self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i][0].itemsize)
         return view
 
-    def _copied(self, array: Array, element: int, upload: Upload | None) -> Any:
+    def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
         return super()._copied(array, element, None)  # memory that is new, so that what nobody writes is noticed
 
-    def _result(self, outputs: Any, i: int) -> Array:
+    def _result(self, outputs: VmVariantList, i: int) -> Array:
         found = super()._result(outputs, i)
         dtype = self.signature.outputs[i].dtype
         self._emulated.driver.check_read(f"result {i} of {self.name}", dtype, found.shape, found.itemsize)
         return found
 
 
-_Input = tuple[NumpyType, tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
+_Input = tuple[NumpyType, tuple[int, ...] | None, int, int, tuple[tuple[int, int], ...]]
 
 
-def _input(b: Any, spec: TensorSpec) -> _Input:
+def _input(spec: TensorSpec) -> _Input:
     """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), the HAL's
     element type, the number of axes, and the axes of a static size with it."""
     want = DTYPES[spec.dtype].numpy
-    easy = want.name in _PLAIN and None not in spec.shape and 0 not in spec.shape
     fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
-    return want, spec.shape if easy else None, _element_type(b, spec.dtype), spec.rank, fixed
+    shape = tuple(size for _, size in fixed)
+    easy = want.name in _PLAIN and len(shape) == spec.rank and 0 not in shape
+    return want, shape if easy else None, _element_type(spec.dtype), spec.rank, fixed
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -351,12 +358,12 @@ _ELEMENT = {
 }  # fmt: skip
 
 
-def _element_type(b: Any, dtype: str) -> int:
+def _element_type(dtype: str) -> int:
     """The HAL element type of a dtype. IREE's programs are signless and accept either sign of an integer."""
     name = _ELEMENT.get(dtype, "INT_8")
     if name.startswith(("SINT", "UINT")):
         name = name[1:]
-    return int(getattr(b.HalElementType, name))
+    return int(getattr(binding.HalElementType, name))
 
 
 def _dtype_name(dtype: NumpyType) -> str:

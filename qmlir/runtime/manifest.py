@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
 
 from ..core.rows import CapabilitiesRow, DecisionRow, ParameterRow, RoleRow, SchemeRow, SourceRow
 from ..core.version import __version__
@@ -131,23 +130,27 @@ def _size(value: object) -> bool:
     return value is None or (type(value) is int and 0 <= value < 2**63)
 
 
-def _notes(value: Any) -> bool:
-    return all(isinstance(v, str) for n in value for v in asdict(Diagnostic(**n)).values())
+def _notes(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for n in value for v in asdict(Diagnostic(**n)).values())
 
 
-def _functions(value: Any) -> bool:
+def _functions(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
     made = {name: Signature.from_json(f) for name, f in value.items()}
     return bool(made) and all(made) and all(isinstance(n, str) for s in made.values() for n, _ in s.inputs)
 
 
-def _contraction(row: Any) -> bool:
+def _contraction(row: object) -> bool:
+    if not isinstance(row, dict):
+        return False
     named = all(isinstance(row[k], str) for k in ("kind", "lhs", "rhs", "acc", "location", "chosen"))
     sizes = all(_size(x) for x in [*row["batch"], row["m"], row["n"], row["k"]])
     return named and sizes and isinstance(row["batch"], list) and all(_answer(a) for a in row["answers"])
 
 
-def _answer(a: Any) -> bool:
-    if not (isinstance(a["strategy"], str) and isinstance(a["accepted"], bool)):
+def _answer(a: object) -> bool:
+    if not (isinstance(a, dict) and isinstance(a["strategy"], str) and isinstance(a["accepted"], bool)):
         return False
     if not a["accepted"]:
         return isinstance(a["reason"], str) and isinstance(a["remedy"], str)
@@ -161,19 +164,27 @@ def _schemes(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(scheme_text(s), str) for s in value)
 
 
-def _roles(value: Any) -> bool:
-    return all(isinstance(row, dict) for rows in value.values() for row in rows)
+def _roles(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(row, dict) for rows in value.values() for row in rows)
 
 
-def _report(value: Any) -> bool:
-    return value is None or all(
-        isinstance(v, str) for part in ("raised", "fused", "left") for row in value[part] for v in row.values()
-    )
+def _report(value: object) -> bool:
+    if not isinstance(value, dict):
+        return value is None
+    return all(isinstance(v, str) for part in ("raised", "fused", "left") for row in value[part] for v in row.values())
 
 
-def _source(value: Any) -> bool:
-    if value is None:
-        return True
+def _counts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(k, str) and type(n) is int for k, n in value.items())
+
+
+def _borrowed(value: object) -> bool:
+    return isinstance(value, dict) and all(type(i) is int for numbers in value.values() for i in numbers)
+
+
+def _source(value: object) -> bool:
+    if not isinstance(value, dict):
+        return value is None
     options = value["options"]
     known = {"pipeline", "start", "parameters", "keep_parameters", "flags", "choice"}
     return (
@@ -184,7 +195,7 @@ def _source(value: Any) -> bool:
     )  # fmt: skip
 
 
-_PARTS: dict[str, Callable[[Any], bool]] = {
+_PARTS: dict[str, Callable[[object], bool]] = {
     "schema": lambda v: type(v) is int and v > 0,
     "target": lambda v: isinstance(v, str),
     "driver": lambda v: isinstance(v, str),
@@ -198,14 +209,14 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "parameter_types": lambda v: isinstance(v, list) and all(isinstance(p["scope"], str) for p in v),
     "capabilities": lambda v: isinstance(v, dict),
     "arguments": _roles,
-    "ops": lambda v: all(isinstance(k, str) and type(n) is int for k, n in v.items()),
+    "ops": _counts,
     "schemes": _schemes,
     "strategies": lambda v: isinstance(v, list) and all(_contraction(row) for row in v),
     "has_state": lambda v: isinstance(v, bool),
     "work": _size,
     "task_work": _size,
     "packer": lambda v: v is None or isinstance(v, str),
-    "borrowed": lambda v: all(type(i) is int for numbers in v.values() for i in numbers),
+    "borrowed": _borrowed,
     "import": _report,
     "source": _source,
 }

@@ -13,11 +13,15 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..core.bindings import binding
 from ..core.cache import Cache
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError
+
+if TYPE_CHECKING:
+    from iree.runtime import ParameterIndex
 
 SCOPE = "qmlir.packed"  # of the parameters that a program loads then
 _LARGEST = 1 << 28  # bytes of a packer
@@ -39,7 +43,7 @@ def _program(text: str) -> bytes:
 RunPacker = Callable[[bytes, Mapping[str, str]], dict[str, Array]]
 
 
-def packed(packer: str, files: Mapping[str, str], run: RunPacker) -> Any:
+def packed(packer: str, files: Mapping[str, str], run: RunPacker) -> ParameterIndex:
     """The packed weights as a parameter index of IREE, from the cache or made by the packer of a manifest.
 
     Args:
@@ -69,13 +73,11 @@ def _key(packer: str, files: Mapping[str, str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _loaded(path: Path) -> Any:
+def _loaded(path: Path) -> ParameterIndex | None:
     """None where there is no such file, or none that can be read."""
-    import iree.runtime as rt
-
     if not path.exists():
         return None
-    index = rt.ParameterIndex()
+    index = binding.ParameterIndex()
     try:
         index.load(str(path))
     except (ValueError, RuntimeError, IndexError):
@@ -83,11 +85,9 @@ def _loaded(path: Path) -> Any:
     return index
 
 
-def _make(weights: Mapping[str, Array], path: Path) -> Any:
+def _make(weights: Mapping[str, Array], path: Path) -> ParameterIndex:
     """Write the file and map it; where it cannot be written, the weights stay in memory."""
-    import iree.runtime as rt
-
-    index = rt.ParameterIndex()
+    index = binding.ParameterIndex()
     for name, weight in weights.items():
         index.add_buffer(name, weight.reshape(-1).tobytes())
     try:
@@ -101,4 +101,5 @@ def _make(weights: Mapping[str, Array], path: Path) -> Any:
             Path(temporary).unlink(missing_ok=True)
     except (OSError, RuntimeError):
         return index
-    return _loaded(path)
+    mapped = _loaded(path)
+    return index if mapped is None else mapped

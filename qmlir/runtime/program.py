@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import settings
 from ..checkpoint.parameters import check
+from ..core.bindings import binding
 from ..core.cuda import context_of
-from ..core.hal import binding, device, forks, vm_instance
+from ..core.hal import device, forks, vm_instance
 from ..core.rows import Facts
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
@@ -28,6 +29,8 @@ from .packed import SCOPE, packed
 from .team import Team, team
 
 if TYPE_CHECKING:
+    from iree.runtime import HalDevice, ParameterProvider, VmModule
+
     from ..emulation.program import Emulated, Emulation
 
 
@@ -98,17 +101,16 @@ class Program:
         self.device_driver = driver
         if driver.startswith("local"):
             self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
-        b = binding()
         instance = vm_instance()
         name = str(artifact.path or "the program")
         try:
-            modules = [b.create_hal_module(instance, self._device)]
+            modules = [binding.create_hal_module(instance, self._device)]
             providers = self._providers(parameters)
             if providers:
-                modules.insert(0, b.create_io_parameters_module(instance, *providers))
-            module = b.VmModule.copy_buffer(instance, artifact.vmfb)
+                modules.insert(0, binding.create_io_parameters_module(instance, *providers))
+            module = binding.VmModule.copy_buffer(instance, artifact.vmfb)
             with nullcontext() if self.emulated is None else self.emulated.running(load=True):
-                self._context = b.VmContext(instance, modules=[*modules, module])
+                self._context = binding.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
             raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
         self._team = self._join_team(module)
@@ -119,7 +121,7 @@ class Program:
             n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
 
-    def _real_device(self, driver: str, uri: str) -> Any:
+    def _real_device(self, driver: str, uri: str) -> HalDevice:
         try:
             return device(driver, uri)
         except TargetError as e:
@@ -153,17 +155,16 @@ class Program:
             self.__dict__.update(again.__dict__, functions=self.functions)
         self._forks = forks()
 
-    def _join_team(self, module: Any) -> Team | None:
+    def _join_team(self, module: VmModule) -> Team | None:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
         if SETTER not in module.function_names:
             return None
         helper = module.lookup_function(SETTER).reflection.get(HELPER)
         found = None if helper is None else team(helper)
         if found is not None:
-            b = binding()
-            address = b.VmVariantList(1)
+            address = binding.VmVariantList(1)
             address.push_int(found.address)
-            self._context.invoke(module.lookup_function(SETTER), address, b.VmVariantList(0))
+            self._context.invoke(module.lookup_function(SETTER), address, binding.VmVariantList(0))
         return found
 
     def __getattr__(self, name: str) -> Function:
@@ -250,7 +251,7 @@ class Program:
             return driver, runtime_uri(resolve(self.manifest.target))
         return driver, ""
 
-    def _providers(self, files: Mapping[str, str]) -> list[Any]:
+    def _providers(self, files: Mapping[str, str]) -> list[ParameterProvider]:
         """Parameter providers for the scopes that the program names."""
         providers = []
         for scope in self.manifest.parameters:
@@ -262,11 +263,8 @@ class Program:
         if unused := sorted(set(files) - set(self.manifest.parameters)):
             raise UsageError(f"the program loads no parameters of scope {unused[0]!r}")
         for scope, path in files.items():
-            index = binding().ParameterIndex()
+            index = binding.ParameterIndex()
             try:
-                from iree.runtime import io as rt_io  # registers the loaders of the formats
-
-                del rt_io
                 index.load(str(Path(path)))
             except (ValueError, RuntimeError, OSError, IndexError) as e:
                 raise UsageError(f"cannot read the parameter file {path}: {runtime_reason(e)}") from None

@@ -15,7 +15,8 @@ import zlib
 import numpy as np
 
 from .. import settings
-from ..core.hal import binding, keep, vm_instance
+from ..core.bindings import binding
+from ..core.hal import keep, vm_instance
 from ..targets.cpu.threads import board, cost
 
 _PAGE = 4096
@@ -128,16 +129,15 @@ class Team:
 
 def _help(vmfb: bytes, address: int, number: int) -> None:
     """A helper's life: one call of the worker program, on a device and in a context of its own."""
-    b = binding()
-    device = b.get_cached_hal_driver("local-sync").create_default_device()
+    device = binding.get_cached_hal_driver("local-sync").create_default_device()
     keep(device)  # the frame of this thread is gone in the child of a fork
     instance = vm_instance()
-    module = b.VmModule.copy_buffer(instance, vmfb)
-    context = b.VmContext(instance, modules=[b.create_hal_module(instance, device), module])
-    inputs = b.VmVariantList(1)
+    module = binding.VmModule.copy_buffer(instance, vmfb)
+    context = binding.VmContext(instance, modules=[binding.create_hal_module(instance, device), module])
+    inputs = binding.VmVariantList(1)
     given = np.array([address, number], np.int64)
-    usage = int(b.BufferUsage.DEFAULT) | int(b.BufferUsage.MAPPING)
-    memory = int(b.MemoryType.DEVICE_LOCAL)
-    kind = int(b.HalElementType.INT_64)
+    usage = int(binding.BufferUsage.DEFAULT) | int(binding.BufferUsage.MAPPING)
+    memory = int(binding.MemoryType.DEVICE_LOCAL)
+    kind = int(binding.HalElementType.INT_64)
     inputs.push_ref(device.allocator.allocate_buffer_copy(memory, usage, device, given, kind))
-    context.invoke(module.lookup_function("main"), inputs, b.VmVariantList(1))
+    context.invoke(module.lookup_function("main"), inputs, binding.VmVariantList(1))

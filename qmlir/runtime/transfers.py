@@ -10,12 +10,15 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.hal import binding
-from ..dialect.dtypes import Array
+from ..core.bindings import binding
+from ..dialect.dtypes import Array, NumpyType
+
+if TYPE_CHECKING:
+    from iree.runtime import HalBuffer, HalDevice, HalFence, MappedMemory
 
 # Of all idle buffers of one kind: results and weights of some hundred MiB each are usual on a GPU.
 _MOST_BYTES, _MOST_BUFFERS = 1 << 30, 64
@@ -32,9 +35,9 @@ def rounded(size: int) -> int:
 class Kept:
     """A buffer that is lent to one call at a time."""
 
-    buffer: Any
+    buffer: HalBuffer
     size: int
-    mapped: Any = None
+    mapped: MappedMemory | None = None
     bytes: Array | None = None  # of the host, to be written to
 
 
@@ -78,7 +81,7 @@ class Upload:
 
     targets: list[Kept] = field(default_factory=list)
     sources: list[Kept] = field(default_factory=list)
-    done: list[Any] = field(default_factory=list)
+    done: list[HalFence] = field(default_factory=list)
 
     def wait(self) -> None:
         """Until everything has arrived."""
@@ -94,12 +97,12 @@ class Transfers:
         shares: the device sees what the host writes to memory that both have, without being told.
     """
 
-    def __init__(self, device: Any, shares: bool) -> None:
+    def __init__(self, device: HalDevice, shares: bool) -> None:
         self._device, self.shares = device, shares
         self._host = Pool(self._host_buffer)
         self._own = Pool(self._device_buffer)
 
-    def upload(self, array: Array, into: Upload) -> Any:
+    def upload(self, array: Array, into: Upload) -> HalBuffer:
         """A buffer with an array's bytes, when `into` has been waited for; for devices with `shares`."""
         size = rounded(array.nbytes)
         source = self._take(self._host, size)
@@ -122,7 +125,7 @@ class Transfers:
         for kept in upload.targets if everything else ():
             self._own.give(kept)
 
-    def download(self, source: Any, shape: tuple[int, ...], raw: np.dtype[Any]) -> Array:
+    def download(self, source: HalBuffer, shape: tuple[int, ...], raw: NumpyType) -> Array:
         """A new array with a buffer's bytes. They are not mapped or copied directly: Vulkan devices that cannot import
         host memory at the alignment of numpy's buffers refuse that (seen with IREE 3.12 and 3.13)."""
         staging = self._take(self._host, rounded(source.byte_length()))
@@ -131,13 +134,12 @@ class Transfers:
         self._host.give(staging)
         return array
 
-    def copy(self, source: Any, target: Any) -> Any:
+    def copy(self, source: HalBuffer, target: HalBuffer) -> HalFence:
         """Copy a buffer into one that is not smaller. Returns what to wait for."""
-        b = binding()
         semaphore = self._device.create_semaphore(0)
-        done = b.HalFence.create_at(semaphore, 1)
+        done = binding.HalFence.create_at(semaphore, 1)
         self._device.queue_copy(
-            source, target, wait_semaphores=b.HalFence.create_at(semaphore, 0), signal_semaphores=done
+            source, target, wait_semaphores=binding.HalFence.create_at(semaphore, 0), signal_semaphores=done
         )
         return done
 
@@ -153,8 +155,7 @@ class Transfers:
             return pool.take(size)
 
     def _host_buffer(self, size: int) -> Kept:
-        b = binding()
-        kinds, uses = b.MemoryType, b.BufferUsage
+        kinds, uses = binding.MemoryType, binding.BufferUsage
         memory = int(kinds.HOST_LOCAL) | int(kinds.DEVICE_VISIBLE)
         if self.shares:  # CUDA and HIP hand out memory that the host reads very slowly where it need not be cached
             memory |= int(kinds.HOST_CACHED)
@@ -162,10 +163,9 @@ class Transfers:
         return Kept(self._allocate(memory, usage, size), size)
 
     def _device_buffer(self, size: int) -> Kept:
-        b = binding()
-        return Kept(self._allocate(int(b.MemoryType.DEVICE_LOCAL), int(b.BufferUsage.DEFAULT), size), size)
+        return Kept(self._allocate(int(binding.MemoryType.DEVICE_LOCAL), int(binding.BufferUsage.DEFAULT), size), size)
 
-    def _allocate(self, memory: int, usage: int, size: int) -> Any:
+    def _allocate(self, memory: int, usage: int, size: int) -> HalBuffer:
         return self._device.allocator.allocate_buffer(memory, usage, size)
 
 
@@ -173,7 +173,7 @@ _known: dict[int, Transfers] = {}  # by the identity of the device, which lives 
 _lock = threading.Lock()
 
 
-def transfers(device: Any, driver: str) -> Transfers:
+def transfers(device: HalDevice, driver: str) -> Transfers:
     """The copies of a driver's device; all of its programs share the buffers."""
     with _lock:
         if id(device) not in _known:

@@ -7,13 +7,17 @@ is an ordinary "no device", never an exception.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description, backend_of
 from .base import Device, Target
 from .cpu import host
+
+if TYPE_CHECKING:
+    from iree.runtime import HalDriver
+    from iree.runtime._binding import DeviceInfo
 
 _found: dict[str, tuple[Device, ...]] = {}
 _failures: dict[str, str] = {}  # by driver: what its last query failed with
@@ -49,16 +53,16 @@ def failure(driver: str) -> str:
 
 
 def _query(driver: str) -> list[Device]:
-    import iree.runtime as rt
+    from iree.runtime import get_driver
 
-    loaded = rt.get_driver(driver)
+    loaded = get_driver(driver)
     return [_device(driver, index, info, loaded) for index, info in enumerate(loaded.query_available_devices())]
 
 
-def _device(driver: str, index: int, info: dict[str, int | str], loaded: Any) -> Device:
-    name, arch = str(info.get("name", "")), ""
+def _device(driver: str, index: int, info: DeviceInfo, loaded: HalDriver) -> Device:
+    name, arch = info.get("name", ""), ""
     if driver in ("cuda", "hip"):
-        facts = str(loaded.dump_device_info(info["device_id"]))
+        facts = loaded.dump_device_info(info["device_id"])
         match = re.search(r"\b(sm_\d+\w?|gfx[0-9a-f]+)", facts)
         if match is None and (cc := re.search(r"compute[- ]capability: *(\d+)\.(\d+)", facts)):
             arch = f"sm_{cc.group(1)}{cc.group(2)}"

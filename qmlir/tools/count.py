@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..compiler.compilation import compile
+from ..compiler.options import CompileOptions
 from ..dialect.dtypes import Array
 from ..emulation.launch import Counts
 from ..emulation.program import Emulation, options_of
@@ -16,6 +17,9 @@ from ..errors import UsageError
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
 from ..runtime.program import load
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def count(
     seed: int = 0,
     emulate: bool | Emulation = True,
     step: Callable[[str], None] = lambda text: None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> CountReport:
     """Call each program once on an emulated device.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..compiler.manifest import describe
-from ..compiler.options import Options
+from ..compiler.options import CompileOptions, Options
 from ..compiler.run import run_compiler
 from ..compiler.sources import builder
 from ..core.mlir import ir
@@ -19,8 +18,11 @@ from ..runtime.artifact import Artifact
 from ..runtime.inspection import Contents, Inspection, inspection
 from ..targets import resolve
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def inspect(source: object, **options: Any) -> Inspection:
+
+def inspect(source: object, **options: Unpack[CompileOptions]) -> Inspection:
     """Describe a program. Returns an `Inspection`: functions, operations, schemes, sizes in bytes, target, strategies
     and versions.
 
@@ -38,7 +40,7 @@ def inspect(source: object, **options: Any) -> Inspection:
     return _of_program(source, options)
 
 
-def _of_program(source: object, options: Mapping[str, Any]) -> Inspection:
+def _of_program(source: object, options: CompileOptions) -> Inspection:
     name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
     start = options.get("start", "import")
     found: list[Contents] = []

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import settings
 from ..checking.onnxruntime import open as open_peer
 from ..compiler.compilation import compile
-from ..core.deprecation import by_old_name
+from ..compiler.options import CompileOptions
+from ..core.deprecation import renamed
 from ..core.progress import Step
 from ..dialect.dtypes import Array
 from ..errors import UsageError
@@ -32,6 +33,10 @@ from ..runtime.program import load
 from ..targets import backend_of, resolve
 from ..targets.strategy import seconds_text
 from .timing import Timing, alternate, best, peak_memory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from typing_extensions import Unpack
 
 # ---------------------------------------------------------------------------------------------------------- limits
 
@@ -176,7 +181,7 @@ class BenchReport:
             writer.writerow({**row, "threads": self.threads})
         return out.getvalue()
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure | None:
         """Draw the roofline, the programs whose number of operations is known, and the ratios as bars. The picture is
         written to `path`, or returned as a figure of matplotlib. Needs the extra `plot`."""
         programs = [
@@ -195,9 +200,10 @@ class BenchReport:
         return html.section(f"{self.threads} threads", html.table(head, rows))
 
 
+@renamed(sizes="shapes", stated="limits")
 def bench(
-    *programs: Any,
-    vs: Any = (),
+    *programs: object,
+    vs: object = (),
     target: str = "cpu",
     function: str = "main",
     arguments: Sequence[Array] | None = None,
@@ -210,7 +216,7 @@ def bench(
     limits: Limits | None = None,
     device: str | None = None,
     step: Step = lambda text: None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> BenchReport:
     """Measure programs in alternation. Returns a `BenchReport`: seconds per call (median, 10th and 90th percentile) of
     each, and its share of the roofline.
@@ -230,8 +236,6 @@ def bench(
         UsageError: nothing to measure.
         InputError: arguments that do not fit one of the programs.
     """
-    shapes = by_old_name(options, "sizes", "shapes", shapes)
-    limits = by_old_name(options, "stated", "limits", limits)
     others = vs if isinstance(vs, (list, tuple)) else [vs]
     if not (programs or others):
         raise UsageError("there is no program to measure")
@@ -268,11 +272,11 @@ class _Subject:
     name: str
     artifact: Artifact | None
     arguments: Sequence[Array]
-    run: Callable[[], Any]
+    run: Callable[[], object]
 
 
 def _loaded(
-    source: object, target: str, function: str, device: str | None, options: Mapping[str, Any]
+    source: object, target: str, function: str, device: str | None, options: CompileOptions
 ) -> tuple[Artifact, Function]:
     """The artifact of a program and its function."""
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
@@ -286,12 +290,12 @@ def _loaded(
     return artifact, program.functions[function]
 
 
-def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
+def _peer(name: str, model: object, subjects: Sequence[_Subject]) -> _Subject:
     """A peer at the first program, which has to be an ONNX model, on as many threads as ours has."""
     path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "path", None) or model
     if isinstance(path, (str, os.PathLike)) and Path(path).suffix == ".vmfb":
         raise UsageError(f"{name} runs ONNX models: give the .onnx file instead of {path}, and it is compiled here")
-    way = open_peer(path, "main", {"threads": settings.threads()})
+    way = open_peer(path, "main", {}, settings.threads())
     given = subjects[0].arguments
     return _Subject(name, None, given, lambda: way.run(given))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from ..core.progress import Step
 from ..errors import QmlirError, UsageError
@@ -18,6 +18,21 @@ from .measure import Caller, Result
 
 _ALONE = threading.Lock()  # one measurement a process at a time
 _defaults: dict[tuple[str, str, int], Caller] = {}
+
+
+class Measurement(Protocol):
+    """What is used of a `distributed.Future`."""
+
+    def exception(self) -> BaseException | None: ...
+    def result(self) -> Result: ...
+
+
+class Cluster(Protocol):
+    """What is used of a `distributed.Client`."""
+
+    def nthreads(self) -> dict[str, int]: ...
+    def scatter(self, data: bytes, *, broadcast: bool) -> object: ...
+    def submit(self, func: Callable[..., Result], /, *args: object, pure: bool) -> Measurement: ...
 
 
 def measure_on_worker(
@@ -38,7 +53,7 @@ def measure_on_worker(
 
 
 def measure_on_cluster(
-    folder: Path, address: str | Any, seconds: float, step: Step = lambda text: None
+    folder: Path, address: str | Cluster, seconds: float, step: Step = lambda text: None
 ) -> dict[str, Result]:
     """`measure.measure_folder` by the workers of a Dask cluster, one candidate a worker process at a time.
 
@@ -63,7 +78,7 @@ def measure_on_cluster(
         share = max(0.3, min(3.0, seconds * len(threads) / max(len(files), 1)))
         default = client.scatter(files[first].read_bytes(), broadcast=True)
 
-        def submit(name: str, seconds: float) -> Any:
+        def submit(name: str, seconds: float) -> Measurement:
             given = (plan["sha256"], default, files[name].read_bytes(), plan["function"], plan["size"], host, seconds)
             return client.submit(measure_on_worker, *given, pure=False)
 
@@ -80,7 +95,9 @@ def measure_on_cluster(
     return results
 
 
-def _gather(client: Any, futures: dict[Any, str], results: dict[str, Result], folder: Path, step: Step) -> None:
+def _gather(
+    client: Cluster, futures: dict[Measurement, str], results: dict[str, Result], folder: Path, step: Step
+) -> None:
     """Results as they come, each written at once."""
     from distributed import as_completed
 
@@ -92,7 +109,7 @@ def _gather(client: Any, futures: dict[Any, str], results: dict[str, Result], fo
         step(f"measuring {measure.progress(results)}, candidate {i + 1} of {len(futures)}")
 
 
-def _client(address: str | Any) -> tuple[Any, Callable[[], None]]:
+def _client(address: str | Cluster) -> tuple[Cluster, Callable[[], object]]:
     try:
         import distributed
     except ImportError:
@@ -100,7 +117,7 @@ def _client(address: str | Any) -> tuple[Any, Callable[[], None]]:
     if isinstance(address, distributed.Client):
         return address, lambda: None
     try:
-        made: Any = distributed.Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+        made = distributed.Client(address, timeout="10s")  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as e:
         raise UsageError(f"there is no Dask scheduler at {address}: {str(e) or type(e).__name__}") from None
     return made, made.close

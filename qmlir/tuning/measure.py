@@ -16,6 +16,7 @@ from .. import settings
 from ..checking.compare import Tolerance, compare
 from ..core.files import write_atomically
 from ..core.progress import Step
+from ..dialect.dtypes import Array
 from ..errors import InputError, QmlirError, UsageError
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
@@ -70,14 +71,17 @@ class TuningPlan(_Plan, total=False):
 _LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
 
-def read_json(path: Path) -> Any:
-    """Raises UsageError for what is not a JSON file."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises UsageError for what is not a JSON file of an object."""
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
     except (ValueError, RecursionError) as e:
         raise UsageError(f"{path} is damaged: {e}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is damaged: it holds a {type(found).__name__}")
+    return found
 
 
 def read_plan(folder: Path) -> TuningPlan:
@@ -130,16 +134,16 @@ class Caller:
         roles = artifact.manifest.arguments.get(function)
         self._arguments = inputs.make(self._function.signature, roles, size=size)
 
-    def __call__(self) -> Any:
-        return self._function(*self._arguments)
+    def __call__(self) -> tuple[Array, ...]:
+        results = self._function(*self._arguments)
+        return results if isinstance(results, tuple) else (results,)
 
 
 def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
     """Both timed in alternation; an `error` where the results are not the same."""
     want, got = default(), candidate()
-    pairs = zip(want, got, strict=True) if isinstance(want, tuple) else ((want, got),)
     # A fused multiply-add may move a requantised code by one.
-    for i, (expected, found) in enumerate(pairs):
+    for i, (expected, found) in enumerate(zip(want, got, strict=True)):
         compared = compare(f"result {i}", found, expected, Tolerance(codes=1))
         if not compared.ok:
             return {"error": f"{compared.name} differs from the default's by {compared.max_error:g}"}

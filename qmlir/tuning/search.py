@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from .. import settings
 from ..compiler.choices import ranked, space_of
@@ -80,7 +80,7 @@ def emit(
     head = {"key": key, "target": resolved.spelling, "host": resolved.host, "sha256": digest, "parameters": weights,
             "function": function, "size": size}  # fmt: skip
     plan = read_json(path) if path.exists() else None
-    if plan is not None and (not isinstance(plan, dict) or {k: plan.get(k) for k in head} != head):
+    if plan is not None and {k: plan.get(k) for k in head} != head:
         raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
     if plan is None:
         step("the model of choices")
@@ -167,7 +167,8 @@ def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
 
 def tune(
     source: str | os.PathLike[str], folder: str | os.PathLike[str], *, target: str = "cpu", budget: float = 300.0,
-    step: Step = lambda text: None, **options: Any,
+    function: str = "main", size: int = 4, jobs: int | None = None, parameters: Mapping[str, str] | None = None,
+    step: Step = lambda text: None,
 ) -> tuple[Database, TuneReport]:  # fmt: skip
     """Compile a program in the ways that the target's strategies leave open, and measure them on this machine. Returns
     the database with the best choice for each contraction, and a report of all candidates.
@@ -179,14 +180,17 @@ def tune(
         folder: where candidates are kept; an interrupted search goes on when it is given the same folder.
         budget: seconds for the whole search.
         step: a function that is called with a text before each step.
-        options: those of `emit`: `size` for dynamic sizes, `parameters`, `function`, `jobs`.
+        function, size: what is measured, and the size of its dynamic axes.
+        jobs: how many candidates are compiled at once; default: as many as there are CPUs.
+        parameters: weight files by scope, as of `qmlir.compile`.
 
     Raises:
         UsageError: a source or folder that cannot be used.
         QmlirError: what `qmlir.compile` raises for the default choice.
     """
     start = time.monotonic()
-    plan = emit(Path(source), Path(folder), target=target, budget=budget * 0.6, step=step, **options)
+    plan = emit(Path(source), Path(folder), target=target, function=function, size=size, budget=budget * 0.6, jobs=jobs,
+                parameters=parameters, step=step)  # fmt: skip
     measure_folder(Path(folder), max(budget - (time.monotonic() - start), 1.0), step)
     return conclude(Path(folder), device_name(plan["target"]))
 

@@ -12,7 +12,8 @@ from emulation.cuda_functions import product
 
 import qmlir
 from qmlir.core import cuda, hal
-from qmlir.core.hal import binding, keep
+from qmlir.core.bindings import binding
+from qmlir.core.hal import keep
 from qmlir.runtime.cuda_function import CudaFunction
 
 
@@ -30,7 +31,7 @@ def program(artifact: qmlir.Artifact) -> Any:
 @pytest.fixture
 def device(program: Any) -> Any:
     """Another device of IREE's, whose pool nobody has changed; its context is current."""
-    driver = binding().get_cached_hal_driver("cuda")
+    driver = binding.get_cached_hal_driver("cuda")
     made = driver.create_device(driver.query_available_devices()[0]["device_id"])
     keep(made)
     return made
@@ -40,7 +41,7 @@ def threshold(device: Any) -> int:
     """The release threshold of a device's pool."""
     library = cuda.library()
     semaphores = [device.create_semaphore(0) for _ in range(2)]
-    fences = [binding().HalFence.create_at(s, i) for i, s in enumerate(semaphores)]
+    fences = [binding.HalFence.create_at(s, i) for i, s in enumerate(semaphores)]
     buffer = device.queue_alloca(4096, *fences)
     pool = next(pool for word in cuda._words(buffer) if (pool := cuda._pool_of(library, word)))
     value = ctypes.c_uint64(1)
@@ -49,7 +50,7 @@ def threshold(device: Any) -> int:
 
 
 def test_the_pool_keeps_its_memory(device: Any) -> None:
-    assert cuda.keep_memory(device, binding(), cuda.library())
+    assert cuda.keep_memory(device, cuda.library())
     assert threshold(device) == 2**64 - 1
 
 
@@ -68,8 +69,8 @@ def test_a_library_that_is_not_as_expected_changes_nothing(device: Any) -> None:
             raise AttributeError("no such function")
 
     for library in (Refuses(), Fails()):
-        assert not cuda.keep_memory(device, binding(), library)
-    assert not cuda.keep_memory(object(), binding(), cuda.library())
+        assert not cuda.keep_memory(device, library)
+    assert not cuda.keep_memory(object(), cuda.library())
     assert threshold(device) == 0
 
 
@@ -83,13 +84,12 @@ def test_an_object_that_is_no_buffer_is_not_looked_into() -> None:
 
 @pytest.mark.xfail(strict=True, reason="IREE's CUDA allocator frees twice what a caching allocator gives back")
 def test_with_a_caching_allocator() -> None:
-    b = binding()
-    driver = b.get_cached_hal_driver("cuda")
+    driver = binding.get_cached_hal_driver("cuda")
     made = driver.create_device(driver.query_available_devices()[0]["device_id"], allocators=["caching:*=*;1mib;4"])
     keep(made)
     frees = cuda.library().emulated_stray_frees
     before = frees()
-    made.allocator.allocate_buffer(int(b.MemoryType.DEVICE_LOCAL), int(b.BufferUsage.DEFAULT), 64)
+    made.allocator.allocate_buffer(int(binding.MemoryType.DEVICE_LOCAL), int(binding.BufferUsage.DEFAULT), 64)
     made.allocator.trim()
     assert frees() == before
 
@@ -150,7 +150,7 @@ def test_any_thread_loads_and_calls(
     """What a real device does, on another one of the emulated driver."""
     monkeypatch.setattr(hal, "is_emulated", lambda driver: False)
     monkeypatch.setitem(hal._devices, ("cuda", ""), device)
-    cuda.opened(device, binding())
+    cuda.opened(device)
     x = np.ones((2, 8), np.int8)
     with program.emulated.running():
         loaded = qmlir.load(artifact)
@@ -183,5 +183,5 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch, device: Any) -> No
 
     monkeypatch.setattr(cuda, "library", none)
     other = object()
-    cuda.opened(other, binding())
+    cuda.opened(other)
     assert cuda.context_of(other) is None

@@ -227,7 +227,7 @@ def _without_our_checks(program: Any, path: Path) -> Any:
     module = rt.VmModule.copy_buffer(instance, path.read_bytes())
     context = rt.VmContext(instance, modules=[rt.create_hal_module(instance, device), module])
     function = module.lookup_function("main")
-    kinds = [_element_type(rt, spec.dtype) for _, spec in program.main.signature.inputs]
+    kinds = [_element_type(spec.dtype) for _, spec in program.main.signature.inputs]
 
     def call(arrays: list[Any]) -> None:
         inputs = rt.VmVariantList(len(arrays))

@@ -49,7 +49,7 @@ OF_FUNCTIONS = {
     "bench": {"step"},
     "tune": {"step"},
     "inspect": {"level"},  # what --source names
-    "explain": set[str](),
+    "explain": {"choice"},  # what tuning asks for
     "import": set[str](),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def _med3i(a: Array, b: Array, c: Array) -> Array:
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
-def _to_int(low: int, high: int, rounding: Any = np.trunc) -> LaneFunction:
+def _to_int(low: int, high: int, rounding: Callable[[Array], Array] = np.trunc) -> LaneFunction:
     def convert(x: Array) -> Array:
         y = np.nan_to_num(rounding(np.asarray(x, F64)), nan=0.0, posinf=high, neginf=low)
         return np.clip(y, low, high).astype(I64)
@@ -147,7 +147,7 @@ def _pack16(low: Array, high: Array) -> Array:
     return np.asarray(low).view(np.uint16).astype(U32) | (np.asarray(high).view(np.uint16).astype(U32) << U32(16))
 
 
-def _wide_mul(shift: int, kind: Any) -> LaneFunction:
+def _wide_mul(shift: int, kind: type[np.uint64] | type[np.int64]) -> LaneFunction:
     return lambda a, b: (np.asarray(a).astype(kind) * np.asarray(b).astype(kind)) >> kind(shift)
 
 

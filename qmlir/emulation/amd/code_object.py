@@ -6,13 +6,14 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...dialect.dtypes import Array
 from ..launch import EmulationError
 from .generation import GENERATIONS, Generation
+from .operands import DecodedOperation
 
 _EM_AMDGPU = 224
 # e_flags & 0xff of an ELF file for AMD GPUs (LLVM's BinaryFormat/ELF.h).
@@ -67,10 +68,10 @@ class CodeObject:
     """
 
     generation: Generation
-    image: np.ndarray[Any, np.dtype[np.uint8]]
+    image: npt.NDArray[np.uint8]
     code: tuple[int, int]
     kernels: dict[str, KernelDescriptor]
-    decoded: dict[int, dict[int, Any]] = field(default_factory=dict)
+    decoded: dict[int, dict[int, DecodedOperation]] = field(default_factory=dict)
 
     @property
     def base(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..launch import EmulationError
 from .generation import Generation
@@ -100,7 +99,7 @@ def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
     if generation.cdna and data[2:4] != _LD_SCALE:
         data = data[:8]  # tinygrad knows an instruction of 16 bytes by its second half only
     try:
-        found: Any = decode_inst(data, generation.tables)
+        found = decode_inst(data, generation.tables)
     except (ValueError, AssertionError) as e:
         raise EmulationError(
             f"{data[:4][::-1].hex()} at {address:#x} is not a known instruction of {generation.name}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from .gang import Gang
 from .generation import Generation
 from .operands import Builder, DecodedOperation
 from .shadow import LOAD, SCALAR, STORE, InstructionFault
-from .waves import Array, register_bits
+from .waves import Array, AtomicFunction, register_bits
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 
@@ -22,7 +21,7 @@ U32, U64, I64 = np.uint32, np.uint64, np.int64
 
 _SIZES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 # Of single elements.
-ATOMICS: dict[str, tuple[type[np.generic], Callable[[Any, Any], Any]]] = {
+ATOMICS: dict[str, tuple[type[np.generic], AtomicFunction]] = {
     "add_u32": (U32, lambda a, b: a + b), "sub_u32": (U32, lambda a, b: a - b), "swap_b32": (U32, lambda a, b: b),
     "and_b32": (U32, lambda a, b: a & b), "or_b32": (U32, lambda a, b: a | b), "xor_b32": (U32, lambda a, b: a ^ b),
     "max_u32": (U32, max), "min_u32": (U32, min), "max_i32": (np.int32, max), "min_i32": (np.int32, min),

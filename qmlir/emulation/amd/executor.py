@@ -252,7 +252,7 @@ class _Run:
                     pc = result
                     if stop >= 0:
                         return "parted", pc
-                else:
+                elif result is not None:
                     return "parted", result
             if pc == stop or budget <= 0:
                 return "parted", pc

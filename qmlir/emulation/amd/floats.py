@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from ...dialect.dtypes import Array as Array
 
@@ -64,7 +64,7 @@ def from_bf16(bits: Array) -> Array:
     return (np.asarray(bits).astype(np.uint32) << 16).view(np.float32)
 
 
-def _table(kind: Any) -> Array:
+def _table(kind: npt.DTypeLike) -> Array:
     found: Array = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
     return found
 
@@ -109,7 +109,7 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
 class _Division:
     """What AMD's pseudocode of `v_div_scale`, `v_div_fmas` and `v_div_fixup` says of a type, in powers of two."""
 
-    kind: Any
+    kind: npt.DTypeLike
     fma: Callable[[Array, Array, Array], Array]
     scale: int  # of an operand that is near an end
     apart: int  # exponents of numerator and denominator

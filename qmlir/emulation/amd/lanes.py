@@ -132,7 +132,7 @@ def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> C
     return flow
 
 
-def _readfirstlane(b: Builder) -> Callable[[Gang], object]:
+def _readfirstlane(b: Builder) -> Callable[[Gang], None]:
     fetch = b.read(b.instruction.fields["src0"], "u32")
     store = b.write_scalar(_scalar_target(b))
 
@@ -149,7 +149,7 @@ def _scalar_target(b: Builder) -> int:
     return number - VGPR if number >= VGPR else number
 
 
-def _readlane(b: Builder) -> Callable[[Gang], object]:
+def _readlane(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     fetch, lane = b.read(f["src0"], "u32"), b.read_scalar(f["src1"])
     store = b.write_scalar(_scalar_target(b))
@@ -161,7 +161,7 @@ def _readlane(b: Builder) -> Callable[[Gang], object]:
     return run
 
 
-def _writelane(b: Builder) -> Callable[[Gang], object]:
+def _writelane(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     value, lane = b.read_scalar(f["src0"]), b.read_scalar(f["src1"])
     r = f["vdst"] - VGPR
@@ -174,10 +174,10 @@ def _writelane(b: Builder) -> Callable[[Gang], object]:
     return run
 
 
-def _permlane16(other_row: bool) -> Callable[[Builder], Callable[[Gang], object]]:
+def _permlane16(other_row: bool) -> Callable[[Builder], Callable[[Gang], None]]:
     """Each lane reads a lane of its row of 16, or of the row beside it, chosen by 64 bits of scalars."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         fetch = b.read(f["src0"], "u32")
         low, high = b.read_scalar(f["src1"]), b.read_scalar(f["src2"])
@@ -204,17 +204,17 @@ def _permlane16(other_row: bool) -> Callable[[Builder], Callable[[Gang], object]
     return make
 
 
-def _permlane64(b: Builder) -> Callable[[Gang], object]:
+def _permlane64(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     fetch, store = b.read(f["src0"], "u32"), b.write(f["vdst"], "u32")
     index = (np.arange(b.lanes) + 32) % b.lanes
     return lambda g: store(g, np.broadcast_to(fetch(g), (g.count, g.lanes))[:, index])
 
 
-def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], object]]:
+def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], None]]:
     """Odd rows of the destination change places with even rows of the source (rows of 16 or 32 lanes)."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         first, second = f["vdst"], f["src0"]
         x, y = b.read(first, "u32"), b.read(second, "u32")
@@ -232,10 +232,10 @@ def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], object]]:
+def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], None]]:
     """How many bits of a mask belong to lanes before this one."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         mask = b.read(f["src0"], "u32")
         add = b.read(f.get("src1", f.get("vsrc1", 0)), "u32")
@@ -252,10 +252,10 @@ def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], object]]:
+def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], None]]:
     """A move from or to the register whose number M0 adds to."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         fetch = None if read else b.read(f["src0"], "u32")
         store = b.write(f["vdst"], "u32") if read else None
@@ -286,7 +286,7 @@ def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-_ACROSS: dict[str, Callable[[Builder], Callable[[Gang], object]]] = {
+_ACROSS: dict[str, Callable[[Builder], Callable[[Gang], None]]] = {
     "v_readfirstlane_b32": _readfirstlane, "v_readlane_b32": _readlane, "v_writelane_b32": _writelane,
     "v_permlane16_b32": _permlane16(False), "v_permlanex16_b32": _permlane16(True), "v_permlane64_b32": _permlane64,
     "v_permlane16_swap_b32": _permlane_swap(16), "v_permlane32_swap_b32": _permlane_swap(32),
@@ -323,7 +323,7 @@ def _lane_written(b: Builder) -> Callable[[Gang, RegisterShadow], None]:
     return flow
 
 
-def _moved(b: Builder, run: Callable[[Gang], object]) -> Callable[[Gang, RegisterShadow], None] | str:
+def _moved(b: Builder, run: Callable[[Gang], None]) -> Callable[[Gang, RegisterShadow], None] | str:
     """What nobody wrote moves as values do: the instruction is executed again on where each lane's value comes from."""
     numbers = registers_of(b.uses | b.defines)
     vectors = [n - VGPR for n in numbers if n >= VGPR]

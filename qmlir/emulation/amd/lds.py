@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from .shadow import InstructionFault
-from .waves import Array, Waves
+from .waves import Array, AtomicFunction, Waves
 
 U32 = np.uint32
 NOBODY = 0xFFFF  # in the place of an origin's number: LDS itself is
@@ -137,7 +134,7 @@ class Lds:
         g: Waves,
         place: Array,
         on: Array,
-        function: Callable[[Any, Any], Any],
+        function: AtomicFunction,
         kind: type[np.generic],
         operand: Array,
     ) -> Array:

@@ -50,7 +50,7 @@ def _register(b: Builder, field: str) -> int:
     return number + (256 if b.instruction.get("acc") else 0)
 
 
-def _finish(b: Builder, run: Callable[[Gang], object], loads: bool, addresses: int) -> DecodedOperation:
+def _finish(b: Builder, run: Callable[[Gang], None], loads: bool, addresses: int) -> DecodedOperation:
     return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "shared", "memory", loads=loads, counter=COUNTER, addresses=addresses
     )

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..launch import EmulationError
 from . import floats
@@ -82,7 +82,7 @@ class MatrixElement:
 
     bits: int
     decode: Callable[[Array], Array]
-    work: Any = np.float64
+    work: npt.DTypeLike = np.float64
 
 
 def _codes(words: Array) -> Array:
@@ -144,7 +144,7 @@ class MatrixProduct:
     lanes: int
     result: str
     constant: float | None = None
-    scales: Any = None
+    scales: Sequence[tuple[ReadOperand, int]] | None = None
     clamp: bool = False
 
     def registers(self, side: tuple[int, Fragment, MatrixElement]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,18 +12,22 @@ from ..launch import EmulationError
 from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, AmdInstruction
 from .gang import Gang
 from .generation import Generation
+from .shadow import Flow
 from .waves import Array, Waves, register_bits
 
-# A fetch gives an array of lanes, or a numpy scalar that is the same in all.
+# A fetch gives an array of lanes, or a numpy scalar that is the same in all, which have no type in common.
 ReadOperand = Callable[[Waves], Any]
 Store = Callable[[Waves, Any], None]
 
 WIDTH = {"u16": 16, "i16": 16, "f16": 16, "u32": 32, "i32": 32, "f32": 32, "u64": 64, "i64": 64, "f64": 64}
-TYPES: dict[str, Any] = {
+TYPES: dict[str, type[np.number]] = {
     "u16": np.uint16, "i16": np.int16, "f16": np.float16, "u32": np.uint32, "i32": np.int32, "f32": np.float32,
     "u64": np.uint64, "i64": np.int64, "f64": np.float64,
 }  # fmt: skip
 _FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0, 248: 0.15915494}
+
+
+Outcome: TypeAlias = "str | int | Array | None"
 
 
 @dataclass
@@ -31,7 +35,8 @@ class DecodedOperation:
     """A decoded instruction that can be executed.
 
     Attributes:
-        run: executes it for the selected waves; control instructions return the lanes' next addresses, others None.
+        run: executes it for the selected waves; control instructions return the next address, that of each wave, or
+            what the wave waits for, others None.
         uses, defines: sets of registers (`waves.register_bits`).
         kind: what `Counts` calls it.
         flow: how what nobody wrote flows through it: "lane" (each lane by itself), "scalar", "cross" (not followed),
@@ -45,11 +50,11 @@ class DecodedOperation:
     """
 
     instruction: AmdInstruction
-    run: Callable[[Gang], Any]
+    run: Callable[[Gang], Outcome]
     uses: int = 0
     defines: int = 0
     kind: str = "vector"
-    flow: Any = "lane"
+    flow: Flow = "lane"
     control: bool = False
     loads: bool = False
     counter: int = -1
@@ -78,7 +83,7 @@ class Builder:
     lanes: int
     uses: int = 0
     defines: int = 0
-    halves: Any = 0  # the registers that each half of a packed result is made of
+    halves: tuple[int, int] | None = None  # the registers that each half of a packed result is made of
     across: int = 0  # registers of which each lane reads another lane's, by DPP; they are not in `uses`
 
     @property

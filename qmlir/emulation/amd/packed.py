@@ -34,7 +34,7 @@ _U16: dict[str, Callable[..., Array]] = {
 def build(b: Builder) -> DecodedOperation | None:
     """The operation of a packed instruction, None where this is another kind."""
     name = b.instruction.name
-    run: Callable[[Gang], object] | None = None
+    run: Callable[[Gang], None] | None = None
     if match := re.fullmatch(r"v_pk_(add|mul|fma|min|max)_f16", name):
         run = _halves(b, "f16", _F16[match[1]])
     elif match := re.fullmatch(r"v_pk_(add|mul|fma)_f32", name):
@@ -90,7 +90,7 @@ def _count(b: Builder, function: Callable[..., Array]) -> int:
     return 3 if re.search("_(fma|mad)_", b.instruction.name) else 2
 
 
-def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
+def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[Gang], None]:
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
     if kind != "f16":
@@ -128,7 +128,7 @@ def _both(b: Builder, low: Callable[[], _T], high: Callable[[], _T]) -> tuple[_T
     return first, second
 
 
-def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], object]:
+def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], None]:
     """Two f32 in a pair of registers."""
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
@@ -148,7 +148,7 @@ def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], objec
     return run
 
 
-def _move(b: Builder) -> Callable[[Gang], object]:
+def _move(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     low, *_ = _selects(b)
     x, y = _both(b, lambda: _word(b, 0, low, "u32"), lambda: _word(b, 1, low, "u32"))
@@ -162,7 +162,7 @@ def _move(b: Builder) -> Callable[[Gang], object]:
     return run
 
 
-def _mixed(b: Builder) -> Callable[[Gang], object]:
+def _mixed(b: Builder) -> Callable[[Gang], None]:
     """Operands are f32, or f16 of a half; `neg_hi` is the absolute value."""
     f = b.instruction.fields
     name = b.instruction.name
@@ -200,7 +200,7 @@ def _fma_to_f16(a: Array, b: Array, c: Array) -> Array:
     return floats.fma32(a, b, c).astype(np.float16)
 
 
-def _dot(b: Builder) -> Callable[[Gang], object]:
+def _dot(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     name = b.instruction.name
     match = re.fullmatch(r"v_dot(\d)c?_(f32|i32|u32)_(f16|bf16|i8|u8|iu8|i4|u4|iu4)", name)

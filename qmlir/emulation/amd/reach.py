@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ..memory import Allocation, Memory
 from .ordering import WaveOrder
 from .shadow import InstructionFault, RegisterShadow
-from .waves import Array, Waves
+from .waves import Array, AtomicFunction, Waves
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 _ALL_WRITTEN = np.uint32(0x01010101)
@@ -193,7 +191,7 @@ class Reach:
         self.stored += size * int(on.sum())
 
     def atomic(
-        self, g: Waves, addresses: Array, on: Array, function: Callable[[Any, Any], Any],
+        self, g: Waves, addresses: Array, on: Array, function: AtomicFunction,
         kind: type[np.generic], operand: Array, reads: bool = True,
     ) -> Array:  # fmt: skip
         """Lanes one after another; returns what was there before. `reads`: the new value depends on the old one."""

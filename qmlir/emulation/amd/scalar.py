@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ...dialect.dtypes import NumpyType
 from ..launch import EmulationError
 from .arithmetic import COMPARISONS, LANES
 from .decode import EXEC, LITERAL, VCC, AmdInstruction
 from .floats import fma32
 from .gang import Gang
 from .generation import Generation
-from .operands import TYPES, WIDTH, Builder, DecodedOperation, ReadOperand
+from .operands import TYPES, WIDTH, Builder, DecodedOperation, Outcome, ReadOperand
 from .scalar_functions import COMPARE, FLOAT, I64, LOGIC, ONE, TWO, U32, U64, add_signed, as_signed
 from .waves import Array
 
@@ -50,7 +50,7 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
     return DecodedOperation(ins, run, b.uses, b.defines, kind, flow="scalar", control=control)
 
 
-def _find(b: Builder, name: str) -> tuple[Callable[[Gang], object] | None, bool]:
+def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Outcome] | None, bool]:
     f, form = b.instruction.fields, b.instruction.form
     if match := re.fullmatch(r"(cmp|cmpk)_(eq|lg|gt|ge|lt|le)_([iu])(32|64)", name):
         return _compare(b, match[2], match[3] == "i", int(match[4])), False
@@ -108,7 +108,7 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], object] | None, bool]
     return branch, branch is not None
 
 
-def _two(b: Builder, name: str) -> Callable[[Gang], object]:
+def _two(b: Builder, name: str) -> Callable[[Gang], None]:
     f, function = b.instruction.fields, TWO[name]
     bits = 64 if "64" in name else 32
     second = 32 if re.match(r"lsh|ash|bfe", name) else bits
@@ -124,7 +124,7 @@ def _two(b: Builder, name: str) -> Callable[[Gang], object]:
     return run
 
 
-def _as_vector(b: Builder, name: str) -> Callable[[Gang], object]:
+def _as_vector(b: Builder, name: str) -> Callable[[Gang], None]:
     """A scalar instruction on floats by the function of the vector instruction of its name."""
     f = b.instruction.fields
     result, kinds, function = LANES[f"v_{name}"]
@@ -143,9 +143,7 @@ def _as_vector(b: Builder, name: str) -> Callable[[Gang], object]:
     return run
 
 
-def _one(
-    b: Builder, bits: int, result: int, function: Callable[[Array], Array], sets: bool
-) -> Callable[[Gang], object]:
+def _one(b: Builder, bits: int, result: int, function: Callable[[Array], Array], sets: bool) -> Callable[[Gang], None]:
     f = b.instruction.fields
     x, store = b.read_scalar(f["ssrc0"], bits), b.write_scalar(f["sdst"], result)
 
@@ -158,7 +156,7 @@ def _one(
     return run
 
 
-def _immediate(b: Builder, name: str) -> Callable[[Gang], object]:
+def _immediate(b: Builder, name: str) -> Callable[[Gang], None]:
     f = b.instruction.fields
     value = f["simm16"] - (1 << 16) if f["simm16"] >> 15 else f["simm16"]
     word = np.array(value, I64).astype(U32)[()]
@@ -180,7 +178,7 @@ def _immediate(b: Builder, name: str) -> Callable[[Gang], object]:
     return run
 
 
-def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang], object]:
+def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang], None]:
     f, function = b.instruction.fields, COMPARE[name]
     if "simm16" in f:
         x = b.read_scalar(f["sdst"])
@@ -197,19 +195,20 @@ def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang],
     return run
 
 
-def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], object]:
+def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], None]:
     f = b.instruction.fields
     x, place = b.read_scalar(f["ssrc0"], bits), b.read_scalar(f["ssrc1"])
-    kind: Any = U32 if bits == 32 else U64
+    kind: NumpyType = np.dtype(U32 if bits == 32 else U64)
+    last, one = kind.type(bits - 1), kind.type(1)
 
     def run(g: Gang) -> None:
-        bit = (np.asarray(x(g)) >> (np.asarray(place(g)).astype(kind) & kind(bits - 1))) & kind(1)
+        bit = (np.asarray(x(g)) >> (np.asarray(place(g)).astype(kind) & last)) & one
         g.scc[g.at] = bit == wanted
 
     return run
 
 
-def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], object]:
+def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], None]:
     """EXEC becomes `source op EXEC`, its old value is kept; `not0`/`not1` negate the one or the other."""
     f = b.instruction.fields
     reverse: dict[str, Callable[[Array, Array], Array]] = {
@@ -230,8 +229,8 @@ def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], object]:
     return run
 
 
-def _branch(b: Builder, name: str) -> Callable[[Gang], object] | None:
-    """Control returns the next address of each selected wave, or one for all."""
+def _branch(b: Builder, name: str) -> Callable[[Gang], Outcome] | None:
+    """A branch, the end of the program, or a barrier; see `DecodedOperation.run`."""
     ins = b.instruction
     after = ins.address + ins.size
     if name == "endpgm":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ...dialect.dtypes import NumpyType
 from .arithmetic import leading_signs, leading_zeros, reversed_bits
 from .waves import Array
 
@@ -73,8 +74,9 @@ def _field(signed: bool, bits: int) -> Two:
 
 
 def _shift(function: Callable[[Array, Array], Array], bits: int) -> Two:
-    kind: Any = U32 if bits == 32 else U64
-    return _logic(lambda a, b: function(np.asarray(a).astype(kind), np.asarray(b).astype(kind) & kind(bits - 1)))
+    kind: NumpyType = np.dtype(U32 if bits == 32 else U64)
+    last = kind.type(bits - 1)
+    return _logic(lambda a, b: function(np.asarray(a).astype(kind), np.asarray(b).astype(kind) & last))
 
 
 def _arithmetic_right(a: Array, s: Array) -> Array:

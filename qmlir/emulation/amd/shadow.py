@@ -7,7 +7,7 @@ something: an address, or what is stored to global memory. Each lane of a regist
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,13 +23,17 @@ _SCALAR_BITS = ((1 << 128) - 1) << ACC
 _VECTOR_BITS = (1 << ACC) - 1
 
 
+# See `operands.DecodedOperation.flow`.
+Flow: TypeAlias = "str | Callable[..., None]"
+
+
 class Effects(Protocol):
     """What an instruction reads and writes; the fields of `operands.DecodedOperation` that say it."""
 
     instruction: AmdInstruction
     uses: int
     defines: int
-    flow: Any
+    flow: Flow
     loads: bool
     counter: int
     addresses: int
@@ -102,7 +106,7 @@ class RegisterShadow:
 
     def joined(self, g: Waves, registers: int) -> Array | None:
         """Where any of these registers holds what nobody wrote, `[waves, lanes]`; None: nowhere that is active."""
-        found: Any = None
+        found: Array | None = None
         for number in registers_of(registers):
             if number >= VGPR:
                 part = self.unset[number - VGPR][g.at]

@@ -27,7 +27,7 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
         return _dual(ins, generation, lanes)
     b = Builder(ins, generation, lanes)
     name = ins.name
-    run: Callable[[Gang], object] | None
+    run: Callable[[Gang], None] | None
     if match := re.fullmatch(r"v_cmp(x?)_(\w+?)_([uif]\d+)", name):
         run = _compare(b, bool(match[1]), match[2], match[3])
     elif name in _SPECIAL:
@@ -89,7 +89,7 @@ def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, RegisterSh
 # ---- operations
 
 
-def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
+def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Array]) -> Callable[[Gang], None]:
     fetches = [source(b, i, kind) for i, kind in enumerate(kinds.split())]
     store = destination(b, result)
     if b.instruction.get("clmp") and b.instruction.name in SATURATING:
@@ -104,7 +104,7 @@ def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Array]) 
     return lambda g: store(g, function(first(g), second(g), third(g)))
 
 
-def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) -> Callable[[Gang], object]:
+def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) -> Callable[[Gang], None]:
     """gfx12's functions of a float in a scalar register, whatever lanes are active (RDNA 4 ISA guide, "Pseudo-scalar
     transcendental ALU ops")."""
     f = b.instruction.fields
@@ -120,7 +120,7 @@ def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) 
     return run
 
 
-def _compare(b: Builder, to_exec: bool, name: str, kind: str) -> Callable[[Gang], object]:
+def _compare(b: Builder, to_exec: bool, name: str, kind: str) -> Callable[[Gang], None]:
     f = b.instruction.fields
     if name == "class":
         function: Callable[..., Array] = classify
@@ -144,8 +144,8 @@ def _compare(b: Builder, to_exec: bool, name: str, kind: str) -> Callable[[Gang]
     return both
 
 
-def _carry(sign: int, with_carry: bool, reverse: bool = False) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _carry(sign: int, with_carry: bool, reverse: bool = False) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         long = "VOP3" in b.instruction.form
         a, c = source(b, 0, "u32"), source(b, 1, "u32")
@@ -167,8 +167,8 @@ def _carry(sign: int, with_carry: bool, reverse: bool = False) -> Callable[[Buil
     return make
 
 
-def _cndmask(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _cndmask(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         as_float = {"u32": "f32", "u16": "f16"}[kind]
         plain = not ("VOP3" in b.instruction.form and (f.get("neg", 0) | f.get("abs", 0)))
@@ -180,10 +180,10 @@ def _cndmask(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _accumulate(kind: str, function: Callable[..., Array]) -> Callable[[Builder], Callable[[Gang], object]]:
+def _accumulate(kind: str, function: Callable[..., Array]) -> Callable[[Builder], Callable[[Gang], None]]:
     """The destination is the third operand."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         operand = kind if kind != "dot" else "u32"
         a, c = source(b, 0, operand), source(b, 1, operand)
         f = b.instruction.fields
@@ -199,10 +199,10 @@ def _accumulate(kind: str, function: Callable[..., Array]) -> Callable[[Builder]
     return make
 
 
-def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
+def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
     """`v_fmaak`: a * b + literal; `v_fmamk`: a * literal + b. `v_madak` and `v_madmk` of gfx90a round twice."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         a, c = source(b, 0, kind), source(b, 1, kind)
         literal = b.constant(LITERAL, kind)
         store = destination(b, kind)
@@ -216,8 +216,8 @@ def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang
     return make
 
 
-def _div_scale(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _div_scale(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         operands = [source(b, i, kind) for i in range(3)]
         store, flags = destination(b, kind), b.write_mask(b.instruction.fields["sdst"])
 
@@ -234,8 +234,8 @@ def _div_scale(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _div_fmas(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _div_fmas(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         a, c, d = (source(b, i, kind) for i in range(3))
         mask, store = b.read_mask(VCC), destination(b, kind)
         return lambda g: store(g, floats.div_fmas(a(g), c(g), d(g), mask(g), kind))
@@ -243,10 +243,10 @@ def _div_fmas(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _mad64(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
+def _mad64(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
     small, wide, whole = (np.uint64, "u64", "u32") if kind == "u" else (np.int64, "i64", "i32")
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         a, c, d = source(b, 0, whole), source(b, 1, whole), source(b, 2, wide)
         store, carry = destination(b, wide), b.write_mask(b.instruction.fields["sdst"])
 
@@ -264,8 +264,8 @@ def _mad64(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _bitop3(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _bitop3(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
         table = f["omod"] << 6 | f["abs"] << 3 | f["neg"]
         plain = replace(b.instruction, fields={**f, "abs": 0, "omod": 0, "neg": 0})
@@ -286,10 +286,10 @@ def _bitop3(kind: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], object]]:
+def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], None]]:
     """Codes of one byte to f32; `packed`: two of them."""
 
-    def make(b: Builder) -> Callable[[Gang], object]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         table = floats.fp8_table(name, b.generation.fnuz)
         f, form = b.instruction.fields, b.instruction.form
         word = source(b, 0, "u16" if packed else "u32")
@@ -311,8 +311,8 @@ def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], o
     return make
 
 
-def _to_fp8(name: str) -> Callable[[Builder], Callable[[Gang], object]]:
-    def make(b: Builder) -> Callable[[Gang], object]:
+def _to_fp8(name: str) -> Callable[[Builder], Callable[[Gang], None]]:
+    def make(b: Builder) -> Callable[[Gang], None]:
         a, c, store = source(b, 0, "f32"), source(b, 1, "f32"), destination(b, "u16")
 
         def run(g: Gang) -> None:
@@ -326,7 +326,7 @@ def _to_fp8(name: str) -> Callable[[Builder], Callable[[Gang], object]]:
     return make
 
 
-def _swap(b: Builder) -> Callable[[Gang], object]:
+def _swap(b: Builder) -> Callable[[Gang], None]:
     f = b.instruction.fields
     a, c = b.read(f["src0"], "u32"), b.read(f["vdst"], "u32")
     to_a, to_c = b.write(f["src0"], "u32"), b.write(f["vdst"], "u32")
@@ -371,12 +371,12 @@ def _dual(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
     return DecodedOperation(ins, run, x.uses | y.uses, x.defines | y.defines, flow=flow)
 
 
-def _nothing(b: Builder) -> Callable[[Gang], object]:
+def _nothing(b: Builder) -> Callable[[Gang], None]:
     return lambda g: None
 
 
 _dot4 = LANES["v_dot4_i32_i8"][2]
-_SPECIAL: dict[str, Callable[[Builder], Callable[[Gang], object]]] = {
+_SPECIAL: dict[str, Callable[[Builder], Callable[[Gang], None]]] = {
     "v_nop": _nothing,
     "v_add_co_u32": _carry(1, False), "v_add_co_ci_u32": _carry(1, True),
     "v_sub_co_u32": _carry(-1, False), "v_sub_co_ci_u32": _carry(-1, True),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...dialect.dtypes import Array as Array
 from .decode import ACC, EXEC, VGPR
 
 ALL = slice(None)
+# Of what is in memory and an operand, both numpy scalars: what is there then.
+AtomicFunction: TypeAlias = "Callable[..., ArrayLike]"
 SCALARS = 128
 
 
@@ -34,7 +38,7 @@ class Waves:
         self.group = np.zeros(waves, np.int64)
         self.wave = np.zeros(waves, np.int64)
         self.lds_base = np.zeros(waves, np.int64)
-        self.at: Any = ALL
+        self.at: slice | Array = ALL
         self.index = np.arange(waves)
         self.count = waves
         self.on: Array = self.exec

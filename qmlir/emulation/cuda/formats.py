@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ...dialect.dtypes import Array as Array
+from ...dialect.dtypes import DTYPES as FORMATS, Array as Array, NumpyType, from_numpy
 
-DTYPES: dict[str, Any] = {
+DTYPES: dict[str, NumpyType] = {
     **{f"{k}{8 * n}": np.dtype(f"u{n}") for k in "bu" for n in (1, 2, 4, 8)},
     **{f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
     "f16": np.dtype(np.float16),
@@ -31,7 +29,7 @@ ROUNDINGS = ("rn", "rna", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi")
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def unsigned(dtype: npt.DTypeLike) -> Any:
+def unsigned(dtype: npt.DTypeLike) -> NumpyType:
     """The dtype of the bits of a dtype."""
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
@@ -118,7 +116,6 @@ def saturated(x: Array, dtype: npt.DTypeLike) -> Array:
 
 def saturated_small(x: Array, dtype: npt.DTypeLike) -> Array:
     """Floats as 8-bit floats, `.satfinite`: what is too large becomes the largest, with its sign."""
-    finfo: Any = ml_dtypes.finfo
-    largest = float(finfo(dtype).max)
+    largest = FORMATS[from_numpy(np.dtype(dtype))].largest
     y = rounded(np.clip(x.astype(np.float64), -largest, largest), dtype)
     return np.where(np.isnan(x), np.array(np.nan, dtype), y)

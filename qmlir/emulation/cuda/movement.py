@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .barriers import AsyncCopies
@@ -324,6 +322,10 @@ def _combined(operation: str, old: Array, operands: list[Array], dtype: np.dtype
         return np.asarray(0 if old >= new else old + 1, dtype)
     if operation == "dec":
         return np.asarray(new if old == 0 or old > new else old - 1, dtype)
-    f: Any = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
-         "max": np.maximum, "exch": lambda a, b: b}[operation]  # fmt: skip
-    return np.asarray(f(old, new), dtype)
+    if operation == "exch":
+        return np.asarray(new, dtype)
+    return np.asarray(_COMBINED[operation](old, new), dtype)
+
+
+_COMBINED: dict[str, np.ufunc] = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+                                  "min": np.minimum, "max": np.maximum}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
@@ -27,7 +27,7 @@ class OnnxFrontEnd:
         kind = type(obj)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
 
-    def fingerprint(self, obj: onnx.ModelProto | Path | str, settings: Mapping[str, Any]) -> str:
+    def fingerprint(self, obj: onnx.ModelProto | Path | str, settings: Mapping[str, object]) -> str:
         """A digest of the model, its external data, and the package that infers its shapes."""
         _need_onnx()
         import onnx

@@ -113,7 +113,7 @@ def _evaluated(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) ->
     """By the onnx package's reference; None where it has none, or where operators differ in how they round."""
     if node.op_type in ("Div", "Mod") and any(a.dtype.kind == "i" and (a <= 0).any() for a in inputs.values()):
         return None
-    types: list[Any] = [
+    types = [
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in inputs.items()
     ]

@@ -55,7 +55,7 @@ def inlined(model: Model, op_types: Sequence[str]) -> Model:
     return Model(made, model.name, model.folder)
 
 
-def _complete(node: Any, opset: int) -> Any:
+def _complete(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
     """A node with all of its attributes: the inliner does not know those that have a default."""
     made = onnx.NodeProto()
     made.CopyFrom(node)

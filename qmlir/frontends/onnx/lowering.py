@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -79,8 +78,8 @@ class FromTorch:
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
-        self._none: Any = None
-        self._cast: dict[int, tuple[Tensor, Any]] = {}
+        self._none: ir.Value | None = None
+        self._cast: dict[int, tuple[Tensor, ir.Value]] = {}
         for dialect in ("torch", "torch_c"):
             block.owner.context.get_dialect_descriptor(dialect)
 
@@ -101,8 +100,7 @@ class FromTorch:
     def torch_value(self, t: Tensor) -> ir.Value:
         """A tensor as a value of torch's type."""
         if id(t) in self._cast:
-            made: ir.Value = self._cast[id(t)][1]
-            return made
+            return self._cast[id(t)][1]
         kind = ir.Type.parse(vtensor(t.shape, t.dtype))
         if t.array is not None:
             made = ir.Operation.create("torch.vtensor.literal", results=[kind], attributes={"value": literal(t)}).result
@@ -117,8 +115,7 @@ class FromTorch:
             with ir.InsertionPoint.at_block_begin(self._block):
                 none = ir.Type.parse("!torch.none")
                 self._none = ir.Operation.create("torch.constant.none", results=[none]).result
-        made: ir.Value = self._none
-        return made
+        return self._none
 
 
 def _tensor(value: ir.Value, spec: TensorSpec) -> Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -156,7 +155,7 @@ def _elements(raw: Array, kind: int, dims: tuple[int, ...]) -> Array:
     return unpack(np.asarray(raw), dtype, "low_first", math.prod(dims)).reshape(dims)
 
 
-def tensors_of(graph: onnx.GraphProto) -> Iterator[Any]:
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Every constant of a graph: initializers and the values of Constant nodes."""
     yield from graph.initializer
     for node in graph.node:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import onnx
 from onnx import shape_inference
@@ -120,8 +119,8 @@ class Shapes:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
         except onnx.defs.SchemaError:
             raise refuse(f"there is no operator {node.op_type} in opset {opset}", where) from None
-        types: dict[str, Any] = {}
-        data: dict[str, Any] = {}
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
         for name, t in zip(node.input, operands, strict=True):
             if t is None:
                 continue
@@ -148,7 +147,7 @@ class Shapes:
         return specs
 
 
-def _spec(value: Any) -> TensorSpec | None:
+def _spec(value: onnx.TypeProto) -> TensorSpec | None:
     """A TypeProto as a spec; None when its rank or element type is unknown."""
     t = value.tensor_type
     if not value.HasField("tensor_type") or t.elem_type not in ELEMENTS or not t.HasField("shape"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
@@ -43,7 +43,7 @@ class TorchFrontEnd:
             return True  # a subgraph of torch.compile
         return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
-    def fingerprint(self, obj: FxProgram | torch.export.ExportedProgram, settings: Mapping[str, Any]) -> str | None:
+    def fingerprint(self, obj: FxProgram | torch.export.ExportedProgram, settings: Mapping[str, object]) -> str | None:
         if settings:
             return None  # an import that writes a file is not skipped
         from .program import fingerprint

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -18,6 +18,9 @@ from ..attention import attention
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE
 from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 _TRANSPOSES = (aten.transpose.int, aten.permute.default)
 _SOFTMAX = (aten.softmax.int, aten._softmax.default)
@@ -102,7 +105,7 @@ def _fuse_eager(graph: TorchGraph, node: Node) -> None:
     _replace(graph, node, (q, k, v), mask, scale, False)
 
 
-def _called(node: torch.fx.Node, targets: Sequence[Any]) -> bool:
+def _called(node: torch.fx.Node, targets: Sequence[OpOverload]) -> bool:
     return isinstance(node, Node) and node.op == "call_function" and node.target in targets and is_tensor(node)
 
 
@@ -167,7 +170,7 @@ def _cast(graph: TorchGraph, before: Node, x: torch.fx.Node, kind: torch.dtype) 
 def _permuted(node: Node, axes: str) -> str:
     """The letters of what a transpose gives, from those of what it takes."""
     if node.target is aten.permute.default:
-        order: Any = node.args[1]
+        order: Sequence[int] = node.args[1]
         return "".join(axes[i] for i in order)
     swapped = list(axes)
     a, b = (int(str(x)) for x in node.args[1:3])
@@ -198,7 +201,7 @@ def _sink(node: Node, axes: str) -> tuple[Node, str]:
     return (user, permuted) if permuted[-1] == axes[-1] else (node, axes)
 
 
-def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, Any]) -> str | None:
+def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, torch.SymInt | int]) -> str | None:
     """The letters of a mask's axes, "1" for one that is broadcast; None for a mask of another shape."""
     axes = axes[len(axes) - len(shape) :]
     if len(axes) != len(shape):
@@ -218,7 +221,13 @@ def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, 
 
 
 def _eager(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float, causal: bool, axes: Sequence[str]
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+    axes: Sequence[str],
 ) -> torch.Tensor:
     """What the operator computes, by torch."""
     plain = "".join(sorted(axes[4].replace("m", "").replace("n", "")))
@@ -233,12 +242,15 @@ def _eager(
     return ordered(result, plain + "mn", axes[4]).contiguous()
 
 
-def _fake(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool, axes: Sequence[str]) -> Any:
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float, causal: bool,
+    axes: Sequence[str],
+) -> torch.Tensor:  # fmt: skip
     sizes = dict(zip(axes[0], q.shape, strict=True)) | dict(zip(axes[2], v.shape, strict=True))
     return q.new_empty([sizes[a] for a in axes[4]])
 
 
-_library: Any = None
+_library: torch.library.Library | None = None
 
 
 def register() -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch.fx import GraphModule
@@ -21,23 +21,34 @@ from torch.fx import GraphModule
 from ...compiler.compilation import compile as compile_program
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
+from ...runtime.function import Function
 from ...runtime.program import load
 from .custom_ops import register
 from .graph import TorchGraph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
 from .recurrent import LAYERS
 
+if TYPE_CHECKING:
+    from torch._dynamo.backends.registry import CompiledFn
+    from torch._ops import OpOverload
+
 OPTIONS = ("target", "strict")
 # Without it dynamo leaves LSTM, GRU and RNN out of its graphs, and they run eagerly without a word.
 torch._dynamo.config.allow_rnn = True
+
+
+# What autograd's runtime calls: with one list, which it empties.
+Boxed: TypeAlias = "Callable[[list[torch.Tensor | int]], Sequence[torch.Tensor]]"
 
 
 class EagerFallbackWarning(UserWarning):
     """A subgraph of a compiled model runs eagerly; the message says why."""
 
 
-def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
-            mode: str | None = None) -> Any:  # fmt: skip
+def backend(
+    gm: GraphModule, example_inputs: Sequence[torch.Tensor | int], *, options: Mapping[str, object] | None = None,
+    mode: str | None = None,
+) -> CompiledFn:  # fmt: skip
     """The backend. `options`: `target` (default `cpu`), `strict` (what would run eagerly is an error).
 
     Raises QmlirError for unknown options."""
@@ -60,11 +71,11 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
         _warn_once(reason)
         return gm.forward
 
-    def compile_forward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Any:
+    def compile_forward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Boxed:
         del inputs
         return boxed(Subgraph(graph, [] if trained else _static_inputs(), given))
 
-    def compile_backward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+    def compile_backward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Boxed:
         del inputs
         return boxed(Subgraph(graph, [], given))
 
@@ -95,7 +106,7 @@ def whole_operators() -> Iterator[None]:
         yield
 
 
-def aot_decompositions() -> dict[Any, Any]:
+def aot_decompositions() -> dict[OpOverload, Callable[..., object]]:
     """What ahead-of-time autograd leaves that torch-mlir does not convert."""
     from torch._decomp import get_decompositions
 
@@ -104,14 +115,13 @@ def aot_decompositions() -> dict[Any, Any]:
     return {**decompositions(), **more}
 
 
-def boxed(call: Subgraph) -> Any:
+def boxed(call: Subgraph) -> Boxed:
     """`call` as autograd's runtime calls it: with one list, which it empties."""
 
     def run(args: list[torch.Tensor | int]) -> Sequence[torch.Tensor]:
         values = list(args)
         args.clear()
-        made: Sequence[Any] = call(*values)
-        return made
+        return call(*values)
 
     setattr(run, "_boxed_call", True)  # noqa: B010  (what autograd looks for)
     return run
@@ -176,7 +186,7 @@ def _only_tensors(gm: GraphModule) -> None:
 class Subgraph:
     """One graph that dynamo captured: compiled on its first call, when the weights are known."""
 
-    def __init__(self, gm: GraphModule, static: Sequence[int], options: Mapping[str, Any]) -> None:
+    def __init__(self, gm: GraphModule, static: Sequence[int], options: Mapping[str, object]) -> None:
         self.gm, self.options = gm, options
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.static = [i for i in static if i < len(self.placeholders) and is_tensor(self.placeholders[i])]
@@ -185,21 +195,25 @@ class Subgraph:
         self.results: list[torch.fx.Node] = list(output.args[0])
         self.eager = False
         self._frozen: list[tuple[int, int]] = []
-        self._function: Any = None
+        self._function: Function | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: torch.Tensor | torch.SymInt) -> Sequence[torch.Tensor]:
         if not self.eager:
             with self._lock:
                 if self._function is None or self._stale(args):
                     self._compile(args)
         if self.eager:
-            return self.gm(*args)
+            results: Sequence[torch.Tensor] = self.gm(*args)
+            return results
+        assert self._function is not None
         found = self._function(*[args[i].detach() for i in self.dynamic])
         outputs = iter(found if isinstance(found, tuple) else (found,))
         return [self._result(r, outputs, args) for r in self.results]
 
-    def _result(self, r: torch.fx.Node, outputs: Any, args: Sequence[torch.Tensor | int]) -> torch.Tensor:
+    def _result(
+        self, r: torch.fx.Node, outputs: Iterator[torch.Tensor], args: Sequence[torch.Tensor | int]
+    ) -> torch.Tensor:
         if is_tensor(r):
             made = next(outputs)
             return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)

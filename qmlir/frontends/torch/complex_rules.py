@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from .graph import aten
 from .rules import TorchRule, hypot, rule
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 
 def complex_of(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
@@ -89,7 +92,7 @@ def _scaled(
     return re * factor, im * factor
 
 
-def to_complex(x: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
+def to_complex(x: torch.Tensor, dtype: torch.dtype | None = None, *_: object, **__: object) -> torch.Tensor:
     """Real numbers with an imaginary part of 0: torch-mlir's own conversion kills the process."""
     if x.is_complex() or dtype is None or not dtype.is_complex:
         return NotImplemented
@@ -102,7 +105,7 @@ def short_time_fourier(
     x: torch.Tensor, size: int, hop: int | None = None, width: int | None = None,
     window: torch.Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
-) -> Any:  # fmt: skip
+) -> torch.Tensor:  # fmt: skip
     """The transforms of overlapping frames of `size` samples, `[.., frequencies, frames]`; a window of fewer is in the
     middle of a frame. An exported program has centred the frames before this."""
     if x.is_complex():
@@ -118,7 +121,7 @@ def short_time_fourier(
     return complex_of(re, im) if return_complex else torch.stack([re, im], -1)
 
 
-def absolute(x: torch.Tensor) -> Any:
+def absolute(x: torch.Tensor) -> torch.Tensor:
     """Of complex numbers, which torch-mlir takes for real ones."""
     return hypot(*torch.view_as_real(x).unbind(-1)) if x.is_complex() else NotImplemented
 
@@ -134,13 +137,13 @@ def angle(x: torch.Tensor) -> torch.Tensor:
 
 
 # Tried before an import where a complex tensor is read or made.
-OF_COMPLEX: dict[Any, TorchRule] = {
+OF_COMPLEX: dict[OpOverload, TorchRule] = {
     aten._to_copy.default: to_complex, aten.to.dtype: to_complex, aten.to.dtype_layout: to_complex,
     aten.abs.default: absolute,
 }  # fmt: skip
 
 
-def complex_multiple(x: torch.Tensor, number: Any) -> Any:
+def complex_multiple(x: torch.Tensor, number: torch.Tensor | float) -> torch.Tensor:
     """A complex tensor times a real number: torch-mlir multiplies complex tensors by tensors alone."""
     if not x.is_complex() or not isinstance(number, (int, float)):
         return NotImplemented
@@ -148,9 +151,9 @@ def complex_multiple(x: torch.Tensor, number: Any) -> Any:
 
 
 # Of operators that are converted, but for some arguments: tried where an import has failed.
-IF_REFUSED: dict[Any, TorchRule] = {aten.mul.Tensor: complex_multiple}
+IF_REFUSED: dict[OpOverload, TorchRule] = {aten.mul.Tensor: complex_multiple}
 
 # Taken wherever an operator is decomposed: what torch knows of the results of these makes their dynamic sizes numbers.
-FOURIER: dict[Any, TorchRule] = {
+FOURIER: dict[OpOverload, TorchRule] = {
     aten._fft_r2c.default: fourier_of_real, aten._fft_c2c.default: fourier, aten._fft_c2r.default: fourier_to_real,
 }  # fmt: skip

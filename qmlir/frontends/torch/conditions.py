@@ -4,13 +4,17 @@ no side effects."""
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule, Node
 
 from ...errors import Diagnostic, FrontEndError
 from .graph import aten, is_tensor, where
+
+if TYPE_CHECKING:
+    from torch.fx.node import Argument, Target
 
 
 def inline_conditions(gm: GraphModule) -> None:
@@ -43,7 +47,7 @@ def _inline_one(gm: GraphModule, node: Node) -> None:
             gm.graph.erase_node(branch)
 
 
-def _copied(gm: GraphModule, branch: Node, operands: Any) -> list[Any]:
+def _copied(gm: GraphModule, branch: Node, operands: Sequence[Node]) -> list[Node]:
     """The nodes of a branch in the place of its call, and its results."""
     inner = getattr(gm, str(branch.target))
     known = dict(zip((n for n in inner.graph.nodes if n.op == "placeholder"), operands, strict=True))
@@ -60,7 +64,7 @@ def _copied(gm: GraphModule, branch: Node, operands: Any) -> list[Any]:
     return []
 
 
-def _call(gm: GraphModule, target: Any, args: tuple[Any, ...], value: Any) -> Node:
+def _call(gm: GraphModule, target: Target, args: tuple[Argument, ...], value: torch.Tensor) -> Node:
     made = gm.graph.call_function(target, args)
     made.meta["val"] = value
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from .rules import rule
 def convolution(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
-) -> Any:  # fmt: skip
+) -> torch.Tensor:  # fmt: skip
     """Those with a rule, by kind."""
     if transposed:
         return spread_transposed(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
@@ -26,7 +25,7 @@ def convolution(
 def frames_by_channels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), groups: int = 1,
-) -> Any:  # fmt: skip
+) -> torch.Tensor:  # fmt: skip
     """A convolution over three axes of each channel by itself, `x` [N, C, D, H, W]: for each place of the window along
     D one over H and W of the frames there, and their sum."""
     if x.dim() != 5 or weight.shape[1] != 1 or groups == 1:
@@ -49,7 +48,7 @@ def frames_by_channels(
 def spread_transposed(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
-) -> Any:  # fmt: skip
+) -> torch.Tensor:  # fmt: skip
     """A transposed convolution in groups, or over three axes: the input with zeros between its elements, convolved with
     the reversed filters."""
     space = x.dim() - 2

@@ -7,14 +7,13 @@ operation. Raised programs are written in them too: what is fused in an FX graph
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from ... import ops
 from ...dialect.dtypes import dtype_name
-from ...dialect.ods import Field
+from ...dialect.ods import Field, Keywords
 from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
@@ -44,7 +43,9 @@ def _kind(field: Field) -> str:
     return f"{python[len('tuple[') :].partition(',')[0]}[]" if python.startswith("tuple[") else python
 
 
-def _split(name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split(
+    name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, object]
+) -> tuple[dict[str, torch.Tensor], Keywords]:
     """Tensors and attributes by name, those that are given."""
     operation = ops.BY_NAME[name]
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
@@ -54,8 +55,8 @@ def _split(name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, Any]) -
     return tensors, {k: dtype_name(v) if k.endswith("dtype") else v for k, v in attributes.items()}
 
 
-def _eager(name: str) -> Any:
-    def call(*args: torch.Tensor, **kwargs: Any) -> Any:
+def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
+    def call(*args: torch.Tensor, **kwargs: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         tensors, attributes = _split(name, args, kwargs)
         # Not the call of a sparse product, which takes its weight as one object.
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
@@ -68,8 +69,8 @@ def _eager(name: str) -> Any:
     return call
 
 
-def _fake(name: str) -> Any:
-    def call(*args: torch.Tensor, **kwargs: Any) -> Any:
+def _fake(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
+    def call(*args: torch.Tensor, **kwargs: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         tensors, attributes = _split(name, args, kwargs)
         specs = {k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}
         found = ops.BY_NAME[name].definition.infer(specs, attributes)
@@ -82,7 +83,7 @@ def _fake(name: str) -> Any:
     return call
 
 
-_library: Any = None
+_library: torch.library.Library | None = None
 
 
 def register() -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -28,13 +28,19 @@ from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, sh
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
 
+if TYPE_CHECKING:
+    import sympy
+    from torch._ops import OpOverload
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.node import Target
+
 # Known to fail, so not tried first.
 KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
     aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
-_ALWAYS: dict[Any, Callable[..., Any]] = {**FOURIER, aten.detach_.default: lambda x: x}
+_ALWAYS: dict[OpOverload, Callable[..., object]] = {**FOURIER, aten.detach_.default: lambda x: x}
 
 
 def decompose_known(graph: TorchGraph) -> None:
@@ -74,7 +80,7 @@ def decompose(graph: TorchGraph, node: Node) -> bool:
     return False
 
 
-def _rules(target: Any) -> Sequence[Callable[..., Any]]:
+def _rules(target: Target) -> Sequence[Callable[..., object]]:
     from torch._decomp import decomposition_table
 
     if not isinstance(target, torch._ops.OpOverload):
@@ -91,7 +97,7 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     return [f for f in found if f is not None]
 
 
-def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
+def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple[GraphModule, list[Node]] | None:
     """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
     apply (it returns NotImplemented), gives an operator that is not of ATen, or the same again (ours apply to the same
     only if it is simpler)."""
@@ -99,7 +105,7 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
 
-    def call(*given: torch.Tensor) -> Any:
+    def call(*given: torch.Tensor) -> object:
         by_node = dict(zip(inputs, given, strict=True))
         args, kwargs = pytree.tree_unflatten([by_node[a] if isinstance(a, Node) else a for a in leaves], spec)
         found = rule(*args, **kwargs)
@@ -123,7 +129,7 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., Any]) -> tuple[An
 
 
 @contextmanager
-def _sizes_kept(mode: Any) -> Iterator[None]:
+def _sizes_kept(mode: FakeTensorMode | None) -> Iterator[None]:
     """Raises _SizeFixed where a dynamic size is taken for a number or for another size: `int(x.shape[0])` is the size
     of the example, and the result right for that alone. Without Python's dispatcher torch does so itself."""
     env = getattr(mode, "shape_env", None)
@@ -131,7 +137,7 @@ def _sizes_kept(mode: Any) -> Iterator[None]:
         yield
         return
 
-    def check(said: Any, value: Any) -> None:
+    def check(said: sympy.Basic, value: object) -> None:
         relation = getattr(said, "rel_op", None)
         number = relation is None and not said.is_Boolean
         if number or (relation == "==" and value) or (relation == "!=" and not value):
@@ -171,10 +177,10 @@ def _value(graph: TorchGraph, node: Node) -> torch.Tensor:
     return fake_like(node, graph.attribute(node))
 
 
-def _inline(graph: TorchGraph, node: Node, made: Any, inputs: Sequence[Node]) -> None:
+def _inline(graph: TorchGraph, node: Node, made: GraphModule, inputs: Sequence[Node]) -> None:
     """The nodes of `made` in the place of `node`."""
     placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
-    known: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))
+    known: dict[Node, Node] = dict(zip(placeholders, inputs, strict=True))
     for n in made.graph.nodes:
         if n.op == "get_attr":
             known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
@@ -191,8 +197,8 @@ def _inline(graph: TorchGraph, node: Node, made: Any, inputs: Sequence[Node]) ->
     graph.clean()
 
 
-def _attribute(gm: Any, name: str) -> torch.Tensor:
-    found: Any = gm
+def _attribute(gm: GraphModule, name: str) -> torch.Tensor:
+    found: torch.nn.Module | torch.Tensor = gm
     for part in name.split("."):
         found = getattr(found, part)
     return torch.as_tensor(found)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.fx import Node
 
 from ...dialect.dtypes import DTYPES
+from ...dialect.ods import Keywords
 from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
 from .graph import TorchGraph, argument, is_tensor, retyped, same, shape_of, where
@@ -65,7 +65,7 @@ def _zeros(graph: TorchGraph, node: Node, val: torch.Tensor) -> Node:
     return graph.new_constant(torch.zeros(sizes, dtype=torch.int32), node)
 
 
-def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
+def _attributes(node: Node) -> tuple[Keywords, Sequence[torch.SymInt | int]]:
     """The attributes of `dynamic_quantize`, and the block that shares a scale."""
     source: torch.fx.Node = node.args[0]
     if not is_tensor(source):
@@ -108,7 +108,7 @@ def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> t
     return "group", int(block[-1])
 
 
-def _quantises(graph: TorchGraph, user: Node, source: Node, scale: Node | None, attributes: dict[str, Any]) -> bool:
+def _quantises(graph: TorchGraph, user: Node, source: Node, scale: Node | None, attributes: Keywords) -> bool:
     """Whether a node is the quantisation of the same tensor by the scale that was chosen from it."""
     try:
         q = quantised(graph, user)

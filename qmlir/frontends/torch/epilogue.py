@@ -4,7 +4,7 @@ written in its place."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -27,6 +27,9 @@ from .graph import (
 )
 from .product import ACTIVATION, BIAS, DONE, FLOATS, RESIDUAL, SCALED, TorchProduct, scale_after, sizes_of
 from .quantised import NodeOrTensor, quantised
+
+if TYPE_CHECKING:
+    from torch.fx.node import Argument
 
 
 def absorb(graph: TorchGraph, p: TorchProduct) -> None:
@@ -118,7 +121,7 @@ _ACTIVATIONS = {aten.relu.default: "relu", aten.relu6.default: "relu6", aten.sil
 def _activation(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     if p.stage >= ACTIVATION or p.out_dtype == "i32":
         return False
-    found_attributes: dict[str, Any] = {}
+    found_attributes: dict[str, object] = {}
     if user.target in _ACTIVATIONS:
         found_attributes["activation"] = _ACTIVATIONS[user.target]
     elif user.target is aten.gelu.default:
@@ -220,7 +223,7 @@ def _known_shape(value: NodeOrTensor | None) -> tuple[int | None, ...] | None:
 
 def emit(graph: TorchGraph, p: TorchProduct) -> Node:
     """Write the product in place of what it took in."""
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Argument] = {}
 
     def operand(name: str, value: NodeOrTensor | None) -> None:
         if value is not None:

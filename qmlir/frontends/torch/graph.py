@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+if TYPE_CHECKING:
+    import sympy
+    from torch._ops import OpOverload
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.node import Argument, Target
+    from torch.utils._sympy.value_ranges import ValueRanges
 
 aten = torch.ops.aten
 # What changes neither the elements nor their order; a constant stays one through these.
@@ -26,12 +33,12 @@ class TorchGraph:
     placeholder with a tensor in `meta["val"]`. `ranges` are those of the sizes that it was exported for, by torch's
     expressions of them. `assumed` says of an operator what its decomposition takes dynamic sizes to be."""
 
-    def __init__(self, gm: GraphModule, ranges: Mapping[Any, Any] | None = None) -> None:
+    def __init__(self, gm: GraphModule, ranges: Mapping[sympy.Expr, ValueRanges] | None = None) -> None:
         self.gm = gm
         self.ranges = ranges or {}
-        self.assumed: dict[Any, str] = {}
-        self._folded: dict[Node, Any] = {}
-        self._made: dict[Any, str] = {}
+        self.assumed: dict[OpOverload, str] = {}
+        self._folded: dict[Node, torch.Tensor | None] = {}
+        self._made: dict[str, str] = {}
 
     @property
     def nodes(self) -> list[Node]:
@@ -41,7 +48,7 @@ class TorchGraph:
 
     def attribute(self, node: Node) -> torch.Tensor:
         """What a `get_attr` node names."""
-        found: Any = self.gm
+        found: torch.nn.Module | torch.Tensor = self.gm
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return found
@@ -63,7 +70,7 @@ class TorchGraph:
         return found if isinstance(found, torch.Tensor) else None
 
     def _fold(self, node: Node) -> torch.Tensor | None:
-        args: list[Any] = []
+        args: list[Argument] = []
         for a in node.args:
             if isinstance(a, Node):
                 known = self.constant(a)
@@ -93,7 +100,10 @@ class TorchGraph:
 
     # ---- rewriting
 
-    def call(self, before: Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any], val: Any) -> Node:
+    def call(
+        self, before: Node, target: Target, args: Sequence[Argument], kwargs: Mapping[str, Argument],
+        val: torch.Tensor | torch.SymInt,
+    ) -> Node:  # fmt: skip
         """A call whose result has the meta value `val`, with the place of `before`."""
         with self.gm.graph.inserting_before(before):
             node = self.gm.graph.call_function(target, tuple(args), kwargs)
@@ -115,7 +125,7 @@ def fake_like(node: Node, tensor: torch.Tensor) -> torch.Tensor:
     return mode.from_tensor(tensor.detach(), static_shapes=True) if mode is not None else tensor.detach()
 
 
-def mode_of(graph: torch.fx.Graph) -> Any:
+def mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
     """The fake mode of a graph's values, None when it has real ones."""
     for node in graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
@@ -160,7 +170,7 @@ def sole_user(node: Node) -> Node | None:
     return users[0] if uses == 1 else None
 
 
-def _flat(node: Node) -> Iterator[Any]:
+def _flat(node: Node) -> Iterator[Argument]:
     for a in (*node.args, *node.kwargs.values()):
         if isinstance(a, (list, tuple)):
             yield from a
@@ -168,7 +178,7 @@ def _flat(node: Node) -> Iterator[Any]:
             yield a
 
 
-def argument(node: Node, name: str) -> Any:
+def argument(node: Node, name: str) -> Argument:
     """An argument by its name in the operator's schema, its default when it is not given."""
     schema = node.target._schema
     for i, a in enumerate(schema.arguments):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from iree.compiler.extras import fx_importer
@@ -41,6 +41,11 @@ from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
 if TYPE_CHECKING:
+    import sympy
+    from torch._ops import OpOverload
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._sympy.value_ranges import ValueRanges
+
     from ...core.mlir import OpLike
 
 # IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
@@ -73,12 +78,12 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
     parameters: ParameterFile | None = None
     __slots__ = ("_builtin", "_codes")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._builtin: dict[Node, Tensor] = {}
         self._codes: list[torch.Tensor] = []
 
-    def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
+    def _import_literal(self, py_value: object, info: object = None) -> ir.Value:
         """torch-mlir knows a constant by its address in memory, and makes codes of a tensor of bools, which it drops:
         those of the next tensor, at the same address, would be the first ones again. They are kept here."""
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
@@ -91,7 +96,9 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         made = self._convert_type(made, torch.Tensor, torch.bool, py_value.size())
         return made
 
-    def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
+    def _import_torch_op_overload(
+        self, loc: ir.Location, node: Node, concrete_target: OpOverload | None = None
+    ) -> None:
         self.places.add(loc, node)
         pattern = pattern_for(label(node)) if concrete_target is None else None
         if pattern is not None:
@@ -113,7 +120,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         _check_size_is_known(node)
         if read_by_us(node):
-            listed: Sequence[Any] = node.args[1]
+            listed: Sequence[Node | None] = node.args[1]
             with loc:
                 value = read(self.tensor(node.args[0]).value, [p and self.tensor(p).value for p in listed])
                 self._bind(node, 0, Tensor(spec_of(node.meta["val"]), value), several=False)
@@ -188,7 +195,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 def _check_size_is_known(node: Node) -> None:
     """Raises FrontEndError for elements that a mask chooses: torch-mlir's passes never end on those."""
     if node.target is aten.index.Tensor:
-        listed: Sequence[Any] = node.args[1]
+        listed: Sequence[Node | None] = node.args[1]
         masked = any(is_tensor(i) and dtype_of(i) in (torch.bool, torch.uint8) for i in listed)
     else:
         masked = node.target is aten.masked_select.default
@@ -280,7 +287,7 @@ def _main(module: ir.Module) -> OpLike:
     return next(f for f in functions(module) if f.attributes["sym_name"].value == _MAIN)
 
 
-def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[Any, Any]) -> None:
+def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[sympy.Expr, ValueRanges]) -> None:
     """Have the program compare its sizes with those that it was exported for. As in torch, a least size of up to 2 is
     no demand: the exporter gives it to every size."""
     block = f.regions[0].blocks[0]
@@ -345,7 +352,7 @@ def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:
     texts = {symbol: _dim_name(n.shape_env, symbol) for n in dynamic for symbol in n.expr.free_symbols}
     names = names_of(list(texts.values()))
 
-    def name(expr: Any) -> str:
+    def name(expr: sympy.Expr | None) -> str:
         if expr is None or len(expr.free_symbols) != 1:
             return ""
         [symbol] = expr.free_symbols
@@ -357,7 +364,7 @@ def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:
     return [[name(expr) for expr in value] for value in exprs]
 
 
-def _dim_name(env: Any, symbol: Any) -> str:
+def _dim_name(env: ShapeEnv, symbol: sympy.Symbol) -> str:
     """The name that the exporter was given for a symbol."""
     said = getattr(env, "source_name_to_debug_name", {})
     for source in getattr(env, "var_to_sources", {}).get(symbol, ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -16,6 +16,8 @@ _WRITES = frozenset((
     aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl.default,
 ))  # fmt: skip
 if TYPE_CHECKING:
+    import sympy
+
     from ...core.mlir import ir
 
 _FROM_THE_FRONT = "qmlir_from_the_front"  # of a node's meta: has been seen
@@ -27,7 +29,7 @@ def count_from_the_front(graph: TorchGraph, node: Node) -> None:
     if node.target not in _WRITES or node.meta.get(_FROM_THE_FRONT):
         return
     x, listed, *more = node.args
-    places: list[Any] = list(listed)
+    places: list[Node | None] = list(listed)
     axis = 0
     for i, place in enumerate(places):
         if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8):
@@ -53,7 +55,7 @@ def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> 
         if isinstance(size, int):
             return graph.new_constant(torch.where(known < 0, known + size, known), node)
     value = place.meta["val"]
-    count: Any = size
+    count: Node | int = size
     if not isinstance(size, int):
         count = graph.call(node, aten.sym_size.int, (x, axis), {}, size)
     below = graph.call(node, aten.lt.Scalar, (place, 0), {}, value.new_empty(value.shape, dtype=torch.bool))
@@ -65,7 +67,7 @@ def index_by_known_masks(graph: TorchGraph) -> None:
     """Elements that a constant mask chooses (`x[mask]`, `masked_select`) are those at the places where it is true, and
     how many these are is known."""
     env = getattr(mode_of(graph.gm.graph), "shape_env", None)
-    counts: dict[Any, int] = {}
+    counts: dict[sympy.Expr, int] = {}
     for node in graph.nodes:
         if node.target is aten.masked_select.default:
             x, mask = node.args
@@ -74,7 +76,7 @@ def index_by_known_masks(graph: TorchGraph) -> None:
             node.target, node.args = aten.index.Tensor, (x, [mask])
         if node.target is not aten.index.Tensor:
             continue
-        places: list[Any] = []
+        places: list[Node | None] = []
         for place in node.args[1]:
             known = graph.constant(place) if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8) else None
             chosen = [place] if known is None else list(known.nonzero(as_tuple=True))
@@ -114,7 +116,7 @@ def read_by_us(node: Node) -> bool:
     convert."""
     if node.target is not aten.index.Tensor:
         return False
-    listed: Sequence[Any] = node.args[1]
+    listed: Sequence[Node | None] = node.args[1]
     places = [p for p in listed if p is not None]
     sizes = [s for p in places for s in shape_of(p)]
     masks = any(dtype_of(p) in (torch.bool, torch.uint8) for p in places)

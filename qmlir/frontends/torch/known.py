@@ -6,7 +6,7 @@ remainder of a negative number.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -14,9 +14,12 @@ from torch.fx import Node
 from .graph import TorchGraph, aten, dtype_of, is_tensor, shape_of
 from .simplify import MOVES
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
 _FEW = 64  # elements
 # What fills a tensor, and which of its arguments says with what.
-_FULL: dict[Any, int] = {
+_FULL: dict[OpOverload, int] = {
     aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2, aten.scalar_tensor.default: 0,
 }  # fmt: skip
 _ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -15,6 +15,9 @@ from .dtypes import FROM_TORCH
 from .graph import where
 from .raise_ import label
 
+if TYPE_CHECKING:
+    from torch.fx.node import Argument
+
 
 class TorchNode(Raising):
     """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
@@ -24,7 +27,7 @@ class TorchNode(Raising):
         self._tensor_of, self.node, self._location = tensor_of, node, location
         self.name, self.where = label(node), where(node)
         self._tensors: list[Node | None] = []
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Argument] = {}
         schema = node.target._schema
         for i, a in enumerate(schema.arguments):
             value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,9 @@ from .graph import aten
 from .rules import rule
 
 
-def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[Any, int], Any]) -> torch.Tensor:
+def _gathered(
+    x: torch.Tensor, pads: Sequence[int], source: Callable[[torch.Tensor, int], torch.Tensor]
+) -> torch.Tensor:
     """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
     `source(i, s)`, i counted from the first that is not padding."""
     for k in range(len(pads) // 2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
@@ -17,7 +16,7 @@ from .node import TorchNode
 from .views import reshape_between
 
 
-def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:
+def _pattern(name: str) -> Callable[[TorchNode], Tensor | Sequence[Tensor]]:
     def raise_call(op: TorchNode) -> Tensor | Sequence[Tensor]:
         operands = {n: t for n, t in zip(op.tensor_names, op.operands, strict=True) if t is not None}
         attributes = {k: list(v) if isinstance(v, (list, tuple)) else v for k, v in op.attributes.items()
@@ -32,7 +31,7 @@ def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:
     return raise_call
 
 
-def _scaled_matmul(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Tensor:
+def _scaled_matmul(op: Raising, operands: dict[str, Tensor], attributes: dict[str, object]) -> Tensor:
     """With one weight for all batches, the batches' rows are rows: one product."""
     lhs, rhs = operands["lhs"], operands["rhs"]
     rank = len(lhs.shape)
@@ -84,7 +83,7 @@ def _split_rows(value: ir.Value, sizes: Sequence[ir.Value | int], n: int | None)
     return reshape_between(value, wide)
 
 
-def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Sequence[Tensor]:
+def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict[str, object]) -> Sequence[Tensor]:
     results = op.build("dynamic_quantize", **operands, **attributes)
     if len(results) == 3:
         return list(results)

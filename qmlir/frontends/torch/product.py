@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -45,7 +44,7 @@ class TorchProduct:
     columns: int  # the axis of the result that the weight's channels are along, from the end
     bias: NodeOrTensor | None = None
     residual: Node | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, object] = field(default_factory=dict)
     out_multiplier: torch.Tensor | None = None
     out_scale: NodeOrTensor | None = None
     out_zero_point: NodeOrTensor | None = None

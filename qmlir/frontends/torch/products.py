@@ -9,7 +9,7 @@ value in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -20,6 +20,10 @@ from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, same, shape_
 from .int4pack import unpack_for_cpu
 from .product import BIAS, FLOATS, SCALED, TorchProduct, TorchSide, scale_after, sizes_of
 from .quantised import NodeOrTensor, dequantised, reshaped
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx.node import Argument
 
 # ------------------------------------------------------------------------------------------------- the factors
 
@@ -152,7 +156,7 @@ def _scaled_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     return made
 
 
-def _rank(graph: TorchGraph, node: Node, scale: Any) -> NodeOrTensor:
+def _rank(graph: TorchGraph, node: Node, scale: NodeOrTensor) -> NodeOrTensor:
     """A scale of one element as a scalar."""
     known = graph.constant(scale)
     if known is not None:
@@ -211,7 +215,7 @@ def _conv2d(graph: TorchGraph, node: Node) -> TorchProduct | None:
     return made
 
 
-def _padding(value: Any, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _padding(value: Argument, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """Top, left, bottom, right. torch's `same` puts the odd one after."""
     if value == "valid":
         return [0, 0, 0, 0]
@@ -222,13 +226,13 @@ def _padding(value: Any, kernel: Sequence[int], dilations: Sequence[int]) -> lis
     return [top, left, top, left]
 
 
-def _pair(value: Any) -> list[int]:
+def _pair(value: Argument) -> list[int]:
     if isinstance(value, int):
         return [value, value]
     return [int(v) for v in value] * (2 if len(value) == 1 else 1)
 
 
-PRODUCTS: dict[Any, Callable[[TorchGraph, Node], TorchProduct | None]] = {
+PRODUCTS: dict[OpOverload, Callable[[TorchGraph, Node], TorchProduct | None]] = {
     aten.linear.default: _linear,
     aten.mm.default: _mm,
     aten.matmul.default: _mm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule, Node
@@ -12,6 +12,9 @@ from torch.fx import GraphModule, Node
 from ...errors import Diagnostic, FrontEndError
 from .conditions import inline_conditions
 from .graph import TorchGraph, aten
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 # What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
 _DECOMPOSED = (
@@ -21,7 +24,7 @@ _DECOMPOSED = (
 )  # fmt: skip
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[OpOverload, Callable[..., object]]:
     """torch's decompositions of the operators that need one."""
     from torch._decomp import get_decompositions
 
@@ -46,7 +49,7 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     gm = GraphModule(torch.nn.Module(), program.graph_module.graph)
     _submodules(program.graph_module, gm)
     placeholders = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
-    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    values: Mapping[str, torch.Tensor] = {**program.constants, **program.state_dict}
     for i, spec in enumerate(signature.input_specs):
         node = placeholders[spec.arg.name]
         if spec.kind == InputKind.USER_INPUT:
@@ -95,7 +98,7 @@ def fingerprint(program: torch.export.ExportedProgram) -> str:
     return digest_of(program.graph, {**program.constants, **program.state_dict}, more)
 
 
-def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") -> str:
+def digest_of(graph: torch.fx.Graph, values: Mapping[str, torch.Tensor], more: str = "") -> str:
     """A digest of a graph and the tensors that it names."""
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
     for node in graph.nodes:
@@ -121,7 +124,7 @@ def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.
             yield inner, tensor, f"{type(value).__name__} {form} {more}"
 
 
-def tensor_bytes(value: torch.Tensor) -> Any:
+def tensor_bytes(value: torch.Tensor) -> memoryview | bytes:
     """The elements of a tensor as they are stored, without a copy where they lie densely."""
     flat = value.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch.fx import Node
@@ -20,7 +20,8 @@ from .dtypes import FLOATS, FROM_TORCH, SMALL_FLOATS, TO_TORCH, code_name
 from .graph import VIEWS, TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of
 from .simplify import name_of
 
-NodeOrTensor = Any  # a Node, or a tensor that is constant
+NodeOrTensor: TypeAlias = "Node | torch.Tensor"  # a tensor is constant
+Reader: TypeAlias = "Callable[[TorchGraph, Node], Dequantised | Quantised | None]"
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class Quantised:
     multiplier: float | None = None
 
 
-_READERS: dict[str, Callable[[TorchGraph, Node], Any]] = {}
+_READERS: dict[str, Reader] = {}
 
 
-def _reads(*names: str) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
+def _reads(*names: str) -> Callable[[Reader], Reader]:
+    def decorate(function: Reader) -> Reader:
         _READERS.update(dict.fromkeys(names, function))
         return function
 
@@ -175,7 +176,7 @@ def _quantize_per_channel(graph: TorchGraph, node: Node) -> Quantised:
                      _zero_shaped(graph, node, node.args[2], shape), lo, hi)  # fmt: skip
 
 
-def _grouped(node: Node) -> list[Any]:
+def _grouped(node: Node) -> list[torch.SymInt | int]:
     shape = shape_of(node.args[0])
     return [*shape[:-1], shape[-1] // argument(node, "group_size")]
 
@@ -238,7 +239,7 @@ def _quantize_affine(graph: TorchGraph, node: Node) -> Quantised:
 
 @_reads(f"{_A}dequantize_affine_float8_non_decomposed")
 def _dequantize_affine_float8(graph: TorchGraph, node: Node) -> Dequantised:
-    codes: Any = node.args[0]
+    codes: Node = node.args[0]
     _float_out(node)
     return Dequantised(node, codes, FROM_TORCH[dtype_of(codes)], _scale(graph, node.args[1]), None)
 
@@ -297,7 +298,7 @@ def reshaped(graph: TorchGraph, before: Node, node: Node, shape: Sequence[torch.
 @_reads("aten::_to_copy", "aten::to.dtype")
 def _widened(graph: TorchGraph, node: Node) -> Dequantised | None:
     """Bare codes as floats: a weight-only product multiplies by the scale later."""
-    codes: Any = node.args[0]
+    codes: Node = node.args[0]
     if not is_tensor(codes) or dtype_of(node) not in FLOATS[:3] or graph.constant(codes) is None:
         return None
     if dtype_of(codes) not in (torch.int8, torch.uint8, *SMALL_FLOATS):

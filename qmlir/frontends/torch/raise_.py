@@ -6,7 +6,8 @@ left of quantisations and dequantisations. The report names every quantised oper
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -21,6 +22,9 @@ from .graph import TorchGraph, dtype_of, is_tensor, retyped, shape_of, where
 from .products import PRODUCTS, QUANTISED_PRODUCTS, read_product, reads_codes
 from .quantised import Dequantised, Quantised, dequantised, quantised
 from .simplify import name_of, simplify
+
+if TYPE_CHECKING:
+    from torch.fx.node import Argument
 
 _NAMESPACES = ("quantized_decomposed::", "torchao::")
 
@@ -65,7 +69,7 @@ def _foreign(node: Node) -> bool:
     return pattern_for(label(node)) is not None
 
 
-def _try(outcome: dict[Node, tuple[str, str]], node: Node, step: Any) -> None:
+def _try(outcome: dict[Node, tuple[str, str]], node: Node, step: Callable[..., object]) -> None:
     try:
         step()
     except PatternDeclined as e:
@@ -104,7 +108,7 @@ def _cancel(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]])
     d = dequantised(graph, q.source)
     if d is None or FROM_TORCH[dtype_of(d.codes)] != q.dtype or not _same_numbers(graph, q, d):
         return False
-    source: Any = q.source
+    source: Node = q.source
     if source.args[3:5] != node.args[3:5] and "quantized_decomposed" in name_of(node):
         return False
     graph.replace(node, d.codes)
@@ -128,7 +132,7 @@ def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) 
         return
     d = dequantised(graph, node)
     q = quantised(graph, node) if d is None else None
-    scale: Any
+    scale: torch.Tensor | torch.fx.Node
     if d is not None and d.scale is not None:
         kwargs = _operands(graph, node, zero_point=d.zero_point)
         scale = d.scale if isinstance(d.scale, Node) else graph.new_constant(d.scale, node)
@@ -156,7 +160,7 @@ def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) 
     graph.replace(node, new)
 
 
-def _operands(graph: TorchGraph, node: Node, **values: torch.Tensor | None) -> dict[str, Any]:
+def _operands(graph: TorchGraph, node: Node, **values: torch.Tensor | None) -> dict[str, Argument]:
     return {
         k: v if isinstance(v, Node) else graph.new_constant(v, node) for k, v in values.items() if v is not None
     }  # fmt: skip

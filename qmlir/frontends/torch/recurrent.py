@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -18,8 +18,12 @@ from ..recurrence import recurrent
 from .custom_ops import NAMESPACE
 from .graph import TorchGraph, argument, aten, dtype_of, retyped, shape_of
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx.node import Argument, Target
+
 # By torch's operator: the cell and the activations of its gates. Operators of packed sequences are not here.
-LAYERS: dict[Any, tuple[str, tuple[str, ...]]] = {
+LAYERS: dict[OpOverload, tuple[str, tuple[str, ...]]] = {
     aten.lstm.input: (LSTM, ("sigmoid", "tanh", "tanh")),
     aten.gru.input: (GRU, ("sigmoid", "tanh")),
     aten.rnn_tanh.input: (RNN, ("tanh",)),
@@ -80,7 +84,7 @@ class _Weights:
     `inputs` [D * G * H, I] and `input_bias` [D * G * H] are of the product with all steps, `states` [D, G * H, H] of
     the product within a step; `bias` [D, H] is added within it: to a GRU's last gate, in front of the reset."""
 
-    def __init__(self, cell: str, given: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, cell: str, given: Sequence[Sequence[torch.Tensor]]) -> None:
         self.cell = cell
         self.inputs = torch.cat([self._ordered(d[0]) for d in given])
         self.states = torch.stack([self._ordered(d[1]) for d in given])
@@ -153,7 +157,7 @@ class _Builder:
     def _constant(self, value: torch.Tensor) -> Node:
         return self.graph.new_constant(value, self.node)
 
-    def _call(self, target: Any, args: Sequence[Any], shape: Sequence[torch.SymInt | int]) -> Node:
+    def _call(self, target: Target, args: Sequence[Argument], shape: Sequence[torch.SymInt | int]) -> Node:
         val = retyped(self.node.meta["val"][0], torch.float32, shape)
         return self.graph.call(self.node, target, args, {}, val)
 
@@ -161,13 +165,16 @@ class _Builder:
 # ------------------------------------------------------------------------------------------------- the operator
 
 
-def _fake(inputs: Any, weights: Any, h: Any, c: Any, bias: Any, cell: str, activations: Sequence[str]) -> Any:
+def _fake(
+    inputs: torch.Tensor, weights: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None, bias: torch.Tensor | None,
+    cell: str, activations: Sequence[str],
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
     steps, batch, _ = inputs.shape
     directions, _, size = weights.shape
     return (inputs.new_empty([steps, directions, batch, size]), *(h.new_empty(h.shape) for _ in range(2)))
 
 
-_library: Any = None
+_library: torch.library.Library | None = None
 
 
 def register() -> None:

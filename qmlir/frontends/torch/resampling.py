@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from .rules import TorchRule, rule
 
 
 @rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
-def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> Any:
+def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
     the other, as the windows are products of intervals."""
     axes = range(x.dim() - len(sizes), x.dim())
@@ -61,7 +60,7 @@ def _filtered(reach: int, function: Callable[[Array], Array]) -> TorchRule:
     """A filter of `function`, which is 0 from `reach` on, made wider where the image becomes smaller, axis by axis.
     Source: ATen, UpSampleKernel.cpp (`HelperInterpBase::_compute_indices_min_size_weights_aa`)."""
 
-    def rule(x: torch.Tensor, size: Sequence[int], align_corners: bool, *given: float | None) -> Any:
+    def rule(x: torch.Tensor, size: Sequence[int], align_corners: bool, *given: float | None) -> torch.Tensor:
         have = x.shape[2:]
         if not all(isinstance(n, int) for n in (*have, *size)) or not x.is_floating_point():
             return NotImplemented

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
 from .dtypes import FROM_TORCH
 from .graph import aten
 
-TorchRule = Callable[..., Any]
-RULES: dict[Any, TorchRule] = {}  # by operator, or by the name of one whose library may not be imported
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx.node import Argument, Target
+
+TorchResult: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"
+TorchRule: TypeAlias = "Callable[..., TorchResult]"
+R = TypeVar("R", bound="TorchRule")
+RULES: dict[OpOverload | str, TorchRule] = {}  # by operator, or by the name of one whose library may not be imported
 
 
-def rule_of(target: Any) -> TorchRule | None:
+def rule_of(target: Target) -> TorchRule | None:
     """The rule of an operator; None without one."""
     return RULES.get(target) or RULES.get(str(target))
 
 
-def rule(*targets: Any) -> Callable[[TorchRule], TorchRule]:
-    def decorate(rule: TorchRule) -> TorchRule:
+def rule(*targets: OpOverload | str) -> Callable[[R], R]:
+    def decorate(rule: R) -> R:
         RULES.update(dict.fromkeys(targets, rule))
         return rule
 
@@ -46,11 +52,11 @@ SUMS = frozenset((
 ))  # fmt: skip
 
 
-def in_f32(target: Any) -> TorchRule:
+def in_f32(target: OpOverload) -> TorchRule:
     """An operator on f16 or bf16, computed in f32."""
     names = [a.name for a in target._schema.arguments]
 
-    def rule(*args: Any, **kwargs: Any) -> Any:
+    def rule(*args: Argument, **kwargs: Argument) -> TorchResult:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         short, wanted = given[names[0]].dtype, given.get("dtype")
         if short not in SHORT:
@@ -70,7 +76,9 @@ def in_f32(target: Any) -> TorchRule:
 
 
 @rule(aten.rms_norm.default)
-def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(
+    x: torch.Tensor, sizes: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
     """Of f16 and bf16, in f32 up to the result."""
     if x.dtype not in SHORT:
         return NotImplemented
@@ -81,7 +89,7 @@ def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None
 
 
 @rule(aten.select_scatter.default)
-def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
+def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
     """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
     if not isinstance(index, int) or index >= 0:
         return NotImplemented
@@ -96,7 +104,7 @@ def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
 
 
 @rule(aten.bitwise_or.Scalar)
-def bitwise_or(x: Any, number: Any) -> Any:
+def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
     """With a number as a tensor."""
     return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=x.dtype))
 
@@ -142,7 +150,7 @@ def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
 
 
 @rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
-def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -> Any:
+def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -> torch.Tensor:
     """As torch itself: what `floor(x / y)` rounds up is 1 too much (`div_floor_floating` in its c10)."""
     if not x.is_floating_point() or rounding_mode != "floor":
         return NotImplemented
@@ -155,19 +163,19 @@ def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -
 
 
 @rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
-def log_sigmoid(x: Any) -> Any:
+def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
     """Without the sigmoid itself, which is 0 far below 0."""
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
 @rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
-def of_one_number(x: torch.Tensor, *_: Any, **__: Any) -> Any:
+def of_one_number(x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
     """Of a tensor without axes, which torch-mlir does not convert: the number."""
     return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
 
 
 @rule(aten.topk.default)
-def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TorchResult:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
     if sorted:
         return NotImplemented
@@ -177,8 +185,9 @@ def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bo
 
 @rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
 def grouped_mm(
-    x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
-) -> torch.Tensor:
+    x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
     if x.dim() != 2 or weight.dim() != 3 or offs is None or bias is not None:
         return NotImplemented
@@ -216,7 +225,7 @@ def recurrent_layer(
     b_hidden: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, reverse: bool,
     batch_sizes: Sequence[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool,
     batch_first: bool, train: bool,
-) -> Any:  # fmt: skip
+) -> TorchResult:  # fmt: skip
     """One layer and direction of an LSTM (mode 2) over a static number of steps, `x` [T, B, I], as torch decomposes it
     for other CPUs."""
     from torch._decomp.decompositions import one_layer_lstm
@@ -282,7 +291,7 @@ def instance_norm(
 
 
 @rule(aten.exponential.default)
-def exponential(x: torch.Tensor, rate: float = 1, generator: Any = None) -> torch.Tensor:
+def exponential(x: torch.Tensor, rate: float = 1, generator: torch.Generator | None = None) -> torch.Tensor:
     """From uniform numbers in [0, 1): torch-mlir's own conversion kills the process."""
     return torch.log1p(-torch.rand_like(x)) * (-1 / rate)
 
@@ -295,14 +304,14 @@ def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> 
 
 
 @rule(aten.median.dim)
-def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The lower one of two in the middle, by sorting."""
     size = x.shape[dim]
     return kth_value(x, (size + 1) // 2, dim, keepdim) if isinstance(size, int) else NotImplemented
 
 
 @rule(aten.median.default)
-def median_of_all(x: torch.Tensor) -> Any:
+def median_of_all(x: torch.Tensor) -> torch.Tensor:
     """The lower one of two in the middle, by sorting."""
     found = median(x.reshape(-1), 0)
     return found if found is NotImplemented else found[0]
@@ -312,7 +321,7 @@ def median_of_all(x: torch.Tensor) -> Any:
 def embedding_bag(
     table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, last: bool, padding: int | None,
-) -> Any:  # fmt: skip
+) -> TorchResult:  # fmt: skip
     """Rows of a table summed (mode 0), averaged (1) or their maximum (2), those from `offsets[i]` to the next; a sum
     without more is converted."""
     bags = offsets.shape[0] - int(last)
@@ -341,7 +350,7 @@ def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = Non
 
 
 @rule(aten.split.Tensor)
-def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
+def split(x: torch.Tensor, size: torch.SymInt | int, dim: int = 0) -> TorchResult:
     """Parts of a dynamic size, as slices: torch's own decomposition takes elements by their places in memory."""
     whole = x.shape[dim]
     if isinstance(size, int) and isinstance(whole, int):
@@ -352,7 +361,7 @@ def split(x: torch.Tensor, size: Any, dim: int = 0) -> Any:
 
 
 @rule(aten.split_with_sizes.default, aten.split.sizes)
-def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> TorchResult:
     """As slices, if a size of the tensor or of a part is dynamic."""
     if all(isinstance(n, int) for n in (*sizes, *x.shape)):
         return NotImplemented
@@ -362,8 +371,8 @@ def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> Any
 
 @rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def searchsorted(
-    bounds: torch.Tensor, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
-    sorter: torch.Tensor | None = None,
+    bounds: torch.Tensor, x: torch.Tensor | float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """How many of the sorted `bounds` are below a number, or not above it."""
     if sorter is not None:
@@ -389,7 +398,9 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
 
 
 @rule(aten.nanmean.default)
-def nanmean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+def nanmean(
+    x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """The sum of the numbers by their count."""
     known = ~torch.isnan(x)
     dims = list(range(x.dim())) if dim is None else dim

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
 
 from .graph import TRANSPOSES, VIEWS, TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same_shape, shape_of
+
+if TYPE_CHECKING:
+    from torch.fx.node import Target
 
 _ASSERTIONS = (aten._assert_tensor_metadata.default, aten._assert_scalar.default,
                aten.sym_constrain_range_for_size.default, aten.sym_constrain_range.default)  # fmt: skip
@@ -128,7 +131,7 @@ def _move_before_dequantize(graph: TorchGraph, node: Node) -> None:
     graph.replace(node, new)
 
 
-def _is(node: torch.fx.Node, target: Any) -> bool:
+def _is(node: torch.fx.Node, target: Target) -> bool:
     return isinstance(node, Node) and node.target is target
 
 

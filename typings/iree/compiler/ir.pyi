@@ -69,6 +69,7 @@ class _Scope:
     ) -> None: ...
 
 class Context(_Scope):
+    _CAPIPtr: object
     current: Context
     allow_unregistered_dialects: bool
     def __init__(self) -> None: ...
