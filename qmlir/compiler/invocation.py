@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import re
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import settings
@@ -43,21 +45,29 @@ def invoke(
     verify = library.ireeCompilerInvocationSetVerifyIR
     verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
     verify(invocation._inv_p, settings.verify_iree())
-    output = None
     try:
         if _execute(invocation, module, source_passes, code_passes):
-            output = api.Output.open_membuffer()
             try:
-                invocation.output_vm_bytecode(output)
-                return bytes(output.map_memory())
+                return _bytecode(invocation)
             except ValueError as e:
                 found = found or [str(e)]
         raise CompileError([_iree_diagnostic(m) for m in found[:4]] or [Diagnostic("IREE failed without a reason")],
                            "IREE could not compile the program:")  # fmt: skip
     finally:
-        if output is not None:
-            output.close()
         invocation.close()
+
+
+def _bytecode(invocation: api.Invocation) -> bytes:
+    """The program. IREE writes it to a file in any case; of its own it gives a map, and the program would be in this
+    process's memory twice."""
+    with tempfile.NamedTemporaryFile(prefix="qmlir-", suffix=".vmfb") as file:
+        output = api.Output.open_file(file.name)
+        try:
+            invocation.output_vm_bytecode(output)
+            output.keep()
+        finally:
+            output.close()
+        return Path(file.name).read_bytes()
 
 
 def _execute(
