@@ -6,7 +6,7 @@ The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
+from ....ir.checks import assert_equal
 from ....ir.scalars import gelu_by_sigmoid
+from ....spec import TensorSpec
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...sampled import MODES, PADDINGS, grid_sampled
 from ...tensors import elementwise
@@ -33,45 +35,55 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 
-def _moved(op: Node, x: Tensor, split: Sequence[int], order: Sequence[int], merged: Sequence[int]) -> Tensor:
-    y = onnx_op(op, "Transpose", onnx_op(op, "Reshape", x, ints(split)), perm=list(order))
-    return onnx_op(op, "Reshape", y, ints(merged))
-
-
-def _image_sizes(op: Node, x: Tensor) -> tuple[int, int, int]:
-    """The channels, height and width of an image `[N, C, H, W]`."""
+def _image_channels(op: Node, x: Tensor) -> int:
+    """The channels of an image `[N, C, H, W]`."""
     if len(x.shape) != 4:
         raise refuse(f"{op.op_type} takes [N, C, H, W], not {x.spec}", op.where)
-    c, h, w = x.shape[1:]
-    if c is None or h is None or w is None:
-        raise refuse(f"{op.op_type} of dynamic channels, height or width is not imported; only the batch may be "
-                     "dynamic", op.where)  # fmt: skip
-    return c, h, w
+    c = x.shape[1]
+    if c is None:
+        raise refuse(f"{op.op_type} of dynamic channels is not imported; the other sizes may be dynamic", op.where)
+    return c
 
 
 @raises("onnx.DepthToSpace")
 def depth_to_space(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    c, h, w = _image_sizes(op, x)
+    c = _image_channels(op, x)
     if b < 1 or c % (b * b):
         raise refuse(f"DepthToSpace by blocks of {b} needs a multiple of {b * b} channels, not {c}", op.where)
-    k = c // (b * b)
-    if op.attributes.get("mode", "DCR") == "CRD":
-        return _moved(op, x, [-1, k, b, b, h, w], [0, 1, 4, 2, 5, 3], [-1, k, h * b, w * b])
-    return _moved(op, x, [-1, b, b, k, h, w], [0, 3, 4, 1, 5, 2], [-1, k, h * b, w * b])
+    k, (n, _, h, w) = c // (b * b), build.dims(x.value)
+    behind = op.attributes.get("mode", "DCR") == "CRD"
+    split = build.expand(x.value, [[n], [k, b, b] if behind else [b, b, k], [h], [w]])
+    moved = build.transpose(split, [0, 1, 4, 2, 5, 3] if behind else [0, 3, 4, 1, 5, 2])
+    return _image(x, build.collapse(moved, [[0], [1], [2, 3], [4, 5]]))
 
 
 @raises("onnx.SpaceToDepth")
 def space_to_depth(op: Node) -> Tensor:
     """`[N, C, H, W]` to `[N, C b^2, H / b, W / b]`: the inverse of DepthToSpace of the same mode."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
-    c, h, w = _image_sizes(op, x)
-    if b < 1 or h % b or w % b:
-        raise refuse(f"SpaceToDepth by blocks of {b} needs height and width that are multiples, not {h} and {w}",
-                     op.where)  # fmt: skip
-    order = [0, 1, 3, 5, 2, 4] if op.attributes.get("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
-    return _moved(op, x, [-1, c, h // b, b, w // b, b], order, [-1, c * b * b, h // b, w // b])
+    c = _image_channels(op, x)
+    n, _, *sizes = build.dims(x.value)
+    if b < 1 or any(isinstance(size, int) and size % b for size in sizes):
+        raise refuse(f"SpaceToDepth by blocks of {b} needs height and width that are multiples, not {x.spec}", op.where)
+    h, w = (size // b if isinstance(size, int) else _blocks(op, size, b) for size in sizes)
+    split = build.expand(x.value, [[n], [c], [h, b], [w, b]])
+    behind = op.attributes.get("mode", "DCR") == "CRD"
+    moved = build.transpose(split, [0, 1, 3, 5, 2, 4] if behind else [0, 3, 5, 1, 2, 4])
+    return _image(x, build.collapse(moved, [[0], [1, 2, 3], [4], [5]]))
+
+
+def _blocks(op: Node, size: ir.Value, b: int) -> ir.Value:
+    """How many blocks of `b` a size has that is known at run time; it has to be a multiple."""
+    rest = arith.remui(size, build.index(b))
+    assert_equal(rest, 0, f"{op.where}: height and width must be multiples of the blocks' size {b}")
+    return arith.divui(size, build.index(b))
+
+
+def _image(x: Tensor, value: ir.Value) -> Tensor:
+    sizes = [s if isinstance(s, int) else None for s in build.dims(value)]
+    return Tensor(TensorSpec(sizes, x.dtype), value)
 
 
 @raises("onnx.BitShift")
