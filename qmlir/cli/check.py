@@ -25,8 +25,8 @@ from .run import arguments_of
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "check", "[options] IN", "compare a program with a reference, target or program",
-                "Run IN (.mlir, .onnx, .vmfb) in two ways and compare the outputs; if they differ, find the first "
-                "layer that differs. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
+                "Run IN (.mlir, .onnx, .pt2, .vmfb) in two ways and compare the outputs; if they differ, find the "
+                "first layer that differs. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
     add_source(p, "input_file")
     p.add_argument(
         "--against", default="reference", metavar="OTHER", help="reference, onnxruntime, a target, .mlir, .vmfb"

@@ -30,7 +30,7 @@ from .child import ProcessLimits, breadcrumb, in_child, published, publishing, r
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "compile", "[options] IN", "compile a program to one .vmfb",
-                "Compile IN, an .mlir file or one that a front end reads (.onnx), to one .vmfb.")  # fmt: skip
+                "Compile IN, an .mlir file or one that a front end reads (.onnx, .pt2), to one .vmfb.")  # fmt: skip
     add_source(p)
     p.add_argument("-o", "--output", metavar="FILE", help="the .vmfb to write (default: IN's name with .vmfb)")
     add_compilation(p)

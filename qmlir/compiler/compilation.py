@@ -53,7 +53,7 @@ def compile(
 
     Args:
         source: path of an `.mlir` file, MLIR text, an `ir.Module`, or what a front end accepts: the path of an `.onnx`
-            file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`.
+            file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, the path of its `.pt2` file.
         target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
         pipeline: passes to run instead of the default ones.
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.

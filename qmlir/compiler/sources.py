@@ -39,6 +39,14 @@ class MlirSource:
 
 SourceProgram = MlirSource | ImportedSource
 
+_WEIGHTS = "the file holds weights and no program; `qmlir import` makes a program of the files of a checkpoint"
+_INSTEAD = {
+    ".safetensors": _WEIGHTS,
+    ".gguf": _WEIGHTS,
+    ".vmfb": "the file is compiled already; `qmlir run` and qmlir.load take it",
+    ".tflite": "the file is a TensorFlow Lite model, of which there is no front end; convert it to ONNX",
+}
+
 
 def program_of(source: object, settings: Mapping[str, object], start: str = "import") -> SourceProgram:
     """What builds the program of a source."""
@@ -64,7 +72,8 @@ def _source_text(source: object) -> tuple[str, str]:
         try:
             return path.read_text(), str(path)
         except UnicodeDecodeError:
-            raise ParseError([Diagnostic("the file is not MLIR text", f"{path}:1:1")]) from None
+            told = _INSTEAD.get(path.suffix, "the file is not MLIR text")
+            raise ParseError([Diagnostic(told, f"{path}:1:1")]) from None
         except OSError as e:
             if isinstance(source, str) and "@" in source:
                 return source, "-"

@@ -8,12 +8,16 @@ is imported when a program is.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...compiler.front_end import ImportOptions
-from ...errors import UsageError
+from ...errors import FrontEndError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +25,11 @@ if TYPE_CHECKING:
     from ...core.mlir import ir
     from .backend import FxProgram
 
+    _Source: TypeAlias = FxProgram | torch.export.ExportedProgram | Path | str
+
 _OPTIONS = ("parameters",)
+_PROGRAM = ".pt2"
+_PICKLES = (".pt", ".pth")  # weights, or a module, and no program
 
 
 def register_operators() -> None:
@@ -32,31 +40,34 @@ def register_operators() -> None:
 
 
 class TorchFrontEnd:
-    """Accepts exported programs. Option `parameters`: a `.irpa` or `.safetensors` file that the weights go to, to be
-    given to `qmlir.load(..., parameters={"model": path})`, instead of into the program."""
+    """Accepts exported programs, and their files. Option `parameters`: a `.irpa` or `.safetensors` file that the
+    weights go to, to be given to `qmlir.load(..., parameters={"model": path})`, instead of into the program."""
 
     name = "torch"
 
-    def accepts(self, obj: FxProgram | torch.export.ExportedProgram) -> bool:
+    def accepts(self, obj: _Source) -> bool:
+        if isinstance(obj, (str, os.PathLike)):
+            return Path(obj).suffix in (_PROGRAM, *_PICKLES)
         kind = type(obj)
         if kind.__name__ == "FxProgram" and kind.__module__ == f"{__name__}.backend":
             return True  # a subgraph of torch.compile
         return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
-    def fingerprint(self, obj: FxProgram | torch.export.ExportedProgram, settings: Mapping[str, object]) -> str | None:
+    def fingerprint(self, obj: _Source, settings: Mapping[str, object]) -> str | None:
         if settings:
             return None  # an import that writes a file is not skipped
+        if isinstance(obj, (str, os.PathLike)):
+            return _digest(_program_file(obj))  # of the bytes: a program that was compiled before is not even opened
         from .program import fingerprint
 
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
-    def import_(
-        self, obj: FxProgram | torch.export.ExportedProgram, *, context: ir.Context, options: ImportOptions
-    ) -> ir.Module:
+    def import_(self, obj: _Source, *, context: ir.Context, options: ImportOptions) -> ir.Module:
         from .attention import fuse_attention, register as register_attention
         from .batch_norm import fold_batch_norms
         from .custom_ops import register
         from .decompose import decompose_known
+        from .files import opened
         from .importer import import_decomposed
         from .indices import index_by_known_masks
         from .parameters import ParameterFile
@@ -64,6 +75,8 @@ class TorchFrontEnd:
         from .raise_ import raise_quantised
         from .recurrent import fuse_recurrent, register as register_recurrence
 
+        if isinstance(obj, (str, os.PathLike)):
+            obj = opened(_program_file(obj))
         unknown = sorted(set(options.settings) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
@@ -80,3 +93,27 @@ class TorchFrontEnd:
         path = options.settings.get("parameters")
         parameters = ParameterFile(Path(path)) if path is not None else None
         return import_decomposed(graph, context, options.name, options.report, parameters)
+
+
+def _program_file(source: os.PathLike[str] | str) -> Path:
+    """The path of an exported program. Raises FrontEndError for another file, UsageError where torch is missing."""
+    path = Path(source)
+    if path.suffix in _PICKLES:
+        raise FrontEndError(
+            [], f"{path} is a pickle of weights or of a module, which holds no program; in Python, where the module's "
+            "class is: torch.export.save(torch.export.export(model, args), 'model.pt2')"
+        )  # fmt: skip
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("torch programs need the package 'torch': pip install 'qmlir[torch]'")
+    return path
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while part := file.read(1 << 24):
+                digest.update(part)
+    except OSError as e:
+        raise FrontEndError([], f"cannot read {path}: {e.strerror or e}") from None
+    return f"{digest.hexdigest()} torch {importlib.metadata.version('torch')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,9 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     """
     from torch.export.graph_signature import InputKind, OutputKind
 
-    program = program.run_decompositions(decompositions())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's about torch
+        program = program.run_decompositions(decompositions())
     inline_conditions(program.graph_module)
     signature = program.graph_signature
     for spec in signature.output_specs:

@@ -1,0 +1,26 @@
+"""Files that are no sources: the message says what they are, and what takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import qmlir
+from qmlir.errors import ParseError
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.gguf", "holds weights and no program; `qmlir import` makes a program"),
+        ("model.safetensors", "holds weights and no program; `qmlir import` makes a program"),
+        ("model.vmfb", "is compiled already; `qmlir run` and qmlir.load take it"),
+        ("model.tflite", "is a TensorFlow Lite model, of which there is no front end"),
+        ("model.bin", "is not MLIR text"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\xff\xfe\x00data")
+    with pytest.raises(ParseError, match=rf"{name}:1:1: error: the file {message}"):
+        qmlir.compile(tmp_path / name)
