@@ -82,6 +82,11 @@ def _source_text(source: object) -> tuple[str, str]:
         return source, "-"
     if hasattr(source, "operation"):
         return show(cast(ir.Module, source)), "-"
+    if any(c.__module__.startswith("torch.") and c.__qualname__ == "Module" for c in type(source).__mro__):
+        raise UsageError(
+            f"cannot compile a torch module ({type(source).__qualname__}) before it is exported: give "
+            "torch.export.export(model, args), or call torch.compile(model, backend='qmlir')"
+        )
     raise UsageError(
         f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
         f"text, an ir.Module, or what a front end accepts ({', '.join(f.name for f in front_ends())})"

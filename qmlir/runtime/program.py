@@ -57,11 +57,15 @@ def load(
         ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
             lacks.
         TargetError: no such device, or a target that is not emulated.
-        UsageError: `emulate` without a C compiler or a package that it needs.
+        UsageError: what is neither, or `emulate` without a C compiler or a package that it needs.
         EmulationError: an initialiser of the program does what no kernel may do (`emulate`).
     """
-    if not isinstance(artifact, Artifact):
+    if isinstance(artifact, (str, os.PathLike)):
         artifact = Artifact.open(artifact, sha256=sha256)
+    elif not isinstance(artifact, Artifact):
+        kind = type(artifact)
+        raise UsageError(f"cannot load a {kind.__module__}.{kind.__qualname__}; give the path of a .vmfb, or what "
+                         "qmlir.compile returned")  # fmt: skip
     elif sha256 is not None:
         check_digest(artifact.vmfb, sha256)
     return Program(artifact, device, parameters or {}, emulate)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import qmlir
-from qmlir.errors import ParseError
+from qmlir.errors import ParseError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,18 @@ def test_other_files_are_refused_by_what_they_are(name: str, message: str, tmp_p
     (tmp_path / name).write_bytes(b"\xff\xfe\x00data")
     with pytest.raises(ParseError, match=rf"{name}:1:1: error: the file {message}"):
         qmlir.compile(tmp_path / name)
+
+
+def test_a_torch_module_is_to_be_exported() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(UsageError, match=r"torch module \(Linear\) before it is exported: give torch.export.export"):
+        qmlir.compile(torch.nn.Linear(2, 2))
+
+
+def test_what_is_not_compiled_is_not_loaded() -> None:
+    """It was a TypeError of pathlib's."""
+    for wrong in (b"bytes", object(), None):
+        with pytest.raises(
+            UsageError, match=r"cannot load a builtins.*; give the path of a .vmfb, or what qmlir.compile"
+        ):
+            qmlir.load(wrong)  # type: ignore[arg-type]
