@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ...core.mlir import arith, ir, linalg
 from ...ir.affine import axis_loops, indexing_maps
+from ...ir.attributes import reassociation
 from ...ir.build import collapse, dims, expand, filled
 from ...ir.walk import collect, made_by, producer, terminator_of
 from ...kernels.bodies import scalar_constant
@@ -144,12 +145,17 @@ def _common_matrix(op: OpLike) -> ir.Value | None:
     ours = [*found[2], *(i for i in found[0] if i not in found[2])]  # the op's loop of each of ours
     if len(ours) != rank + 1 or found != [[ours[i] for i in (*batch, *own)] for own in ((m, k), (k, n), (m, n))]:
         return None
-    copies = made_by(rhs, "linalg.generic", "linalg.broadcast")
+    merged = made_by(rhs, "tensor.collapse_shape")  # the axes of the batch, of which there are more in front
+    if merged is not None and any(len(group) > 1 for group in reassociation(merged)[-2:]):
+        return None
+    copies = made_by(rhs if merged is None else merged.operands[0], "linalg.generic", "linalg.broadcast")
     if copies is None or len(copies.operands) != 2:
         return None
     body, (read, written) = copies.regions[0].blocks[0], indexing_maps(copies)
-    same = terminator_of(body).operands[0] == body.arguments[0] and written == ir.AffineMap.get_identity(rank)
-    return copies.operands[0] if same and list(read.results) == [ir.AffineDimExpr.get(i) for i in (m, n)] else None
+    axes = written.n_dims
+    same = terminator_of(body).operands[0] == body.arguments[0] and written == ir.AffineMap.get_identity(axes)
+    last = [ir.AffineDimExpr.get(i) for i in (axes - 2, axes - 1)]
+    return copies.operands[0] if same and list(read.results) == last else None
 
 
 def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:

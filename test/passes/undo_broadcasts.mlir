@@ -103,3 +103,38 @@ func.func @products(%x: tensor<?x?x64xf32>, %w: tensor<64x64xf32>, %y: tensor<?x
   %2 = linalg.batch_matmul ins(%x, %y : tensor<?x?x64xf32>, tensor<?x64x64xf32>) outs(%fill : tensor<?x?x64xf32>) -> tensor<?x?x64xf32>
   return %0, %1, %2 : tensor<?x?x64xf32>, tensor<?x?x64xf32>, tensor<?x?x64xf32>
 }
+
+// -----
+
+#matrix = affine_map<(d0, d1, d2, d3) -> (d2, d3)>
+#transposed = affine_map<(d0, d1, d2, d3) -> (d3, d2)>
+#all = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+
+// The axes of images are merged into one of the batch, those of the copies, too. Copies that are transposed stay.
+// CHECK-LABEL: func.func @images(
+// CHECK-SAME: %[[X:.*]]: tensor<8x4x32xf32>, %[[W:.*]]: tensor<32x32xf32>
+// CHECK: %[[ROWS:.*]] = tensor.collapse_shape %[[X]] {{\[}}[0, 1], [2]] : tensor<8x4x32xf32> into tensor<32x32xf32>
+// CHECK: linalg.matmul ins(%[[ROWS]], %[[W]] : tensor<32x32xf32>, tensor<32x32xf32>)
+// CHECK: linalg.batch_matmul
+// CHECK: return
+func.func @images(%x: tensor<8x4x32xf32>, %w: tensor<32x32xf32>) -> (tensor<8x4x32xf32>, tensor<8x4x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<2x4x32x32xf32>
+  %copies = linalg.generic {indexing_maps = [#matrix, #all], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w : tensor<32x32xf32>) outs(%empty : tensor<2x4x32x32xf32>) {
+  ^bb0(%i: f32, %o: f32):
+    linalg.yield %i : f32
+  } -> tensor<2x4x32x32xf32>
+  %turned = linalg.generic {indexing_maps = [#transposed, #all], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w : tensor<32x32xf32>) outs(%empty : tensor<2x4x32x32xf32>) {
+  ^bb0(%i: f32, %o: f32):
+    linalg.yield %i : f32
+  } -> tensor<2x4x32x32xf32>
+  %a = tensor.collapse_shape %copies [[0, 1], [2], [3]] : tensor<2x4x32x32xf32> into tensor<8x32x32xf32>
+  %b = tensor.collapse_shape %turned [[0, 1], [2], [3]] : tensor<2x4x32x32xf32> into tensor<8x32x32xf32>
+  %out = tensor.empty() : tensor<8x4x32xf32>
+  %fill = linalg.fill ins(%zero : f32) outs(%out : tensor<8x4x32xf32>) -> tensor<8x4x32xf32>
+  %r = linalg.batch_matmul ins(%x, %a : tensor<8x4x32xf32>, tensor<8x32x32xf32>) outs(%fill : tensor<8x4x32xf32>) -> tensor<8x4x32xf32>
+  %s = linalg.batch_matmul ins(%x, %b : tensor<8x4x32xf32>, tensor<8x32x32xf32>) outs(%fill : tensor<8x4x32xf32>) -> tensor<8x4x32xf32>
+  return %r, %s : tensor<8x4x32xf32>, tensor<8x4x32xf32>
+}

@@ -351,10 +351,8 @@ def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = Non
 
 @rule(aten.split.Tensor)
 def split(x: torch.Tensor, size: torch.SymInt | int, dim: int = 0) -> TorchResult:
-    """Parts of a dynamic size, as slices: torch's own decomposition takes elements by their places in memory."""
+    """As slices: torch's own decomposition takes elements by their places in memory."""
     whole = x.shape[dim]
-    if isinstance(size, int) and isinstance(whole, int):
-        return NotImplemented
     count = int((whole + size - 1) // size)  # as torch counts them: the exporter knows this number
     starts = [i * size for i in range(count)]
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
@@ -362,9 +360,7 @@ def split(x: torch.Tensor, size: torch.SymInt | int, dim: int = 0) -> TorchResul
 
 @rule(aten.split_with_sizes.default, aten.split.sizes)
 def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> TorchResult:
-    """As slices, if a size of the tensor or of a part is dynamic."""
-    if all(isinstance(n, int) for n in (*sizes, *x.shape)):
-        return NotImplemented
+    """As slices: torch's own decomposition takes elements by their places in memory."""
     ends = list(itertools.accumulate(sizes))
     return [aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
 

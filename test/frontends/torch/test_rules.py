@@ -73,6 +73,12 @@ def windowed(x: Any, y: Any) -> Any:
     return columns, F.fold(columns, (8, 9), (3, 2), padding=1, stride=2, dilation=(1, 2))
 
 
+def one_window(x: Any, y: Any) -> Any:
+    """Parts of the only window, as HaloNet's last attention takes them."""
+    window = F.pad(x, [1, 1, 1, 1]).unfold(2, 6, 4).unfold(3, 6, 4).reshape(2, 12, 1, 36).permute(0, 2, 3, 1)
+    return window.split([4, 8], -1), window.split(5, -1)
+
+
 def transposed(x: Any, y: Any) -> Any:
     return F.conv_transpose2d(x.sum(-1), y.sum(-1), None, 2, 1, groups=2), F.conv_transpose3d(x, y, None, 2, 1, 1)
 
@@ -96,6 +102,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "scattered": lambda: (Calls(scattered), torch.randn(2, 5), torch.tensor([[4, 0, 3, 1, 2], [1, 0, 2, 4, 3]])),
     "measured": lambda: (Calls(measured), torch.randn(2, 5, 4), torch.randn(2, 3, 4)),
     "windowed": lambda: (Calls(windowed), torch.randn(2, 3, 8, 9), torch.zeros(1)),
+    "one window": lambda: (Calls(one_window), torch.randn(2, 12, 4, 4), torch.zeros(1)),
     "transposed": lambda: (Calls(transposed), torch.randn(2, 4, 4, 5, 3), torch.randn(4, 2, 3, 3, 3)),
     "transformed": lambda: (Calls(transformed), torch.randn(2, 7, 9), torch.randn(2, 64)),
 }
