@@ -353,6 +353,8 @@ def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = Non
 def split(x: torch.Tensor, size: torch.SymInt | int, dim: int = 0) -> TorchResult:
     """As slices: torch's own decomposition takes elements by their places in memory."""
     whole = x.shape[dim]
+    if isinstance(whole, int) and whole == 0:
+        return [x.clone()]  # also in parts of 0
     count = int((whole + size - 1) // size)  # as torch counts them: the exporter knows this number
     starts = [i * size for i in range(count)]
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]

@@ -76,7 +76,7 @@ def windowed(x: Any, y: Any) -> Any:
 def one_window(x: Any, y: Any) -> Any:
     """Parts of the only window, as HaloNet's last attention takes them."""
     window = F.pad(x, [1, 1, 1, 1]).unfold(2, 6, 4).unfold(3, 6, 4).reshape(2, 12, 1, 36).permute(0, 2, 3, 1)
-    return window.split([4, 8], -1), window.split(5, -1)
+    return window.split([4, 8], -1), window.split(5, -1), x[:0].split(0), x[:0].split(4)
 
 
 def transposed(x: Any, y: Any) -> Any:
