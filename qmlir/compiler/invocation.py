@@ -60,14 +60,15 @@ def invoke(
 def _bytecode(invocation: api.Invocation) -> bytes:
     """The program. IREE writes it to a file in any case; of its own it gives a map, and the program would be in this
     process's memory twice."""
-    with tempfile.NamedTemporaryFile(prefix="qmlir-", suffix=".vmfb") as file:
-        output = api.Output.open_file(file.name)
+    with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:  # the file goes with an output that is not kept
+        path = Path(folder) / "program.vmfb"
+        output = api.Output.open_file(str(path))
         try:
             invocation.output_vm_bytecode(output)
             output.keep()
         finally:
             output.close()
-        return Path(file.name).read_bytes()
+        return path.read_bytes()
 
 
 def _execute(
