@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.mlir import ir
 from ..dialect.dtypes import Array, NumpyType
+from ..ir.resources import resource_name
 
 _HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')
 _ALIGNMENT = 4  # bytes in front of the elements
@@ -22,13 +23,13 @@ class ModuleResources:
 
     def array(self, attribute: ir.Attribute, dtype: NumpyType) -> Array | None:
         """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
-        named = re.match(r'dense_resource<("[^"]+"|[^>]+)>', str(attribute))
-        if named is None:
+        name = resource_name(attribute)
+        if name is None:
             return None
         if self._held is None:
             self._held = _read(self._module)
         shape = ir.RankedTensorType(attribute.type).shape
-        raw = self._held.get(named[1], b"")[_ALIGNMENT:]
+        raw = self._held.get(name, b"")[_ALIGNMENT:]
         if len(raw) != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
             return None
         return np.frombuffer(raw, dtype).reshape(shape)

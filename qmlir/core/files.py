@@ -1,7 +1,8 @@
-"""Files that no reader ever sees half written."""
+"""Files that no reader ever sees half written, and digests of files."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import threading
@@ -11,6 +12,15 @@ from ..errors import UsageError
 
 # Held while a file is being written; whoever ends the process from another thread takes it first.
 WRITING = threading.RLock()
+
+
+def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file, which is read in parts. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 24):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core.mlir import OpLike, ir
-from ..dialect.constants import attribute_array, constant_array
+from ..dialect.constants import attribute_array
 from ..dialect.dtypes import Array
 from .resources import resource_array
 from .walk import producer, static_padding
@@ -22,11 +22,6 @@ def moved_constant(value: ir.Value) -> Array | None:
 
 
 def _constant(op: OpLike) -> Array | None:
-    found = resource_array(op.attributes["value"])
-    return constant_array(op.results[0]) if found is None else found
-
-
-def _outlined(op: OpLike) -> Array | None:
     found = resource_array(op.attributes["value"])
     return attribute_array(op.attributes["value"]) if found is None else found
 
@@ -52,7 +47,7 @@ def _padded(op: OpLike) -> Array | None:
 
 _RULES: dict[str, Callable[[OpLike], Array | None]] = {
     "arith.constant": _constant,
-    "flow.tensor.constant": _outlined,
+    "flow.tensor.constant": _constant,
     "linalg.transpose": _transposed,
     "tensor.collapse_shape": _regrouped,
     "tensor.expand_shape": _regrouped,

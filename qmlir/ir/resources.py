@@ -59,7 +59,7 @@ def resource(array: Array, kind: ir.RankedTensorType) -> ir.Attribute:
 
 def keep_array(attribute: ir.Attribute, array: Array) -> None:
     """Remember what a resource was made of, inside `kept_resources`."""
-    kept, name = _kept.get(), _name(attribute)
+    kept, name = _kept.get(), resource_name(attribute)
     if kept is not None and name is not None:
         kept.arrays[name] = array
 
@@ -67,10 +67,11 @@ def keep_array(attribute: ir.Attribute, array: Array) -> None:
 def resource_array(attribute: ir.Attribute) -> Array | None:
     """The array that a resource was made of; None where nobody remembered it, and for other attributes."""
     kept = _kept.get()
-    return None if kept is None else kept.arrays.get(_name(attribute) or "")
+    return None if kept is None else kept.arrays.get(resource_name(attribute) or "")
 
 
-def _name(attribute: ir.Attribute) -> str | None:
-    """Of a resource. Its class is lost when it is read from an op, and the text of other elements may be long."""
+def resource_name(attribute: ir.Attribute) -> str | None:
+    """The name of a resource, None for other attributes. Its class is lost when it is read from an op, and the text of
+    other elements may be long."""
     named = None if isinstance(attribute, ir.DenseElementsAttr) else _NAME.match(str(attribute))
     return None if named is None else named[1]

@@ -19,7 +19,7 @@ from .. import settings
 from ..compiler.choices import ranked, space_of
 from ..compiler.explanation import Explanation, explain
 from ..compiler.tuning_database import Database, Record, key_of
-from ..core.files import write_atomically
+from ..core.files import digest_of_file, write_atomically
 from ..core.progress import Step
 from ..errors import UsageError
 from ..report import html
@@ -129,7 +129,7 @@ def emit(
 def _digest(path: Path) -> str:
     """Raises UsageError for a file that cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return digest_of_file(path)
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
 

@@ -8,7 +8,6 @@ is imported when a program is.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...compiler.front_end import ImportOptions
+from ...core.files import digest_of_file
 from ...errors import FrontEndError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TorchFrontEnd:
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
     def import_(self, obj: _Source, *, context: ir.Context, options: ImportOptions) -> ir.Module:
-        from .attention import fuse_attention, register as register_attention
+        from .attention import fuse_attention
         from .batch_norm import fold_batch_norms
         from .custom_ops import register
         from .decompose import decompose_known
@@ -73,7 +73,7 @@ class TorchFrontEnd:
         from .parameters import ParameterFile
         from .program import prepare
         from .raise_ import raise_quantised
-        from .recurrent import fuse_recurrent, register as register_recurrence
+        from .recurrent import fuse_recurrent
 
         if isinstance(obj, (str, os.PathLike)):
             obj = opened(_program_file(obj))
@@ -81,8 +81,6 @@ class TorchFrontEnd:
         if unknown:
             raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
         register()
-        register_attention()
-        register_recurrence()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         index_by_known_masks(graph)
         fuse_recurrent(graph)
@@ -109,11 +107,8 @@ def _program_file(source: os.PathLike[str] | str) -> Path:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while part := file.read(1 << 24):
-                digest.update(part)
+        digest = digest_of_file(path)
     except OSError as e:
         raise FrontEndError([], f"cannot read {path}: {e.strerror or e}") from None
-    return f"{digest.hexdigest()} torch {importlib.metadata.version('torch')}"
+    return f"{digest} torch {importlib.metadata.version('torch')}"

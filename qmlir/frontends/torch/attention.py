@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from ..attention import attention
 from ..raising import Raising, Tensor, register_raising
-from .custom_ops import NAMESPACE
+from .custom_ops import NAMESPACE, define
 from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
 
 if TYPE_CHECKING:
@@ -250,21 +250,6 @@ def _fake(
     return q.new_empty([sizes[a] for a in axes[4]])
 
 
-_library: torch.library.Library | None = None
-
-
-def register() -> None:
-    """Define the operator, once a process."""
-    global _library
-    if _library is not None:
-        return
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    library.define(_SCHEMA)
-    library.impl("attention", _eager, "CPU")
-    torch.library.register_fake(f"{NAMESPACE}::attention", _fake, lib=library)
-    _library = library
-
-
 def _raise(op: Raising) -> Tensor:
     spec = op.results[0]
     assert spec is not None
@@ -274,4 +259,5 @@ def _raise(op: Raising) -> Tensor:
                          bool(op.attributes["causal"]))  # fmt: skip
 
 
+define(_SCHEMA, _fake, _eager)
 register_raising(f"torch.{NAMESPACE}.attention", _raise)

@@ -7,6 +7,7 @@ operation. Raised programs are written in them too: what is fused in an FX graph
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -83,17 +84,23 @@ def _fake(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
     return call
 
 
-_library: torch.library.Library | None = None
-
-
+@functools.cache
 def register() -> None:
     """Define the operators, once a process."""
-    global _library
-    if _library is not None:
-        return
-    library = torch.library.Library(NAMESPACE, "DEF")
     for name in OPERATIONS:
-        library.define(schema(name))
-        library.impl(name, _eager(name), "CPU")
-        torch.library.register_fake(f"{NAMESPACE}::{name}", _fake(name), lib=library)
-    _library = library
+        define(schema(name), _fake(name), _eager(name))
+
+
+def define(text: str, fake: Callable[..., object], eager: Callable[..., object] | None = None) -> None:
+    """Define the operator of a schema: `fake` says what its results are like, `eager` computes them on a CPU."""
+    name, library = text.partition("(")[0], _library()
+    library.define(text)
+    if eager is not None:
+        library.impl(name, eager, "CPU")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+
+
+@functools.cache
+def _library() -> torch.library.Library:
+    """Its declarations end when it is collected."""
+    return torch.library.Library(NAMESPACE, "FRAGMENT")

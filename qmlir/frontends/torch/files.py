@@ -34,7 +34,7 @@ def opened(path: Path) -> torch.export.ExportedProgram:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0].removesuffix(_BESIDE)
         raise FrontEndError(
             [], f"torch {torch.__version__} cannot open {path} as an exported program ({text[:200]}); it opens what "
-            "the same version wrote with torch.export.save(torch.export.export(model, args), 'model.pt2')"
+            "the same version wrote with torch.export.save"
         ) from None  # fmt: skip
 
 

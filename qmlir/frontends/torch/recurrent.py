@@ -15,7 +15,7 @@ from ...kernels.recurrence import GATES, GRU, LSTM, RNN, Activation, Recurrence
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from ..recurrence import recurrent
-from .custom_ops import NAMESPACE
+from .custom_ops import NAMESPACE, define
 from .graph import TorchGraph, argument, aten, dtype_of, retyped, shape_of
 
 if TYPE_CHECKING:
@@ -174,20 +174,6 @@ def _fake(
     return (inputs.new_empty([steps, directions, batch, size]), *(h.new_empty(h.shape) for _ in range(2)))
 
 
-_library: torch.library.Library | None = None
-
-
-def register() -> None:
-    """Define the operator, once a process."""
-    global _library
-    if _library is not None:
-        return
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    library.define(_SCHEMA)
-    torch.library.register_fake(f"{NAMESPACE}::recurrence", _fake, lib=library)
-    _library = library
-
-
 def _raise(op: Raising) -> list[Tensor]:
     directions, _, hidden = (int(n or 0) for n in op.operand(1).shape)
     cell = op.attributes["cell"]
@@ -204,4 +190,5 @@ def _raise(op: Raising) -> list[Tensor]:
     return [whole, Tensor(state, states[0]), Tensor(state, states[-1])]  # nobody reads the third of other cells
 
 
+define(_SCHEMA, _fake)
 register_raising(f"torch.{NAMESPACE}.recurrence", _raise)

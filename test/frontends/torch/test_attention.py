@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 
 import qmlir
+import qmlir.frontends.torch.attention
 from conformance.opened import opened
 from qmlir.compiler.front_end import ImportOptions
 from qmlir.core.mlir import context
 from qmlir.frontends.torch import TorchFrontEnd
-from qmlir.frontends.torch.attention import register
 
 from support import torch_models as models  # isort: skip
 
@@ -152,7 +152,6 @@ def test_the_operator_computes_what_it_stands_for() -> None:
     """Eagerly, for whoever runs a fused graph in torch."""
     x, y = tensors()
     q, k, v = (t.view(*t.shape[:2], HEADS, -1) for t in (x, y, y * 2))
-    register()
     found = torch.ops.qmlir.attention(q, k, v, None, 0.25, False, ["AmBd", "AkBd", "AkBn", "", "AmBn"])
     torch.testing.assert_close(found.flatten(2), sdpa(x, y))
 
