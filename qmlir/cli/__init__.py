@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import warnings
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Sequence
 
 from .. import __version__
+from .guarded import guarded
 
 COMMANDS = (
     "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "sign", "targets", "devices", "cache",
@@ -45,11 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def body() -> int:
         from .arguments import wrapped
-        from .child import in_child, limit_memory, obey_parent
         from .progress import be_verbose
 
-        if in_child():
-            obey_parent()
         parser = build_parser()
         args = parse(parser, words)
         if args.version:
@@ -58,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             parser.print_help(sys.stderr)
             return 2
-        args.words = words
-        if in_child():
-            limit_memory(getattr(args, "memory", None))
+        args.words = ["qmlir", *words]
         if args.verbose:
             be_verbose()
         return int(args.run(args))
@@ -90,65 +84,3 @@ def versions() -> str:
         f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",
         *(f"device {text}" for text in found),
     ])  # fmt: skip
-
-
-def guarded(body: Callable[[], int], program: str) -> int:
-    """Turn our errors into messages and exit codes."""
-    from ..errors import QmlirError
-
-    shown = warnings.showwarning
-
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:  # fmt: skip
-        """A deprecation in the words of a command."""
-        if issubclass(category, DeprecationWarning):
-            print(f"{program}: note: {message}", file=sys.stderr)
-        else:
-            shown(message, category, filename, lineno, file, line)
-
-    warnings.showwarning = show
-    try:
-        return body()
-    except QmlirError as e:
-        print(f"{program}: {_prefixed(str(e))}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 1
-    except OSError as e:
-        # A disk that is full, a name that is too long: what the system says of a file is the person's to mend.
-        name = f"{e.filename}: " if e.filename is not None else ""
-        print(f"{program}: error: {name}{e.strerror or e}", file=sys.stderr)
-        return 1
-    except MemoryError:
-        print(f"{program}: error: out of memory", file=sys.stderr)
-        return 1
-    except Exception as e:
-        print(f"{program}: {_internal(e)}", file=sys.stderr)
-        return 1
-    finally:
-        warnings.showwarning = shown
-
-
-def _internal(e: Exception) -> str:
-    """A defect of ours: one line for the person, the traceback in a file for the report."""
-    import tempfile
-    import traceback
-
-    from .. import settings
-
-    folder = settings.reproducer_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, path = tempfile.mkstemp(prefix="qmlir-internal-", suffix=".log", dir=folder)
-    with open(handle, "w") as f:
-        f.write("".join(traceback.format_exception(e)))
-    return f"error: internal error ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}); details: {path}"
-
-
-def _prefixed(text: str) -> str:
-    """`error: ...`, unless the message brings a place and the word itself."""
-    return text if ": error: " in text.splitlines()[0] else f"error: {text}"

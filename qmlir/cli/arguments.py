@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 
 from ..core.spelling import LEVELS
-from .child import in_child
 
 
 class Help(argparse.HelpFormatter):
@@ -82,8 +81,7 @@ class _OldName(argparse.Action):
         values: str | Sequence[object] | None,
         option: str | None = None,
     ) -> None:
-        if not in_child():
-            print(f"{parser.prog}: note: {option} is deprecated: use {self.option.option_strings[-1]}", file=sys.stderr)
+        print(f"{parser.prog}: note: {option} is deprecated: use {self.option.option_strings[-1]}", file=sys.stderr)
         self.option(parser, namespace, values, option)
 
 

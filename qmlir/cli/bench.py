@@ -9,9 +9,8 @@ from pathlib import Path
 
 from ..core.files import write_atomically
 from ..errors import UsageError
-from . import child
 from .arguments import add_arguments, add_emulate, add_limits, add_parameters, add_source, add_target, command, count
-from .child import breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, run_in_child
 from .compile import check_writable
 from .run import arguments_of
 
@@ -54,9 +53,10 @@ def stated_limits(text: str) -> tuple[float, float]:
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_in_child(lambda: _bench(args), args.words, args.programs[0], ProcessLimits.of(args), args.quiet)
 
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], child.ProcessLimits.of(args), args.quiet)
+
+def _bench(args: argparse.Namespace) -> int:
     if args.threads is not None:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir

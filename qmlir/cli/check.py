@@ -17,7 +17,7 @@ from .arguments import (
     compilation,
     wrapped,
 )
-from .child import ProcessLimits, breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, run_in_child
 from .compile import check_writable
 from .run import arguments_of
 
@@ -45,9 +45,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_in_child(lambda: _check(args), args.words, args.input_file, ProcessLimits.of(args), args.quiet)
 
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input_file, ProcessLimits.of(args), args.quiet)
+
+def _check(args: argparse.Namespace) -> int:
     import qmlir
 
     if args.plot is not None:

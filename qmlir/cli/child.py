@@ -3,10 +3,11 @@ with a reproducer, and an interrupt leaves nothing behind."""
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -14,10 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from .. import settings
 from ..core.files import WRITING
-from ..core.isolation import NO_LIMITS, ProcessLimits as ProcessLimits, limit_memory as limit_memory
+from ..core.isolation import NO_LIMITS, ProcessLimits as ProcessLimits, limit_memory
+from .guarded import guarded
 from .progress import Progress, tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
@@ -108,80 +111,130 @@ class _Interrupts:
         self._armed = False
 
 
+class _Fork:
+    """A fork of this process that does `work`, before which it calls `prepare`, and what it writes on `streams`."""
+
+    def __init__(self, work: Callable[[], int], prepare: Callable[[], None], streams: Sequence[int]) -> None:
+        ends = {stream: os.pipe() for stream in streams}
+        self.written = dict.fromkeys(streams, b"")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        self._pid = os.fork()
+        if not self._pid:
+            for stream, (_, end) in ends.items():
+                os.dup2(end, stream)
+            _work(work, prepare)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for _, end in ends.values():
+            os.close(end)
+        self._open = {end: stream for stream, (end, _) in ends.items()}
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code, negative for a signal; None when it has not ended in time."""
+        until = time.monotonic() + seconds
+        while self._open:
+            ready, _, _ = select.select(list(self._open), (), (), max(0.0, until - time.monotonic()))
+            if not ready:
+                return None
+            for end in ready:
+                part = os.read(end, 1 << 16)
+                self.written[self._open[end]] += part
+                if not part:
+                    os.close(end)
+                    del self._open[end]
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def stop(self) -> int:
+        """End it; the exit code."""
+        os.kill(self._pid, signal.SIGTERM)
+        code = self.wait(5)
+        if code is None:
+            os.kill(self._pid, signal.SIGKILL)
+            code = self.wait(math.inf)
+        assert code is not None
+        return code
+
+
+def _work(work: Callable[[], int], prepare: Callable[[], None]) -> NoReturn:
+    """What a fork does."""
+    code: object = 1
+    try:
+        prepare()
+        sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
+        obey_parent()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which is ignored by now
+        code = work()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except SystemExit as e:
+        code = e.code
+    finally:
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
 def run_in_child(
-    module: str, argv: Sequence[str], program: str, what: str, limits: ProcessLimits = NO_LIMITS, quiet: bool = False
+    work: Callable[[], int], words: Sequence[str], what: str, limits: ProcessLimits = NO_LIMITS, quiet: bool = False
 ) -> int:
-    """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
+    """Do `work` in a fork of this process and return its exit code; a crash becomes a message and exit code 1.
 
     Args:
+        words: the command that does this, for messages.
         what: the file that is being compiled, for messages.
         limits: what the child may use.
         quiet: show no progress.
     """
-
+    if in_child():
+        return work()
+    program = words[0]
     # The child's temporary files, IREE's too, go with the folder, whatever becomes of the child.
     with _Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
         crumb = Path(folder) / "step"
-        reports = str(settings.reproducer_folder())
         progress = Progress(lambda: crumb.read_text() if crumb.exists() else "starting", quiet)
         # What the child prints must not meet the bar on the screen, so it is held back as long as there may be one.
         shown = settings.terminal() if progress.active else {}
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, *argv],
-            env={**os.environ, **shown, IN_CHILD: str(crumb), "TMPDIR": folder, "QMLIR_REPRODUCER_DIR": reports},
-            stdout=subprocess.PIPE if progress.active else None,
-            stderr=subprocess.PIPE,
-        )
-        output: bytes | None = None
+        reports = str(settings.reproducer_folder())
+
+        def prepare() -> None:
+            os.environ.update(shown, TMPDIR=folder, QMLIR_REPRODUCER_DIR=reports, **{IN_CHILD: str(crumb)})
+            tempfile.tempdir = None
+            limit_memory(limits.memory)
+
+        child = _Fork(lambda: guarded(work, program), prepare, (1, 2) if progress.active else (2,))
         try:
             interrupts.arm()
             with progress:
-                output, errors = _wait(child, limits.seconds, progress.update)
+                code = _ended(child, limits.seconds, progress.update)
             interrupts.disarm()
-        except subprocess.TimeoutExpired:
-            interrupts.disarm()
-            _stop(child)
-            print(f"{program}: error: {what}: the compiler did not finish in {limits.seconds:g} s", file=sys.stderr)
-            return 1
+            if code is None:
+                child.stop()
+                print(f"{program}: error: {what}: the compiler did not finish in {limits.seconds:g} s", file=sys.stderr)
+                return 1
         except KeyboardInterrupt:
-            errors = _stop(child)
-            if child.returncode:
+            code = child.stop()
+            if code:
                 raise
-        if output:
-            sys.stdout.write(output.decode(errors="replace"))
-            sys.stdout.flush()
-        text = errors.decode(errors="replace")
-        if limits.memory is not None and _out_of_memory(child.returncode, text):
+        sys.stdout.write(child.written.get(1, b"").decode(errors="replace"))
+        sys.stdout.flush()
+        text = child.written[2].decode(errors="replace")
+        if limits.memory is not None and _out_of_memory(code, text):
             size = f"{limits.memory / 2**30:.3g} GiB"
             print(f"{program}: error: {what}: the compiler needs more memory than {size} (--memory)", file=sys.stderr)
             return 1
-        if child.returncode >= 0 and child.returncode != 134:
+        if code >= 0 and code != 134:
             sys.stderr.write(text)
-            return child.returncode
-        return _report_crash(child.returncode, crumb, program, what, text, [module, *argv])
+            return code
+        return _report_crash(code, crumb, words, what, text)
 
 
-def _wait(child: subprocess.Popen[bytes], timeout: float | None, update: Callable[[], None]) -> tuple[bytes, bytes]:
-    """What the child wrote, once it has ended. Raises TimeoutExpired when it does not in time."""
-    end = None if timeout is None else time.monotonic() + timeout
+def _ended(child: _Fork, timeout: float | None, update: Callable[[], None]) -> int | None:
+    """The exit code of a child; None when it has not ended in time."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
     while True:
-        left = 0.1 if end is None else min(0.1, max(0.0, end - time.monotonic()))
-        try:
-            return child.communicate(timeout=left)
-        except subprocess.TimeoutExpired:
-            if end is not None and time.monotonic() >= end:
-                raise
-            update()
-
-
-def _stop(child: subprocess.Popen[bytes]) -> bytes:
-    """End the child; what it wrote to stderr."""
-    child.terminate()
-    try:
-        return child.communicate(timeout=5)[1]
-    except subprocess.TimeoutExpired:
-        child.kill()
-        return child.communicate()[1]
+        code = child.wait(min(0.1, max(0.0, end - time.monotonic())))
+        if code is not None or time.monotonic() >= end:
+            return code
+        update()
 
 
 def _out_of_memory(code: int, errors: str) -> bool:
@@ -191,7 +244,7 @@ def _out_of_memory(code: int, errors: str) -> bool:
     return code < 0 or (code != 0 and any(w in errors for w in words))
 
 
-def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, command: Sequence[str]) -> int:
+def _report_crash(code: int, crumb: Path, words: Sequence[str], what: str, errors: str) -> int:
     """One message: which signal, at what step, and where the details are."""
 
     step = crumb.read_text() if crumb.exists() else "start"
@@ -200,11 +253,11 @@ def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, 
     folder = settings.reproducer_folder()
     folder.mkdir(parents=True, exist_ok=True)
     handle, log = tempfile.mkstemp(prefix="qmlir-crash-", suffix=".log", dir=folder)
+    command = shlex.join(words)
     with os.fdopen(handle, "w") as f:
-        f.write(f"command: {shlex.join(['python', '-m', *command])}\nsignal: {name}\nstep: {first}\n\n{errors}\n{rest}")
+        f.write(f"command: {command}\nsignal: {name}\nstep: {first}\n\n{errors}\n{rest}")
     print(
-        f"{program}: error: {what}: the compiler crashed ({name}) in {first}\n"
-        f"reproducer: {shlex.join(['python', '-m', *command])}\ndetails: {log}",
+        f"{words[0]}: error: {what}: the compiler crashed ({name}) in {first}\nreproducer: {command}\ndetails: {log}",
         file=sys.stderr,
     )
     return 1

@@ -24,7 +24,7 @@ from .arguments import (
     width,
     wrapped,
 )
-from .child import ProcessLimits, breadcrumb, in_child, published, publishing, run_in_child
+from .child import ProcessLimits, breadcrumb, published, publishing, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,9 +63,7 @@ class _Options(CompilationArguments):
 
 
 def run(args: argparse.Namespace) -> int:
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
-    return _compile(args)
+    return run_in_child(lambda: _compile(args), args.words, args.input, ProcessLimits.of(args), args.quiet)
 
 
 def _compile(args: argparse.Namespace) -> int:

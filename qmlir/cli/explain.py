@@ -6,7 +6,7 @@ import argparse
 import json
 
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
-from .child import ProcessLimits, breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,8 +24,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when the target refuses the program."""
 
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
+    return run_in_child(lambda: _explain(args), args.words, args.input, ProcessLimits.of(args), args.quiet)
+
+
+def _explain(args: argparse.Namespace) -> int:
     import qmlir
 
     breadcrumb(f"the choice of strategies for {args.target}\n")

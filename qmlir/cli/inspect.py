@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core.spelling import CODE_LEVELS
 from ..errors import UsageError
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
-from .child import ProcessLimits, breadcrumb, in_child, run_in_child
+from .child import ProcessLimits, breadcrumb, run_in_child
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
     if args.read_outside and (args.source is None or Path(args.input).suffix != ".vmfb"):
         raise UsageError("--read-outside goes with --source of a .vmfb")
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, ProcessLimits.of(args), args.quiet)
+    return run_in_child(lambda: _inspect(args), args.words, args.input, ProcessLimits.of(args), args.quiet)
+
+
+def _inspect(args: argparse.Namespace) -> int:
     import qmlir
 
     breadcrumb(f"the inspection of {args.input}\n")

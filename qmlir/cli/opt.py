@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from ..core import mlir
 from ..core.files import write_atomically
 from ..errors import Diagnostic, DiagnosticsError, QmlirError, UsageError
-from . import guarded
 from .arguments import Help
-from .child import breadcrumb, in_child, obey_parent, published, publishing, run_in_child
+from .child import breadcrumb, published, publishing, run_in_child
+from .guarded import guarded
 
 if TYPE_CHECKING:
     from ..core.mlir import ir
@@ -60,10 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser().parse_args(words)
         if args.list_passes or args.irdl:
             return run(args)
-        if in_child():
-            obey_parent()
-            return run(args)
-        return run_in_child("qmlir.cli.opt", words, "qmlir-opt", args.input)
+        return run_in_child(lambda: run(args), ["qmlir-opt", *words], args.input)
 
     return guarded(body, "qmlir-opt")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import settings
 from ..errors import UsageError
 from .arguments import add_parameters, add_source, add_target, command, count
-from .child import breadcrumb, in_child, run_in_child
+from .child import breadcrumb, run_in_child
 from .compile import check_writable
 
 
@@ -50,8 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
     if not (args.input or args.measure or args.merge):
         raise UsageError("give a program to tune, or --measure DIR, or --merge FILE")
-    if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases", quiet=args.quiet)
+    return run_in_child(lambda: _tune(args), args.words, args.input or args.measure or "databases", quiet=args.quiet)
+
+
+def _tune(args: argparse.Namespace) -> int:
     from ..compiler.tuning_database import Database
     from ..tuning.cluster import measure_on_cluster
     from ..tuning.measure import measure_folder, read_plan

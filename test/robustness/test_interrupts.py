@@ -184,22 +184,20 @@ def test_a_read_only_cache(small_disk: Path, tmp_path: Path) -> None:
 
 HANGING = """
 import time
-from qmlir.cli.child import breadcrumb, obey_parent
-obey_parent()
+from qmlir.cli.child import breadcrumb
 breadcrumb("a long loop\\n")
 time.sleep(600)
 """
 GREEDY = """
-from qmlir.cli.child import limit_memory
-limit_memory({size})
 kept = []
 while True:
     kept.append(bytearray(1 << 24))
 """
 PARENT = """
-import sys
+import importlib, sys
 from qmlir.cli.child import ProcessLimits, run_in_child
-sys.exit(run_in_child({module!r}, [], "qmlir", "x.mlir", ProcessLimits({seconds}, {memory})))
+work = lambda: importlib.import_module({module!r}) and 0
+sys.exit(run_in_child(work, ["qmlir"], "x.mlir", ProcessLimits({seconds}, {memory})))
 """
 
 
@@ -219,7 +217,7 @@ def test_a_compiler_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_eats_memory(tmp_path: Path) -> None:
-    done = child_of(tmp_path, GREEDY.format(size=1 << 30), None, 1 << 30)
+    done = child_of(tmp_path, GREEDY, None, 1 << 30)
     message = "qmlir: error: x.mlir: the compiler needs more memory than 1 GiB (--memory)\n"
     assert (done.returncode, done.stderr) == (1, message)
 

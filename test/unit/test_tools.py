@@ -227,10 +227,10 @@ def on_terminal(command: list[str], **env: str) -> tuple[str, int]:
 
 
 SLOW_CHILD = """
-import sys
+import importlib, sys
 from qmlir.cli import child, progress
 progress.AFTER = 0.2
-sys.exit(child.run_in_child({module!r}, [], "qmlir", "x", quiet={quiet}))
+sys.exit(child.run_in_child(lambda: importlib.import_module({module!r}) and 0, ["qmlir"], "x", quiet={quiet}))
 """
 
 

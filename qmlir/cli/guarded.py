@@ -1,0 +1,69 @@
+"""What a command does about errors: one message on stderr, and an exit code; never a traceback."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TextIO
+
+from .. import settings
+from ..errors import QmlirError
+
+
+def guarded(body: Callable[[], int], program: str) -> int:
+    """Turn our errors into messages and exit codes."""
+    shown = warnings.showwarning
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
+        """A deprecation in the words of a command."""
+        if issubclass(category, DeprecationWarning):
+            print(f"{program}: note: {message}", file=sys.stderr)
+        else:
+            shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        return body()
+    except QmlirError as e:
+        print(f"{program}: {_prefixed(str(e))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except OSError as e:
+        # A disk that is full, a name that is too long: what the system says of a file is the person's to mend.
+        name = f"{e.filename}: " if e.filename is not None else ""
+        print(f"{program}: error: {name}{e.strerror or e}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print(f"{program}: error: out of memory", file=sys.stderr)
+        return 1
+    except Exception as e:
+        print(f"{program}: {_internal(e)}", file=sys.stderr)
+        return 1
+    finally:
+        warnings.showwarning = shown
+
+
+def _internal(e: Exception) -> str:
+    """A defect of ours: one line for the person, the traceback in a file for the report."""
+    import tempfile
+    import traceback
+
+    folder = settings.reproducer_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, path = tempfile.mkstemp(prefix="qmlir-internal-", suffix=".log", dir=folder)
+    with open(handle, "w") as f:
+        f.write("".join(traceback.format_exception(e)))
+    return f"error: internal error ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}); details: {path}"
+
+
+def _prefixed(text: str) -> str:
+    """`error: ...`, unless the message brings a place and the word itself."""
+    return text if ": error: " in text.splitlines()[0] else f"error: {text}"
