@@ -6,6 +6,8 @@ VENV ?= .venv
 JOBS ?= 2
 PY := $(VENV)/bin/python
 export PYTHON
+# Tests start hundreds of interpreters; some environments tell them to keep no bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-slice lint format typecheck imports bench docs vulkan arm clean distclean

@@ -238,6 +238,7 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert remedy in refused["remedy"]
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.parametrize(
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
 )
@@ -252,6 +253,7 @@ def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
 ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
     """What the table of targets says of each. The product is long enough to be dealt to several workgroups."""

@@ -75,7 +75,7 @@ def runs_here(target: str) -> bool:
     return set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features)
 
 
-@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.sweep(fast=10, slow=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_static_images(name: str, target: str) -> None:
@@ -88,6 +88,7 @@ def test_static_images(name: str, target: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("name", ["stem", "two-blocks", "pixels", "holes", "groups"])
 def test_any_number_of_images(name: str) -> None:
     layer, shape = layer_of(name)
@@ -192,6 +193,7 @@ def test_a_filter_that_comes_with_a_call() -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), expected(Given(), x, w))
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.parametrize("name", ["stem", "two-blocks", "one-line", "groups"])
 def test_on_arm(name: str, arm: Emulator) -> None:
     layer, shape = layer_of(name)
@@ -223,7 +225,7 @@ def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(with_integers(layer, len(name)), nn.ReLU6()), shape
 
 
-@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.sweep(fast=10, slow=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_each_channel_by_itself(name: str, target: str) -> None:

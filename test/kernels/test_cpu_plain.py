@@ -47,6 +47,7 @@ def expected(body: str, given: list[Any], weight: Any) -> Any:
     return np.maximum(found + np.arange(weight.shape[1]), 0) + given[1] if body == BEHIND else found
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("target", KERNELS)
 @pytest.mark.parametrize(
     ("body", "k", "n"), [(PLAIN, 7, 45), (TURNED, 64, 32), (BEHIND, 770, 70), (BEHIND, 1537, 129), (PLAIN, 1, 8)]
@@ -155,6 +156,7 @@ func.func @main(%x: tensor<{rows}x{k}xbf16>, %b: tensor<{n}xf32>) -> tensor<{row
 }}"""
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("kernel", amx.BF16_PLAIN)
 @pytest.mark.parametrize(("k", "n", "rows", "turned"), [
     (7, 45, "?", False), (64, 32, "?", True), (70, 33, "29", True), (1537, 129, "40", False), (1, 8, "1", True),

@@ -53,6 +53,7 @@ def check(name: str, dtype: str, code: str, m: int, n: int, groups: int, size: i
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.parametrize(
     ("dtype", "code", "zero", "name"),
     diagonal([("f32", "i4", "int"), ("f16", "i8", ""), ("bf16", "u4", "int"), ("f32", "i2", ""), ("f32", "i4", ""),
@@ -68,6 +69,7 @@ def test_multiply_adds(
     check(name, dtype, code, m, n, groups, size, seed, zero, dynamic)
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.skipif("avx512-bf16" not in NAMES, reason="the host has no vdpbf16ps")
 @pytest.mark.parametrize(
     ("code", "zero", "name"), diagonal([("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")], BF16)
@@ -82,6 +84,7 @@ def test_bfloat16(
     check(name, "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
+@pytest.mark.sweep(fast=2, slow=2)
 @pytest.mark.skipif(not FP16, reason="the host has no AVX-512 to stand in for AMX")
 @pytest.mark.parametrize(
     ("code", "zero", "name"), diagonal([("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")], FP16)

@@ -94,6 +94,7 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
 }
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes_stay_dynamic(name: str) -> None:
     function, sizes = DYNAMIC[name]
@@ -147,6 +148,7 @@ WRITES: dict[str, tuple[Function, list[Any]]] = {
 }
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", WRITES)
 def test_elements_counted_from_the_end_are_written(name: str, dynamic: bool) -> None:

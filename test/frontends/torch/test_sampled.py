@@ -23,6 +23,7 @@ class Sampled(torch.nn.Module):
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
+@pytest.mark.sweep(fast=3, slow=2)
 @pytest.mark.parametrize("mode", MODES)
 def test_places_inside_and_beside_an_image(mode: str) -> None:
     """Regression: torch-mlir's conversion read outside of the image: any number, in each of these cases."""
