@@ -22,7 +22,11 @@ _FILES = sorted(
 _SLOW = {
     "cli/bench.test",
     "cli/check.test",
+    "cli/compile_and_run.test",
+    "cli/compile_sparse.test",
+    "cli/explain.test",
     "cli/inspect.test",
+    "cli/layout.test",
     "cli/sign.test",
     "cli/stages.test",
     "cli/tune.test",

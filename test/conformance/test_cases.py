@@ -68,6 +68,7 @@ def test_the_fast_tier_meets_every_word() -> None:
     assert met == set().union(*(words(c) for c in RUNNABLE))
 
 
+@pytest.mark.sweep(fast=18, slow=3)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_miniature_on_the_cpu(name: str) -> None:
     expect(miniature(EVERY[name]), "cpu", "passed", 1)

@@ -115,6 +115,7 @@ func.func @main(%x: tensor<3x64xT>) -> tensor<3xT> {
 """
 
 
+@pytest.mark.sweep(fast=3, slow=4)
 @pytest.mark.parametrize("target", [t for t in ("cuda:sm_90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
 @pytest.mark.parametrize(("operation", "dtype", "start"), [
     ("minsi", np.int32, 2**31 - 1), ("maxsi", np.int8, -128), ("maxui", np.uint64, 0), ("andi", np.int16, -1),
@@ -152,7 +153,7 @@ def test_a_sum_of_64_bits(short: str, wide: str, extension: str, sum_: str, tmp_
     np.testing.assert_array_equal(program.main(given), x.sum(1))
 
 
-@pytest.mark.sweep(slow=8)
+@pytest.mark.sweep(fast=6, slow=8)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
@@ -260,6 +261,7 @@ def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> No
         assert execute(form, artifact) == "executed", (form.name, target)
 
 
+@pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 4), (7, 256)])
 @pytest.mark.parametrize("target", [t for t in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
 def test_scales_that_a_wave_shares(target: str, m: int, n: int, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ FAST = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(slow=5)
+@pytest.mark.sweep(fast=5, slow=5)
 @pytest.mark.parametrize(
     ("target", "form"),
     [

@@ -175,7 +175,7 @@ SLOW |= {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=2, slow=2)
+@pytest.mark.sweep(fast=6, slow=4)
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_operator(name: str) -> None:
     got, want = results(*({**FAST, **SLOW}[name]))

@@ -68,6 +68,7 @@ RESIZES: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
+@pytest.mark.sweep(fast=4, slow=4)
 @pytest.mark.parametrize("by", ["scales", "sizes"])
 @pytest.mark.parametrize("name", RESIZES)
 def test_resize_by_whole_factors(name: str, by: str) -> None:
@@ -100,6 +101,7 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
     np.testing.assert_array_equal(got, np.clip(np.rint(mean / np.float32(1e-3)) + 117, 0, 255))
 
 
+@pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3]])
 def test_other_means(axes: list[int]) -> None:
     inputs = {"a": _codes("int8", 2, 3, 4, 6)}
@@ -116,6 +118,7 @@ TRANSPOSED: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sweep(fast=6, slow=4)
 @pytest.mark.parametrize("channelwise", [False, True])
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolution_of_codes(name: str, channelwise: bool) -> None:

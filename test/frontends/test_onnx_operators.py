@@ -42,6 +42,7 @@ def compare(operator: str, seed: int, target: str) -> None:
         assert np.mean(apart > 0) < 0.05
 
 
+@pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize("operator", [o if o in QUICK else pytest.param(o, marks=pytest.mark.slow) for o in OPERATORS])
 def test_operator(operator: str) -> None:
     compare(operator, 0, "cpu")
@@ -145,6 +146,7 @@ def test_an_average_of_whole_windows() -> None:
     np.testing.assert_allclose(opened(qmlir.compile(made)).main(x), peer(made, {"x": x}), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:
     """onnxruntime quantises activations and states; its numbers are as near as codes of 8 bits are."""

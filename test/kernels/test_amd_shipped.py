@@ -50,6 +50,7 @@ def judged(rows: list[Row]) -> None:
             assert row["share"] >= least, row
 
 
+@pytest.mark.sweep(fast=300, slow=6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("scheme", "m"), configurations(), ids=str)
 def test_registers_scratch_and_share_of_matrix_instructions(target: str, scheme: str, m: int | None) -> None:

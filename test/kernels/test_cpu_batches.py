@@ -79,6 +79,7 @@ def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
         np.testing.assert_array_equal(program.main(lhs, given), want)
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(
     ("tokens", "experts", "topk", "unsigned"), diagonal([(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)], [False, True])
@@ -97,6 +98,7 @@ def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int,
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, ids), want)
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_number_of_tokens(name: str) -> None:
     codes = RandomCodes(5)

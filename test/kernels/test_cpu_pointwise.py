@@ -82,6 +82,7 @@ def _codes(kind: str, shape: tuple[int, ...], seed: int = 0) -> Any:
     return start.astype(np.uint8).view(kind).reshape(shape)
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(UNARY), TARGETS))
 def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
     _needs(target)
@@ -100,6 +101,7 @@ def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
         assert (apart > 0).mean() < 0.01
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(BINARY), TARGETS))
 def test_every_pair_of_codes(name: str, kind: str, target: str) -> None:
     _needs(target)

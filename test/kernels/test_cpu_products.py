@@ -50,6 +50,7 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
     return plan
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
 @settings(max_examples=3)
@@ -67,6 +68,7 @@ def test_many_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic
     test_raw_products.hypothesis.inner_test(name, m, n, k, seed, dynamic, transposed)
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), unsigned=st.booleans())
 @settings(max_examples=2)
@@ -90,6 +92,7 @@ def test_many_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned
     test_requantised.hypothesis.inner_test(name, m, n, k, seed, unsigned)
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize(
     ("dtype", "bits", "lo", "hi", "name"), diagonal([("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)], NAMES)
 )

@@ -57,6 +57,7 @@ def _for_amd(names: Any) -> Any:
 EVERY = [(name, m) for name in PRODUCTS for m in ROWS]
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize(("name", "m"), QUICK)
 def test_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
     _on_lavapipe(name, m, lavapipe)
@@ -71,6 +72,7 @@ def test_all_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
 SOME = [("w4a8, group 64, zero points", None), ("w4a16, group 32", 33)]
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize(
     ("name", "m", "arch"),
     [(*case, "gfx942") for case in _for_amd(QUICK)]
@@ -80,6 +82,7 @@ def test_on_amd(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"rocm:{arch}")
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize(
     ("name", "m", "arch"),
     [

@@ -145,6 +145,7 @@ def test_reference(name: str) -> None:
     assert _digest(y) == GOLDEN[name]["sha256"]
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled(name: str, target: str) -> None:
     assert _digest(CASES[name](_On(target))) == GOLDEN[name]["sha256"]

@@ -140,6 +140,7 @@ def test_message_names_the_operand(data: Any) -> None:
 # ----------------------------------------------------------------------------------------------------- router
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
 @pytest.mark.parametrize(("experts", "topk", "dtype"), [(8, 2, np.float32), (64, 6, np.float16), (5, 5, np.float32)])
 def test_route(scoring: str, experts: int, topk: int, dtype: Any, target: str, data: Any) -> None:

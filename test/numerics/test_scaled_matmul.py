@@ -132,6 +132,7 @@ def _number(dtype: str) -> Any:
     return {"f32": np.float32, "i32": np.int32, "u8": np.uint8, "i8": np.int8}[dtype]
 
 
+@pytest.mark.sweep(fast=9, slow=3)
 @pytest.mark.parametrize(("name", "n", "k"), diagonal(list(EXACT), SHAPES))
 def test_exact(name: str, n: int, k: int, target: str, data: Any, same: Any) -> None:
     function = compiled(target, EXACT[name](data, 4, n, k), dynamic=True)

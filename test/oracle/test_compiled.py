@@ -48,6 +48,7 @@ def check(op: str, rows: Any) -> list[str]:
     return found
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_a_few(op: str) -> None:
     every = list(spaces.more(op, 1 if op == "moe" else 3, seed=7))
@@ -104,6 +105,7 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", ONCE_WRONG)
 def test_once_wrong(name: str) -> None:
     """Every operand an argument of the program."""

@@ -197,7 +197,7 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
 
 
-@pytest.mark.sweep(fast=3, slow=2)
+@pytest.mark.sweep(fast=12, slow=4)
 @pytest.mark.parametrize("name", CANARIES)
 def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     canary = CANARIES[name]
@@ -205,7 +205,7 @@ def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(canary, resolve(canary.target), PROGRAMS / f"{name}.mlir")
 
 
-@pytest.mark.sweep(fast=3, slow=2)
+@pytest.mark.sweep(fast=12, slow=4)
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", CANARIES)
 def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ FAST |= {("cuda:sm_89", "fp8-fast, 1 groups"), ("cuda:sm_90a", "fp8 wgmma-groups
 CASES = [(t, f) for f in FORMS for t in f.targets]
 
 
+@pytest.mark.sweep(fast=15, slow=5)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t[5:]}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],

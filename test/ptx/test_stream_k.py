@@ -66,6 +66,7 @@ def made() -> Program:
     return program()
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str, Any]) -> None:
     made.options = order
@@ -84,6 +85,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize(("change", "order"), diagonal(list(CHANGES), ORDERS))
 def test_parts_that_may_not_be_seen_are_noticed(made: Program, change: str, order: dict[str, Any]) -> None:
     made.options = order

@@ -143,6 +143,7 @@ def fill(path: Path) -> None:
     assert shutil.disk_usage(path).free == 0
 
 
+@pytest.mark.slow
 def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     """The cache does without; an output is refused in one line; what was there before stays."""
     source = tmp_path / "a.mlir"

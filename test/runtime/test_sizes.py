@@ -177,6 +177,7 @@ def _resized(array: Any, axis: int, size: int) -> Any:
 
 
 # On lavapipe a product and an elementwise operation: what is refused is the same for all targets.
+@pytest.mark.sweep(fast=12, slow=3)
 @pytest.mark.parametrize(
     ("name", "on"),
     [pytest.param(n, on, marks=() if on == "cpu" or n in ("scaled_matmul", "quantize") else pytest.mark.slow)

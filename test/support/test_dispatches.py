@@ -52,7 +52,7 @@ def sorting(name: str) -> int:
     return 0
 
 
-@pytest.mark.sweep(fast=3, slow=2)
+@pytest.mark.sweep(fast=6, slow=4)
 @pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])
 @pytest.mark.parametrize(
     ("name", "m"),

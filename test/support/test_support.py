@@ -56,6 +56,7 @@ def test_a_bad_cell_is_noticed() -> None:
     assert problem(quantised, target, {**RESULTS[quantised.name][target], "kernels": 2})
 
 
+@pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize("target", ["cpu", "cpu:znver4", "cpu:neoverse-v1"])
 def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Path) -> None:
     BY_NAME["dynamic_quantize: f16, per token, asymmetric"].compile(
@@ -64,6 +65,7 @@ def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Pat
     assert len(list(tmp_path.glob("*.mlir"))) == 1  # by a kernel of ours, or of IREE's
 
 
+@pytest.mark.sweep(fast=6, slow=4)
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
 def test_sample(name: str, target: str) -> None:
     assert found(BY_NAME[name], target) == RESULTS[name][target]

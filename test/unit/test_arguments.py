@@ -25,6 +25,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> None:
         build, target, options, until="qmlir"))  # fmt: skip
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_number_of_axes(call: str, verified: None) -> None:
     """18 of these were an IndexError."""
@@ -47,6 +48,7 @@ def said_of(operation: Any, **given: Any) -> str:
     return ""
 
 
+@pytest.mark.sweep(fast=15, slow=3)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_type(call: str, verified: None) -> None:
     """`moe` of 4-bit activations ended in an error of the builder."""
@@ -57,6 +59,7 @@ def test_every_type(call: str, verified: None) -> None:
             assert not said or "'" in said, said
 
 
+@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_size(call: str, verified: None) -> None:
     name, specs, attributes = CALLS[call]

@@ -58,6 +58,7 @@ def test_registry_is_complete() -> None:
     assert set(report.MEANS) <= set(ROWS)
 
 
+@pytest.mark.sweep(fast=12, slow=3)
 @pytest.mark.parametrize("work", CASES)
 def test_ours_and_peers_compute_the_reference(work: Any) -> None:
     problem = work.tiny()

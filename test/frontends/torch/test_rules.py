@@ -114,7 +114,7 @@ def close(found: Any, expected: Any) -> None:
         torch.testing.assert_close(torch.as_tensor(got), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=2, slow=2)
+@pytest.mark.sweep(fast=10, slow=4)
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     torch.manual_seed(0)
@@ -136,7 +136,7 @@ DYNAMIC: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sweep(fast=2, slow=2)
+@pytest.mark.sweep(fast=8, slow=4)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes(name: str) -> None:
     made = Calls(lambda x, y: DYNAMIC[name](x) + y)

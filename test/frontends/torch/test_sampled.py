@@ -23,7 +23,7 @@ class Sampled(torch.nn.Module):
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-@pytest.mark.sweep(fast=3, slow=2)
+@pytest.mark.sweep(fast=3, slow=4)
 @pytest.mark.parametrize("mode", MODES)
 def test_places_inside_and_beside_an_image(mode: str) -> None:
     """Regression: torch-mlir's conversion read outside of the image: any number, in each of these cases."""
@@ -57,6 +57,7 @@ def test_three_axes_and_short_floats() -> None:
     torch.testing.assert_close(main(*halves), expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_what_is_no_number_reads_nothing_outside() -> None:
     x, grid = torch.ones(1, 1, 3, 3), torch.zeros(1, 1, 4, 2)
     grid[0, 0, 0, 0], grid[0, 0, 1, 1], grid[0, 0, 2, 0] = float("nan"), float("inf"), 1e30
