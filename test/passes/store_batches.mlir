@@ -57,6 +57,31 @@ func.func @broadcast(%x: tensor<2x3xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 
+// In front of a transpose, which IREE packs as it packs what is in memory.
+// CHECK-LABEL: func.func @transposed(
+// CHECK: %[[SCALED:.*]] = linalg.generic
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SCALED]]
+// CHECK: %[[TURNED:.*]] = linalg.transpose ins(%[[STORED]] :
+// CHECK: linalg.batch_matmul ins(%{{.*}}, %[[TURNED]] :
+func.func @transposed(%x: tensor<2x3x8xf32>, %s: tensor<2x3xf32>, %w: tensor<2x4x8xf32>, %out: tensor<2x4x3xf32>) -> tensor<2x4x3xf32> {
+  %e = tensor.empty() : tensor<2x3x8xf32>
+  %scaled = linalg.generic {indexing_maps = [#full, #rows, #full], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %s : tensor<2x3x8xf32>, tensor<2x3xf32>) outs(%e : tensor<2x3x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<2x3x8xf32>
+  %et = tensor.empty() : tensor<2x8x3xf32>
+  %t = linalg.transpose ins(%scaled : tensor<2x3x8xf32>) outs(%et : tensor<2x8x3xf32>) permutation = [0, 2, 1]
+  %y = linalg.batch_matmul ins(%w, %t : tensor<2x4x8xf32>, tensor<2x8x3xf32>) outs(%out : tensor<2x4x3xf32>) -> tensor<2x4x3xf32>
+  return %y : tensor<2x4x3xf32>
+}
+
+// -----
+
+#full = affine_map<(b, m, k) -> (b, m, k)>
+#rows = affine_map<(b, m, k) -> (b, m)>
+
 // Whole tiles, operands in memory, a batch of dynamic size (never packed) and one product stay.
 // CHECK-LABEL: func.func @whole(
 // CHECK-NOT: util.optimization_barrier

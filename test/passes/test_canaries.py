@@ -150,6 +150,10 @@ CANARIES = {
         "qmlir-store-batches", "cpu", [small(2, 3, 8), small(2, 3), small(2, 8, 4)],
         lambda x, s, w: (x * s[..., None]) @ w,
     ),
+    "padded_transposed": Canary(
+        "qmlir-store-batches", "cpu", [small(2, 3, 4), small(2, 8, 4)],
+        lambda x, w: w @ (x * x.sum(-1, keepdims=True)).transpose(0, 2, 1),
+    ),
     "rounding_to_bf16": Canary("qmlir-expand-bf16", "cpu", [FLOATS], lambda x: x.astype(ml_dtypes.bfloat16)),
     "single_window": Canary(
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],

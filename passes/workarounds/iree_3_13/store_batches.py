@@ -14,6 +14,7 @@ from ...base import Pass, State
 from ...core.contractions import find_contractions
 
 if TYPE_CHECKING:
+    from ....core.mlir import OpLike
     from ....targets.strategy import Contraction
 
 FAULTS = (
@@ -22,6 +23,10 @@ FAULTS = (
         "with the rows of each product padded to whole tiles, in another place than the product reads: all products of "
         "the batch but the first are wrong.",
         canary="padded_batch",
+    ),
+    Fault(
+        "So it does where the operand is a transpose of rows that are scaled by what sums over them.",
+        canary="padded_transposed",
     ),
 )
 
@@ -49,9 +54,18 @@ class StoreBatchesPass(Pass):
             if c.kind != "matmul" or set(c.batch) <= {1} or None in c.batch or "compilation_info" in op.attributes:
                 continue
             for i in range(2):
-                if made_by(behind(op.operands[i], *_VIEWS), *_MERGED) is not None and _padded(c, i):
-                    with op.location, ir.InsertionPoint(op):
-                        op.operands[i] = fusion_barrier(op.operands[i], Reason.PADDED_BATCH)
+                reader, number = _reader(op, i)
+                if made_by(behind(reader.operands[number], *_VIEWS), *_MERGED) is not None and _padded(c, i):
+                    with op.location, ir.InsertionPoint(reader):
+                        reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
+
+
+def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
+    """The op, and the number of its operand, that reads what makes an operand: the first of its transposes, which IREE
+    packs as it packs a tensor in memory."""
+    while (turned := made_by(behind(op.operands[number], *_VIEWS), "linalg.transpose")) is not None:
+        op, number = turned, 0
+    return op, number
 
 
 def _padded(c: Contraction, operand: int) -> bool:
