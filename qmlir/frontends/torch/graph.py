@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch.fx.node import Argument, Target
     from torch.utils._sympy.value_ranges import ValueRanges
 
+    from .state import HeldBuffer
+
 aten = torch.ops.aten
 # What changes neither the elements nor their order; a constant stays one through these.
 VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
@@ -31,11 +33,16 @@ _FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what i
 class TorchGraph:
     """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
     placeholder with a tensor in `meta["val"]`. `ranges` are those of the sizes that it was exported for, by torch's
-    expressions of them. `assumed` says of an operator what its decomposition takes dynamic sizes to be."""
+    expressions of them. `buffers` are those that a call leaves to the next: each is a placeholder and a result.
+    `assumed` says of an operator what its decomposition takes dynamic sizes to be."""
 
-    def __init__(self, gm: GraphModule, ranges: Mapping[sympy.Expr, ValueRanges] | None = None) -> None:
+    def __init__(
+        self, gm: GraphModule, ranges: Mapping[sympy.Expr, ValueRanges] | None = None,
+        buffers: Sequence[HeldBuffer] = (),
+    ) -> None:  # fmt: skip
         self.gm = gm
         self.ranges = ranges or {}
+        self.buffers = buffers
         self.assumed: dict[OpOverload, str] = {}
         self._folded: dict[Node, torch.Tensor | None] = {}
         self._made: dict[str, str] = {}

@@ -38,6 +38,7 @@ from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
 from .parameters import ParameterFile
 from .raise_ import is_quantised, label
+from .state import hold_state
 from .views import RESHAPES, reshape, size_from
 
 if TYPE_CHECKING:
@@ -279,7 +280,9 @@ def import_graph(
     vals = [n.meta["val"] for n in inputs]
     _sign(f, [spec_of(v).dtype for v in vals], [n.name for n in inputs], _symbols(vals), outputs)
     lower_torch(module, name, places)
-    _assert_ranges(_main(module), vals, graph.ranges)
+    hold_state(module, _main(module), [n.name for n in inputs], graph.buffers)
+    held = {b.argument for b in graph.buffers}
+    _assert_ranges(_main(module), [n.meta["val"] for n in inputs if n.name not in held], graph.ranges)
     return module
 
 

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from ...errors import Diagnostic, FrontEndError
 from .conditions import inline_conditions
 from .graph import TorchGraph, aten
+from .state import HeldBuffer
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -35,7 +36,7 @@ def decompositions() -> dict[OpOverload, Callable[..., object]]:
 def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     """The inference graph of an exported program.
 
-    Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is not a tensor.
+    Raises FrontEndError for a program that changes its inputs, or takes or gives what is not a tensor.
     """
     from torch.export.graph_signature import InputKind, OutputKind
 
@@ -44,15 +45,19 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
         program = program.run_decompositions(decompositions())
     inline_conditions(program.graph_module)
     signature = program.graph_signature
-    for spec in signature.output_specs:
-        if spec.kind != OutputKind.USER_OUTPUT:
+    changed: dict[str | None, int] = {}
+    for i, spec in enumerate(signature.output_specs):
+        if spec.kind == OutputKind.BUFFER_MUTATION:
+            changed[spec.target] = i
+        elif spec.kind != OutputKind.USER_OUTPUT:
             what = spec.kind.name.replace("_", " ").lower()
-            raise FrontEndError([Diagnostic(f"the program has a {what} of {spec.target!r}; compiled programs have no "
-                                            "state: pass it in and return it", str(spec.target))])  # fmt: skip
+            raise FrontEndError([Diagnostic(f"the program has a {what} of {spec.target!r}: return what it becomes, or "
+                                            "make it a buffer of the module", str(spec.target))])  # fmt: skip
     gm = GraphModule(torch.nn.Module(), program.graph_module.graph)
     _submodules(program.graph_module, gm)
     placeholders = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
     values: Mapping[str, torch.Tensor] = {**program.constants, **program.state_dict}
+    buffers: list[HeldBuffer] = []
     for i, spec in enumerate(signature.input_specs):
         node = placeholders[spec.arg.name]
         if spec.kind == InputKind.USER_INPUT:
@@ -65,9 +70,12 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
         if spec.target not in values:
             raise FrontEndError([Diagnostic(f"the program's {spec.kind.name.lower()} {spec.target!r} has no value",
                                             str(spec.target))])  # fmt: skip
-        _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
+        if spec.target in changed:
+            buffers.append(HeldBuffer(spec.target, node.name, values[spec.target].detach(), changed[spec.target]))
+        else:
+            _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
     gm.recompile()
-    return TorchGraph(gm, program.range_constraints)
+    return TorchGraph(gm, program.range_constraints, buffers)
 
 
 def _submodules(source: GraphModule, target: GraphModule) -> None:

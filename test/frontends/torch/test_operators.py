@@ -222,20 +222,6 @@ def test_a_pattern_of_somebody_else() -> None:
             patterns._PATTERNS.pop("torch.acme.twice")
 
 
-def test_program_with_state_is_refused() -> None:
-    class Counter(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x: Any) -> Any:
-            self.count += 1
-            return x + self.count
-
-    with pytest.raises(FrontEndError, match="buffer mutation of 'count'; compiled programs have no state"):
-        qmlir.compile(torch.export.export(Counter(), (torch.ones(2),)))
-
-
 @pytest.mark.parametrize(
     ("operator", "function"),
     [
