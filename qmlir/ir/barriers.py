@@ -31,6 +31,7 @@ class Reason(str, Enum):
     LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
     PHASES = "phases"  # the move of a convolution's results to their places would make its loops scalar
     UNTILED_PRODUCT = "untiled-product"  # a small product over a dynamic size is not tiled with what makes its operands
+    STATE = "state"  # globals that start with one number everywhere would be one buffer, which is written in place
 
     # Written by the strategies and passes of a target, for that target.
     ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again

@@ -5,8 +5,21 @@ from __future__ import annotations
 
 import json
 
-from ..core.mlir import ir
+import numpy as np
+
+from ..core.faults import Fault
+from ..core.mlir import arith, ir
+from . import build
+from .barriers import Reason, fusion_barrier
 from .walk import operations_of
+
+FAULTS = (
+    Fault(
+        "Globals that start with the same number everywhere are one buffer, and what is written to one of them in "
+        "place is in the others.",
+        canary="shared_state",
+    ),
+)
 
 
 def parameter(scope: str, key: str, t: ir.Type) -> ir.Attribute:
@@ -26,6 +39,34 @@ def declare(symbol: str, t: ir.Type, initial: ir.Attribute | None = None, mutabl
     if mutable:
         attributes["is_mutable"] = ir.UnitAttr.get()
     ir.Operation.create("util.global", attributes=attributes)
+
+
+def declare_state(symbol: str, t: ir.Type, initial: ir.DenseElementsAttr, number: int) -> None:
+    """A private global that calls change, in a buffer of its own: what it starts with is copied or, where all elements
+    are equal, computed of an operand that no other `number` has."""
+    declare(symbol, t, initial, mutable=True)
+    nothing = ir.TypeAttr.get(ir.FunctionType.get([], []))
+    initializer = ir.Operation.create("util.initializer", regions=1, attributes={"function_type": nothing})
+    with ir.InsertionPoint(initializer.regions[0].blocks.append()):
+        if initial.is_splat:
+            start = _everywhere(t, initial.get_splat_value(), number)
+        else:
+            constant = arith.constant(t, initial)
+            start = ir.Operation.create("flow.tensor.clone", results=[t], operands=[constant]).result
+        store_global(symbol, start)
+        ir.Operation.create("util.return")
+
+
+def _everywhere(t: ir.Type, value: ir.Attribute, number: int) -> ir.Value:
+    """A tensor of one number, as nobody else computes it."""
+    mark = fusion_barrier(build.dense(np.full((), number, np.int32)), Reason.STATE)
+
+    def chosen(found: ir.Value) -> ir.Value:
+        same = arith.cmpi(arith.CmpIPredicate.eq, found, build.scalar(number, found.type))
+        start = arith.constant(t.element_type, value)
+        return arith.select(same, start, build.scalar(not value.value, t.element_type))
+
+    return build.elementwise([build.Arg(mark, ())], list(t.shape), t.element_type, chosen)
 
 
 def load_global(symbol: str, t: ir.Type) -> ir.Value:

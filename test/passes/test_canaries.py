@@ -219,6 +219,15 @@ def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_shared_state() -> None:
+    """What `ir/util_globals.declare_state` and the decoders' numbers (`importing/decoder.py`) are there for."""
+    main = qmlir.load(compiled("shared_state", "cpu")).main
+    k, v = main(np.full((1, 2), 3, np.float32), np.full((1, 2), 5, np.float32), np.int32([[1]]))
+    assert np.asarray(k).tolist() == [[0, 0], [6, 6], [0, 0], [0, 0]]
+    assert np.asarray(v).tolist() == [[0, 0], [25, 25], [0, 0], [0, 0]]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_mask_of_rows() -> None:
     """What `targets/row_masks.py` and `qmlir-bound-unit-sums` are there for."""
     with context(), ir.Location.unknown():
@@ -357,6 +366,7 @@ HERE = {
     "remainder_of_f64",
     "rounded_padding",
     "shared_memory",
+    "shared_state",
     "splat_operand",
     "transposed_product",
     "unknown_op",
