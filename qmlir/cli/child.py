@@ -130,11 +130,12 @@ class _Fork:
             os.close(end)
         self._open = {end: stream for stream, (end, _) in ends.items()}
 
-    def wait(self, seconds: float) -> int | None:
+    def wait(self, seconds: float = math.inf) -> int | None:
         """The exit code, negative for a signal; None when it has not ended in time."""
         until = time.monotonic() + seconds
         while self._open:
-            ready, _, _ = select.select(list(self._open), (), (), max(0.0, until - time.monotonic()))
+            left = None if seconds == math.inf else max(0.0, until - time.monotonic())
+            ready, _, _ = select.select(list(self._open), (), (), left)
             if not ready:
                 return None
             for end in ready:
@@ -146,14 +147,16 @@ class _Fork:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def stop(self) -> int:
-        """End it; the exit code."""
-        os.kill(self._pid, signal.SIGTERM)
-        code = self.wait(5)
-        if code is None:
-            os.kill(self._pid, signal.SIGKILL)
-            code = self.wait(math.inf)
-        assert code is not None
-        return code
+        """End it; the exit code. Where an interrupt came as it ended, the code may be lost: it is a failure then."""
+        try:
+            for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, math.inf)):
+                os.kill(self._pid, number)
+                code = self.wait(seconds)
+                if code is not None:
+                    return code
+        except (ProcessLookupError, ChildProcessError):
+            pass
+        return 1
 
 
 def _work(work: Callable[[], int], prepare: Callable[[], None]) -> NoReturn:

@@ -189,6 +189,12 @@ from qmlir.cli.child import breadcrumb
 breadcrumb("a long loop\\n")
 time.sleep(600)
 """
+DEAF = """
+import time
+from qmlir.cli.child import WRITING
+WRITING.acquire()  # what ends it waits for this
+time.sleep(600)
+"""
 GREEDY = """
 kept = []
 while True:
@@ -215,6 +221,12 @@ def test_a_compiler_that_hangs(tmp_path: Path) -> None:
     done = child_of(tmp_path, HANGING, 1.0, None)
     assert (done.returncode, done.stderr) == (1, "qmlir: error: x.mlir: the compiler did not finish in 1 s\n")
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.slow
+def test_a_compiler_that_does_not_end_when_it_is_told(tmp_path: Path) -> None:
+    done = child_of(tmp_path, DEAF, 1.0, None)
+    assert (done.returncode, done.stderr) == (1, "qmlir: error: x.mlir: the compiler did not finish in 1 s\n")
 
 
 def test_a_compiler_that_eats_memory(tmp_path: Path) -> None:
