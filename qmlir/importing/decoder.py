@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..ir.build import Arg, Extent, as_index, collapse, dims, expand, index, static, tensor_type
 from ..ir.checks import assert_that, outside, refuse
 from ..ir.signature import NAME
-from ..ir.util_globals import declare, load_global, store_global
+from ..ir.util_globals import declare, declare_state, load_global, store_global
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, DecoderTensors
@@ -79,12 +79,10 @@ class _Builder:
         i64 = ir.IntegerType.get_signless(64)
         declare(_POSITION, i64, ir.IntegerAttr.get(i64, 0), mutable=True)
         t = self._cache_type()
-        # Each starts with a number of its own: globals with one initial value share a buffer, which is then written in
-        # place (IREE 3.13). Without any value, each call would make new ones.
+        zeros = ir.DenseElementsAttr.get_splat(t, ir.FloatAttr.get(t.element_type, 0.0))
         for layer in range(self.config.layers):
             for i, kind in enumerate("kv"):
-                number = ir.FloatAttr.get(t.element_type, float(2 * layer + i))
-                declare(f"{kind}_cache_{layer}", t, ir.DenseElementsAttr.get_splat(t, number), mutable=True)
+                declare_state(f"{kind}_cache_{layer}", t, zeros, 2 * layer + i)
 
     def _cached(
         self, symbol: str, new: ir.Value, position: ir.Value, taken: Extent, end: ir.Value, fresh: bool

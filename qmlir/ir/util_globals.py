@@ -41,13 +41,17 @@ def declare(symbol: str, t: ir.Type, initial: ir.Attribute | None = None, mutabl
     ir.Operation.create("util.global", attributes=attributes)
 
 
+def initializer() -> ir.Operation:
+    """What runs when a program is loaded, without a block yet."""
+    nothing = ir.TypeAttr.get(ir.FunctionType.get([], []))
+    return ir.Operation.create("util.initializer", regions=1, attributes={"function_type": nothing})
+
+
 def declare_state(symbol: str, t: ir.Type, initial: ir.DenseElementsAttr, number: int) -> None:
     """A private global that calls change, in a buffer of its own: what it starts with is copied or, where all elements
     are equal, computed of an operand that no other `number` has."""
     declare(symbol, t, initial, mutable=True)
-    nothing = ir.TypeAttr.get(ir.FunctionType.get([], []))
-    initializer = ir.Operation.create("util.initializer", regions=1, attributes={"function_type": nothing})
-    with ir.InsertionPoint(initializer.regions[0].blocks.append()):
+    with ir.InsertionPoint(initializer().regions[0].blocks.append()):
         if initial.is_splat:
             start = _everywhere(t, initial.get_splat_value(), number)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
 from ..ir.moved import moved_constant
-from ..ir.util_globals import declare, load_global, parameter, store_global
+from ..ir.util_globals import declare, initializer, load_global, parameter, store_global
 from ..ir.walk import collect, operations_of, producer
 from .outline import function_of
 from .weights import stored_constant
@@ -41,26 +41,23 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
     function = function_of(ir.InsertionPoint.current.ref_operation.operation)
     module = function.parent
     with ir.InsertionPoint(function):
-        initializer = ir.Operation.create(
-            "util.initializer", regions=1,
-            attributes={"function_type": ir.TypeAttr.get(ir.FunctionType.get([], []))},
-        )  # fmt: skip
-    with ir.InsertionPoint(initializer.regions[0].blocks.append()):
+        packing = initializer()
+    with ir.InsertionPoint(packing.regions[0].blocks.append()):
         made = make(_copied(slice_, value))
         array, kind = moved_constant(made), ir.RankedTensorType(made.type)
     if array is not None:
-        initializer.erase()
+        packing.erase()
         return stored_constant(array, kind)
-    with ir.InsertionPoint(initializer.regions[0].blocks[0]):
-        text = initializer.get_asm(use_local_scope=True)  # else maps are named by their order in the module
+    with ir.InsertionPoint(packing.regions[0].blocks[0]):
+        text = packing.get_asm(use_local_scope=True)  # else maps are named by their order in the module
         name = f"{_PREFIX}{sha256(text.encode()).hexdigest()[:16]}"
         store_global(name, made)
         ir.Operation.create("util.return")
     if _global(module, name) is None:
-        with ir.InsertionPoint(initializer):
+        with ir.InsertionPoint(packing):
             declare(name, kind)
     else:
-        initializer.erase()
+        packing.erase()
     return load_global(name, kind)
 
 
@@ -70,8 +67,8 @@ def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
     operations = operations_of(module.body)
     globals_ = {o.attributes["sym_name"].value: o for o in operations if o.name == "util.global"}
     packer = ir.Module.create()
-    for initializer in (o for o in operations if o.name == "util.initializer"):
-        inner = operations_of(initializer.regions[0].blocks[0])
+    for packing in (o for o in operations if o.name == "util.initializer"):
+        inner = operations_of(packing.regions[0].blocks[0])
         *body, store, _ = inner
         name = store.attributes["global"].value if store.name == "util.global.store" else ""
         if not name.startswith(_PREFIX):
@@ -84,7 +81,7 @@ def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
             function = func.FuncOp(name, ([], [kind]))
         with ir.InsertionPoint(function.add_entry_block()):
             func.ReturnOp([_copied(body, store.operands[0])])
-        initializer.erase()
+        packing.erase()
         globals_[name].attributes["initial_value"] = parameter(scope, name, kind)
     return packer if any(op.name == "func.func" for op in operations_of(packer.body)) else None
 

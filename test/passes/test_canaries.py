@@ -220,7 +220,7 @@ def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_shared_state() -> None:
-    """What `ir/util_globals.declare_state` and the decoders' numbers (`importing/decoder.py`) are there for."""
+    """What `ir/util_globals.declare_state` is there for."""
     main = qmlir.load(compiled("shared_state", "cpu")).main
     k, v = main(np.full((1, 2), 3, np.float32), np.full((1, 2), 5, np.float32), np.int32([[1]]))
     assert np.asarray(k).tolist() == [[0, 0], [6, 6], [0, 0], [0, 0]]

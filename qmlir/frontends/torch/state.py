@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...core.mlir import ir
-from ...dialect.dtypes import DTYPES
 from ...ir import build
 from ...ir.util_globals import declare_state, load_global, store_global
 from .dtypes import FROM_TORCH, to_numpy
@@ -46,7 +45,8 @@ def hold_state(module: ir.Module, f: OpLike, arguments: Sequence[str], buffers: 
     for number, buffer in zip(numbers, buffers, strict=True):
         argument = block.arguments[number]
         with ir.InsertionPoint.at_block_begin(module.body), f.location:
-            declare_state(_symbol(buffer), argument.type, _initial(buffer.value), number)
+            initial = ir.DenseElementsAttr(build.elements(to_numpy(buffer.value), FROM_TORCH[buffer.value.dtype]))
+            declare_state(_symbol(buffer), argument.type, initial, number)
         with ir.InsertionPoint.at_block_begin(block), f.location:
             argument.replace_all_uses_with(load_global(_symbol(buffer), argument.type))
         with ir.InsertionPoint(end), f.location:
@@ -67,8 +67,3 @@ def hold_state(module: ir.Module, f: OpLike, arguments: Sequence[str], buffers: 
 
 def _symbol(buffer: HeldBuffer) -> str:
     return f"state.{buffer.name}"
-
-
-def _initial(value: torch.Tensor) -> ir.DenseElementsAttr:
-    name = FROM_TORCH[value.dtype]
-    return ir.DenseElementsAttr(build.elements(to_numpy(value), name if DTYPES[name].kind == "float" else None))
