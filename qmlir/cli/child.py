@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from .. import settings
 from ..core.files import WRITING
-from ..core.isolation import NO_LIMITS, ProcessLimits as ProcessLimits, limit_memory
+from ..core.isolation import NO_LIMITS, ProcessLimits as ProcessLimits, limit_memory, settle
 from .guarded import guarded
 from .progress import Progress, tell
 
@@ -164,7 +164,7 @@ def _work(work: Callable[[], int], prepare: Callable[[], None]) -> NoReturn:
     code: object = 1
     try:
         prepare()
-        sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
+        sys.stdout, sys.stderr = (os.fdopen(n, "w", errors="backslashreplace", closefd=False) for n in (1, 2))
         obey_parent()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which is ignored by now
         code = work()
@@ -199,8 +199,8 @@ def run_in_child(
         reports = str(settings.reproducer_folder())
 
         def prepare() -> None:
-            os.environ.update(shown, TMPDIR=folder, QMLIR_REPRODUCER_DIR=reports, **{IN_CHILD: str(crumb)})
-            tempfile.tempdir = None
+            settle(Path(folder))
+            os.environ.update(shown, QMLIR_REPRODUCER_DIR=reports, **{IN_CHILD: str(crumb)})
             limit_memory(limits.memory)
 
         child = _Fork(lambda: guarded(work, program), prepare, (1, 2) if progress.active else (2,))

@@ -55,6 +55,15 @@ def limit_memory(size: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
+def settle(folder: Path) -> None:
+    """In the child of a fork: what it and IREE leave in a temporary folder goes with `folder`."""
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
+
+
 def in_fork(work: Callable[[], bytes], limits: ProcessLimits) -> bytes:
     """What `work` returns, computed in a fork of this process, which has all that `work` refers to.
 
@@ -116,11 +125,7 @@ def _ended(pid: int, seconds: float | None) -> int | None:
 def _child(work: Callable[[], bytes], limits: ProcessLimits, answer: Path) -> None:
     """Run `work` and leave what came of it; does not return."""
     try:
-        os.environ["TMPDIR"] = str(answer.parent)  # what IREE leaves there goes with the folder
-        tempfile.tempdir = None
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
+        settle(answer.parent)
         if limits.memory is not None:
             limit_memory(_address_space() + limits.memory)
         try:
