@@ -14,7 +14,7 @@ MISSING = [name for name in PACKAGES if find_spec(name) is None]
 if MISSING:
     pytest.skip(f"{', '.join(MISSING)} not installed: pip install -e '.[models]'", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("models")]
+pytestmark = pytest.mark.slow
 
 
 def rows() -> list[Any]:
@@ -24,6 +24,7 @@ def rows() -> list[Any]:
     return [pytest.param(*row, id=key(*row)) for row in chosen([], [], [False, True])]
 
 
+@pytest.mark.sweep(slow=4)  # a quarter of 500 models takes half an hour of one core
 @pytest.mark.parametrize(("name", "form", "dynamic"), rows())
 def test_model(name: str, form: str, dynamic: bool) -> None:
     from benchmarks.models.report import message, verdict

@@ -26,6 +26,13 @@ DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
     f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
 }
 
+# Those that the metadata names, without this one, on which all other tests run.
+PYTHONS = [
+    version
+    for version in re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    if version != "%d.%d" % sys.version_info[:2]
+]
+
 
 def listed_packages() -> list[str]:
     # Python 3.10 has no tomllib; the list is written one name a line.
@@ -144,6 +151,46 @@ def test_installs_and_imports(
     assert Path(where.strip()).is_relative_to(python.parents[1] if form == "wheel" else checkout)
     for tool in ("qmlir", "qmlir-opt"):
         assert "usage" in run(python.parent / tool, "--help", cwd=tmp_path).lower()
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version: `python3.N` of the PATH, or pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = [found] if (found := shutil.which(f"python{version}")) else []
+    for python in [*on_path, *map(str, pyenv.glob(f"versions/{version}.*/bin/python{version}"))]:
+        # pyenv puts a command on the PATH for each version, which fails but for the one that is chosen.
+        if subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
+
+
+# The dialect, passes, command line, numbers, calls, and a front end; what needs no torch (a gigabyte for each Python).
+ON_EACH_PYTHON = (
+    "test/test_lit.py",
+    "test/cli",
+    "test/oracle",
+    "test/numerics/test_scaled_matmul.py",
+    "test/runtime/test_calls.py",
+    "test/frontends/test_onnx_operators.py",
+    "test/unit/test_arguments.py",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("packaging")
+@pytest.mark.parametrize("version", PYTHONS)
+def test_each_python(version: str, distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    """The wheel's dependencies install on it, and tests pass."""
+    base = interpreter(version)
+    if base is None:
+        pytest.skip(f"there is no Python {version} here")
+    run(base, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    tools = ["onnxruntime", "pytest", "hypothesis", "lit", "filecheck", "scipy", "shtab"]
+    run(python, "-m", "pip", "install", "--quiet", f"{distributions[1]}[onnx,checkpoint]", *tools, cwd=tmp_path)
+    options = ["-m", "not slow", "-k", "not targets and not lavapipe", "-p", "no:cacheprovider"]
+    said = run(python, "-m", "pytest", *options, f"--basetemp={tmp_path / 'tests'}", *ON_EACH_PYTHON, cwd=ROOT)
+    assert int(re.findall(r"(\d+) passed", said)[-1]) > 150, said
 
 
 @pytest.mark.slow
