@@ -30,7 +30,7 @@ DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
 PYTHONS = [
     version
     for version in re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
-    if version != "%d.%d" % sys.version_info[:2]
+    if version != f"{sys.version_info.major}.{sys.version_info.minor}"
 ]
 
 
