@@ -1,4 +1,5 @@
-"""Decoders of transformers with static caches, as its exports for ExecuTorch have them: token by token, as in torch."""
+"""Decoders of transformers with their caches, static ones as state and growing ones as arguments: token by token, as in
+torch."""
 
 from __future__ import annotations
 
@@ -84,3 +85,32 @@ def test_encoder_and_decoder(kind: str) -> None:
     np.testing.assert_allclose(got, hidden.numpy(), rtol=0, atol=1e-5)
     calls = [(torch.tensor([[t]]), hidden, torch.tensor([i])) for i, t in enumerate((0, 4, 6, 9))]
     compare(exported.exported_decoder, calls)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt2"])
+def test_growing_cache(kind: str) -> None:
+    """A DynamicCache is an argument, and a result: any number of tokens after any number."""
+    import torch
+
+    made = model("AutoModelForCausalLM", kind, SMALL)
+    from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+    register_dynamic_cache_export_support()
+    ids = torch.randint(0, SMALL["vocab_size"], (2, 12), generator=torch.Generator().manual_seed(1))
+    made.generation_config.cache_implementation = None
+    with torch.no_grad():
+        expected = made(ids, use_cache=False).logits.numpy()
+        cache = made(ids[:, :4], use_cache=True).past_key_values
+        part = [{0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO}] * SMALL["num_hidden_layers"]
+        program = torch.export.export(
+            made, (), {"input_ids": ids[:, 4:7], "past_key_values": cache, "use_cache": True}, strict=False,
+            dynamic_shapes={"input_ids": dict.fromkeys((0, 1), torch.export.Dim.AUTO), "past_key_values": [part, part],
+                            "use_cache": None},
+        )  # fmt: skip
+        state = torch.utils._pytree.tree_leaves(made(ids[:, :4], use_cache=True).past_key_values)
+    main, at = qmlir.load(qmlir.compile(program)).main, 4
+    for step in (2, 1, 1, 4):
+        logits, *state = main(ids[:, at : at + step], *state)
+        here = expected[:, at : at + step]
+        np.testing.assert_allclose(np.asarray(logits), here, rtol=0, atol=2e-6 * np.abs(expected).max())
+        at += step

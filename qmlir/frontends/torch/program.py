@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's about torch
-        program = program.run_decompositions(decompositions())
+        program = _of_flat_arguments(program).run_decompositions(decompositions())
     inline_conditions(program.graph_module)
     signature = program.graph_signature
     changed: dict[str | None, int] = {}
@@ -76,6 +77,26 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
             _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
     gm.recompile()
     return TorchGraph(gm, program.range_constraints, buffers)
+
+
+def _of_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The same graph, called with its leaves. Decomposing traces the program again, and a container that computes as it
+    is made of leaves (transformers' DynamicCache concatenates) is traced with it, and adds constants that have no value.
+    """
+    from torch.export import ModuleCallEntry, ModuleCallSignature
+    from torch.export.graph_signature import InputKind
+    from torch.utils._pytree import tree_structure
+
+    signature = program.graph_signature
+    inputs = [spec.arg for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    spec = program.call_spec
+    flat = copy.copy(program)
+    flat._example_inputs = None  # of the containers
+    flat._module_call_graph = [ModuleCallEntry("", ModuleCallSignature(
+        inputs, [], tree_structure(((0,) * spec.in_spec.num_leaves, {})), tree_structure((0,) * spec.out_spec.num_leaves),
+        [arg.name for arg in inputs],
+    ))]  # fmt: skip
+    return flat
 
 
 def _submodules(source: GraphModule, target: GraphModule) -> None:
