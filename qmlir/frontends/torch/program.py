@@ -80,22 +80,20 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
 
 
 def _of_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The same graph, called with its leaves. Decomposing traces the program again, and a container that computes as it
-    is made of leaves (transformers' DynamicCache concatenates) is traced with it, and adds constants that have no value.
+    """The same graph, called with its leaves. Decomposing traces the program again, and with it a container that computes
+    as it is made of leaves (transformers' DynamicCache concatenates), whose constants then have no value.
     """
     from torch.export import ModuleCallEntry, ModuleCallSignature
     from torch.export.graph_signature import InputKind
     from torch.utils._pytree import tree_structure
 
-    signature = program.graph_signature
-    inputs = [spec.arg for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    spec = program.call_spec
+    arguments = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    takes = tree_structure(((0,) * program.call_spec.in_spec.num_leaves, {}))
+    gives = tree_structure((0,) * program.call_spec.out_spec.num_leaves)
+    signature = ModuleCallSignature(arguments, [], takes, gives, [arg.name for arg in arguments])
     flat = copy.copy(program)
     flat._example_inputs = None  # of the containers
-    flat._module_call_graph = [ModuleCallEntry("", ModuleCallSignature(
-        inputs, [], tree_structure(((0,) * spec.in_spec.num_leaves, {})), tree_structure((0,) * spec.out_spec.num_leaves),
-        [arg.name for arg in inputs],
-    ))]  # fmt: skip
+    flat._module_call_graph = [ModuleCallEntry("", signature)]
     return flat
 
 
