@@ -80,8 +80,8 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
 
 
 def _of_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The same graph, called with its leaves. Decomposing traces the program again, and with it a container that computes
-    as it is made of leaves (transformers' DynamicCache concatenates), whose constants then have no value.
+    """The same graph, called with its leaves. Decomposing traces the program again, and with it a container that
+    computes as it is made of leaves (transformers' DynamicCache concatenates), whose constants then have no value.
     """
     from torch.export import ModuleCallEntry, ModuleCallSignature
     from torch.export.graph_signature import InputKind
