@@ -13,9 +13,13 @@ T = TypeVar("T")
 
 @dataclass
 class Field:
-    """One declared operand, attribute, result or parameter; `name` is filled in by the class, and `role` where a base
-    class reads the field by another name (see `Op`). `default` is what an op reads that does not state the attribute,
-    `function_default` what its functions (`qmlir.ops`, `qmlir.reference`) take for an argument that is not given."""
+    """One declared operand, attribute, result or parameter.
+
+    `name` is filled in by the class, and `role` where a base class reads the field by another name (see `Op`).
+    `default` is what an op reads that does not state the attribute, `function_default` what its functions (`qmlir.ops`,
+    `qmlir.reference`) take for an argument that is not given. `doc` is the meaning, shape and unit, for `help()` and
+    the API pages; `{lhs}` and `{rhs}` in it are the operands' own names.
+    """
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
@@ -27,36 +31,51 @@ class Field:
     implied: bool = False
     name: str = ""
     role: str = ""
+    doc: str = ""
+
+    @property
+    def takes(self) -> str:
+        """What it must be, as an argument of the function."""
+        if self.constraint is not None:
+            return self.constraint.description.replace("a ranked tensor", "an array")
+        return self.attribute.description if self.attribute is not None else ""
 
 
 # As with `dataclasses.field`, the type is that of what is read from an op.
 @overload
-def operand(constraint: Constraint) -> ir.Value: ...
+def operand(constraint: Constraint, *, doc: str = "") -> ir.Value: ...
 @overload
-def operand(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
-def operand(constraint: Constraint, optional: bool = False) -> object:
-    return Field("operand", constraint, optional=optional)
+def operand(constraint: Constraint, optional: Literal[True], *, doc: str = "") -> ir.Value | None: ...
+def operand(constraint: Constraint, optional: bool = False, *, doc: str = "") -> object:
+    return Field("operand", constraint, optional=optional, doc=doc)
 
 
 @overload
-def result(constraint: Constraint) -> ir.Value: ...
+def result(constraint: Constraint, *, doc: str = "") -> ir.Value: ...
 @overload
-def result(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
-def result(constraint: Constraint, optional: bool = False) -> object:
-    return Field("result", constraint, optional=optional)
+def result(constraint: Constraint, optional: Literal[True], *, doc: str = "") -> ir.Value | None: ...
+def result(constraint: Constraint, optional: bool = False, *, doc: str = "") -> object:
+    return Field("result", constraint, optional=optional, doc=doc)
 
 
 @overload
-def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool = False) -> T: ...
-@overload
-def attr(kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False) -> T: ...
+def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool = False, doc: str = "") -> T: ...
 @overload
 def attr(
-    kind: AttrKind[T], *, internal: bool = False, implied: bool = False, function_default: T | None = None
+    kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False, doc: str = ""
+) -> T: ...
+@overload
+def attr(
+    kind: AttrKind[T],
+    *,
+    internal: bool = False,
+    implied: bool = False,
+    function_default: T | None = None,
+    doc: str = "",
 ) -> T | None: ...
 def attr(
     kind: AttrKind[object], default: object = None, required: bool = False, internal: bool = False,
-    implied: bool = False, function_default: object = None,
+    implied: bool = False, function_default: object = None, doc: str = "",
 ) -> object:  # fmt: skip
     """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
     it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
@@ -64,13 +83,13 @@ def attr(
     """
     return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied,
                  function_default=None if implied else default if function_default is None else function_default,
-                 )  # fmt: skip
+                 doc=doc)  # fmt: skip
 
 
 @overload
-def parameter(kind: AttrKind[T]) -> T: ...
+def parameter(kind: AttrKind[T], *, doc: str = "") -> T: ...
 @overload
-def parameter(kind: AttrKind[T], default: T) -> T: ...
-def parameter(kind: AttrKind[object], default: object = None) -> object:
+def parameter(kind: AttrKind[T], default: T, *, doc: str = "") -> T: ...
+def parameter(kind: AttrKind[object], default: object = None, *, doc: str = "") -> object:
     """An argument of the function that shapes the op's result, and is not an attribute of the op."""
-    return Field("parameter", attribute=kind, optional=True, function_default=default)
+    return Field("parameter", attribute=kind, optional=True, function_default=default, doc=doc)

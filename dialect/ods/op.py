@@ -35,16 +35,17 @@ V = TypeVar("V", bound="Op")
 
 def _accessor(f: Field, index: int) -> property:
     if f.kind == "operand":
-        return property(lambda self: self._operand(f.name), doc=f"operand: {f.constraint and f.constraint.description}")
+        return property(lambda self: self._operand(f.name), doc=f"operand: {f.doc}")
     if f.kind == "result":
-        return property(lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}")
-    return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
+        return property(lambda self: self._result(index), doc=f"result: {f.doc}")
+    return property(lambda self: self._attribute(f), doc=f"attribute: {f.doc}")
 
 
 def _in_role(f: Field, sides: Mapping[str, str]) -> Field:
     """An inherited field by an op's own name of its side."""
     side, _, what = f.name.partition("_")
-    return replace(f, name=f"{sides[side]}_{what}", role=f.name) if what and side in sides else f
+    own = replace(f, doc=f.doc.replace("{lhs}", sides.get("lhs", "lhs")).replace("{rhs}", sides.get("rhs", "rhs")))
+    return replace(own, name=f"{sides[side]}_{what}", role=f.name) if what and side in sides else own
 
 
 class Op:
@@ -80,7 +81,7 @@ class Op:
             delattr(cls, f.name)
         # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
         ordered = cls._order([f for f in own if f.kind != "parameter"])
-        cls.FIELDS = tuple(_in_role(f, sides or {}) for f in ordered)
+        cls.FIELDS = tuple(_in_role(f, sides or {}) if name else f for f in ordered)
         arguments = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.attribute is not None and not f.internal]
         cls.DEFAULTS = {f.name: f.function_default for f in arguments if f.optional}
         cls.ROLES = {f.role: f.name for f in cls.FIELDS if f.role}
@@ -165,9 +166,14 @@ class Op:
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        """Shapes and dtypes of the results, from those of the operands that are given: for callers that start from
-        arrays. What the verifier asks of the results' types is this too. Raises ValueError for what has no result."""
+        """Shapes and dtypes of the results, from those of the operands that are given and from all arguments. What the
+        verifier asks of the results' types is this too. Raises ValueError for what has no result."""
         raise NotImplementedError
+
+    @classmethod
+    def inferred(cls, operands: Operands, given: Attributes) -> list[Spec]:
+        """`infer` for a caller that starts from arrays and the arguments that are given."""
+        return cls.infer(operands, {**cls.DEFAULTS, **given})
 
     # ---- reading
 

@@ -231,9 +231,9 @@ def check_result(value: Intermediate | ir.Value, expected: Shape, what: str = "r
 def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:
     """Shape of `input` in codes."""
     shape = operands["input"][0]
-    if attributes.get("packing", "none") == "none" or dtype is None:
+    if attributes["packing"] == "none" or dtype is None:
         return shape
-    length = attributes.get("length")
+    length = attributes["length"]
     last = shape[-1]
     return (
         *shape[:-1],

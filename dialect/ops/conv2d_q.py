@@ -57,17 +57,17 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
     `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `input_zero_point`.
     """
 
-    input = operand(ANY)
-    weight = operand(ANY)
-    input_layout = attr(Enum(INPUT_LAYOUT), default="NHWC")
-    filter_layout = attr(Enum(FILTER_LAYOUT), default="FHWC")
-    strides = attr(I64s(2), default=(1, 1))
-    dilations = attr(I64s(2), default=(1, 1))
-    padding = attr(I64s(4), default=(0, 0, 0, 0))
-    groups = attr(I64, default=1)
-    transposed = attr(BOOL, default=False)
-    output_padding = attr(I64s(2), default=(0, 0))
-    result = result(RESULT)
+    input = operand(ANY, doc="codes or floats `[N, H, W, C]`, or `[N, C, H, W]` by `input_layout`")
+    weight = operand(ANY, doc="codes or floats `[F, KH, KW, C/groups]`, or as `filter_layout` states")
+    input_layout = attr(Enum(INPUT_LAYOUT), default="NHWC", doc="order of the axes of `input` and of the result")
+    filter_layout = attr(Enum(FILTER_LAYOUT), default="FHWC", doc="order of the axes of `weight`")
+    strides = attr(I64s(2), default=(1, 1), doc="steps (down, across), in pixels")
+    dilations = attr(I64s(2), default=(1, 1), doc="distances of the filter's taps (down, across), in pixels")
+    padding = attr(I64s(4), default=(0, 0, 0, 0), doc="(top, left, bottom, right), in pixels of the real value 0")
+    groups = attr(I64, default=1, doc="groups of channels; as many as channels for a depthwise convolution")
+    transposed = attr(BOOL, default=False, doc="whether it is a transposed convolution")
+    output_padding = attr(I64s(2), default=(0, 0), doc="rows and columns added to a transposed one")
+    result = result(RESULT, doc="`[N, OH, OW, F]`, or `[N, F, OH, OW]` by `input_layout`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
@@ -76,20 +76,20 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
             if len(shape := operands[name][0]) != 4:
                 raise ValueError(f"{name!r} must have four axes, but has shape {show(shape)}")
         for name in ("strides", "dilations"):
-            if min(attributes.get(name, (1, 1))) < 1:
+            if min(attributes[name]) < 1:
                 raise ValueError(f"{name!r} {list(attributes[name])} must be at least 1")
         s = operands["input"][0]
-        nchw = attributes.get("input_layout", "NHWC") == "NCHW"
+        nchw = attributes["input_layout"] == "NCHW"
         n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
-        f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes.get("filter_layout", "FHWC")][:3])
+        f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes["filter_layout"]][:3])
         if kh is None or kw is None:
             raise ValueError("the size of the filters, 'weight', must be static")
-        top, left, bottom, right = attributes.get("padding", (0, 0, 0, 0))
-        strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
-        extra = attributes.get("output_padding", (0, 0))
+        top, left, bottom, right = attributes["padding"]
+        strides, dilations = attributes["strides"], attributes["dilations"]
+        extra = attributes["output_padding"]
         spatial = []
         for i, (size, k, before, after) in enumerate(((h, kh, top, bottom), (w, kw, left, right))):
-            if attributes.get("transposed"):
+            if attributes["transposed"]:
                 spatial.append(transposed_extent(size, k, strides[i], dilations[i], before, after, extra[i]))
             else:
                 spatial.append(conv_extent(size, k, strides[i], dilations[i], before, after))
@@ -97,7 +97,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
             raise ValueError(_no_convolution(operands, attributes, kh, kw))
         f = gated_width(f, attributes)
         shape = (n, f, *spatial) if nchw else (n, *spatial, f)
-        return [(shape, attributes.get("out_dtype", "f32"))]
+        return [(shape, attributes["out_dtype"])]
 
     @property
     def sides(self) -> tuple[ir.Value, ir.Value]:
@@ -253,11 +253,11 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
 
 def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int) -> str:
     """Why a convolution's result would have a negative size."""
-    layouts = attributes.get("input_layout", "NHWC"), attributes.get("filter_layout", "FHWC")
+    layouts = attributes["input_layout"], attributes["filter_layout"]
     sides = [f"{name!r} {show(operands[name][0])} ({layout})"
              for name, layout in zip(("input", "weight"), layouts, strict=True)]  # fmt: skip
-    padding, dilations = (list(attributes.get(n, d)) for n, d in (("padding", (0,) * 4), ("dilations", (1, 1))))
-    if attributes.get("transposed"):
+    padding, dilations = list(attributes["padding"]), list(attributes["dilations"])
+    if attributes["transposed"]:
         return f"{' and '.join(sides)}: 'padding' {padding} takes away more than the result has"
     others = ", ".join(repr(name) for name in FILTER_AXES if name != layouts[1])
     return (

@@ -48,20 +48,20 @@ class DequantOp(Op, name="dequant", function="dequantize"):
 
     POSITIONAL = ("zero_point",)
 
-    input = operand(ANY)
-    scale = operand(FLOAT)
-    zero_point = operand(ZERO, optional=True)
-    codebook = operand(FLOAT, optional=True)
-    dtype = attr(Enum((*CODES, "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
-    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
-    packing = attr(Enum(PACKING), default="none")
-    length = parameter(I64)
-    out_dtype = parameter(Enum(("f32", "f16", "bf16")), default="f32")
-    result = result(FLOAT)
+    input = operand(ANY, doc="codes `[.., L]`, or packed bytes")
+    scale = operand(FLOAT, doc="scale, broadcast in blocks against `[.., L]`")
+    zero_point = operand(ZERO, optional=True, doc="zero point, of a shape that the scale may have")
+    codebook = operand(FLOAT, optional=True, doc="f32 `[16]`, the values of codes of dtype 'codebook'")
+    dtype = attr(Enum((*CODES, "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")), doc="dtype of the codes, if not the array's")
+    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="how codes are dequantised with the zero point")
+    packing = attr(Enum(PACKING), default="none", doc="how codes below a byte are packed along the last axis")
+    length = parameter(I64, doc="L, where packed bytes do not say it")
+    out_dtype = parameter(Enum(("f32", "f16", "bf16")), default="f32", doc="dtype of the result")
+    result = result(FLOAT, doc="floats `[.., L]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        return [(unpacked(operands, attributes, attributes.get("dtype")), attributes.get("out_dtype", "f32"))]
+        return [(unpacked(operands, attributes, attributes["dtype"]), attributes["out_dtype"])]
 
     def sizes(self) -> Sizes:
         shape, d = shape_of(self.result), code_dtype(self.input, self.dtype, "input")

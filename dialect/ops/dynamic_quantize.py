@@ -39,31 +39,31 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     `torchao` states.
     """
 
-    input = operand(FLOAT)
-    granularity = attr(Enum(GRANULARITY), default="token")
-    group_size = attr(I64)
-    symmetric = attr(BOOL, default=True)
-    rounding = attr(Enum(ROUNDING), default="half_even")
-    recipe = attr(Enum(RECIPE), default="torchao")
-    out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8")
-    clamp = attr(I64s(2))
-    eps = attr(F32, default=0.0)
-    codes = result(ANY)
-    scale = result(FLOAT)
-    zero_point = result(NUMBER, optional=True)
+    input = operand(FLOAT, doc="floats `[.., M, K]`")
+    granularity = attr(Enum(GRANULARITY), default="token", doc="what shares a scale")
+    group_size = attr(I64, doc="elements of a group along K; for granularity 'group'")
+    symmetric = attr(BOOL, default=True, doc="whether there is no zero point")
+    rounding = attr(Enum(ROUNDING), default="half_even", doc="how quotients are rounded to codes")
+    recipe = attr(Enum(RECIPE), default="torchao", doc="formula of scale and zero point")
+    out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8", doc="dtype of the codes")
+    clamp = attr(I64s(2), doc="bounds (low, high) of the codes, by default their type's")
+    eps = attr(F32, default=0.0, doc="the smallest scale, for recipe 'torchao'")
+    codes = result(ANY, doc="codes `[.., M, K]`, one per byte")
+    scale = result(FLOAT, doc="f32 scales `[]`, `[.., M, 1]` or `[.., M, K/group_size]`")
+    zero_point = result(NUMBER, optional=True, doc="i32 zero points of the scales' shape, if not symmetric")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
         shape = operands["input"][0]
-        granularity = attributes.get("granularity", "token")
+        granularity = attributes["granularity"]
         if granularity == "tensor":
             scale: Shape = ()
         else:
             k = shape[-1]
-            groups = 1 if granularity == "token" else None if k is None else k // attributes.get("group_size", 1)
+            groups = 1 if granularity == "token" else None if k is None else k // (attributes["group_size"] or 1)
             scale = (*shape[:-1], groups)
         codes = QuantizeOp.infer(operands, attributes)
-        symmetric = attributes.get("symmetric", True)
+        symmetric = attributes["symmetric"]
         return [*codes, (scale, "f32"), *([] if symmetric else [(scale, "i32")])]
 
     def scale_shape(self) -> Shape:

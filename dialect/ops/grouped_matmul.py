@@ -38,20 +38,20 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
     Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
     """
 
-    lhs = operand(ANY)
-    rhs = operand(ANY)
-    group_sizes = operand(INDEX, optional=True)
-    expert_ids = operand(INDEX, optional=True)
-    routing_weights = operand(FLOAT, optional=True)
-    rhs_transposed = attr(BOOL, default=False)
-    skip_invalid = attr(BOOL, default=False)
-    result = result(RESULT)
+    lhs = operand(ANY, doc="codes or floats `[M, K]`; routed `[T, K]` or `[T, topk, K]`")
+    rhs = operand(ANY, doc="the weights of the groups, codes or floats `[G, K, N]`")
+    group_sizes = operand(INDEX, optional=True, doc="rows of each group `[G]`, which add up to M")
+    expert_ids = operand(INDEX, optional=True, doc="the groups of each token `[T, topk]`, in place of `group_sizes`")
+    routing_weights = operand(FLOAT, optional=True, doc="`[T, topk]`, for the sum over topk")
+    rhs_transposed = attr(BOOL, default=False, doc="whether `rhs` is `[G, N, K]`")
+    skip_invalid = attr(BOOL, default=False, doc="whether ids outside [0, G) are skipped")
+    result = result(RESULT, doc="`[M, N]`; routed: `[T, topk, N]`, with `routing_weights` `[T, N]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        n = gated_width(columns(operands, attributes, 1 if attributes.get("rhs_transposed") else 2), attributes)
+        n = gated_width(columns(operands, attributes, 1 if attributes["rhs_transposed"] else 2), attributes)
         rows = operands["lhs"][0][0]
-        out = attributes.get("out_dtype", "f32")
+        out = attributes["out_dtype"]
         if "expert_ids" not in operands or "routing_weights" in operands:
             return [((rows, n), out)]
         return [((rows, operands["expert_ids"][0][1], n), out)]

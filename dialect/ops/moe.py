@@ -63,49 +63,48 @@ class MoeOp(Op, name="moe"):
     Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
     """
 
-    input = operand(ANY)
-    w1 = operand(ANY)
-    w2 = operand(ANY)
-    expert_ids = operand(INDEX)
-    routing_weights = operand(FLOAT)
-    input_scale = operand(FLOAT, optional=True)
-    input_zero_point = operand(ZERO, optional=True)
-    w1_scale = operand(FLOAT, optional=True)
-    w1_zero_point = operand(ZERO, optional=True)
-    w1_bias = operand(NUMBER, optional=True)
-    w2_scale = operand(FLOAT, optional=True)
-    w2_zero_point = operand(ZERO, optional=True)
-    w2_bias = operand(NUMBER, optional=True)
-    intermediate_scale = operand(FLOAT, optional=True)
-    intermediate_zero_point = operand(INT_TENSOR, optional=True)
-    codebook = operand(FLOAT, optional=True)
+    input = operand(ANY, doc="codes or floats, tokens `[T, H]`, or `[T, topk, H]` with one row per slot")
+    w1 = operand(ANY, doc="first weights, codes or floats `[E, H, F]`, of a gated activation `[E, H, 2F]`")
+    w2 = operand(ANY, doc="second weights, codes or floats `[E, F, N]`")
+    expert_ids = operand(INDEX, doc="the experts of each token `[T, topk]`")
+    routing_weights = operand(FLOAT, doc="their factors `[T, topk]`")
+    input_scale = operand(FLOAT, optional=True, doc="scale of `input`, broadcast in blocks against its shape")
+    input_zero_point = operand(ZERO, optional=True, doc="zero point of `input`")
+    w1_scale = operand(FLOAT, optional=True, doc="scale of `w1`, broadcast in blocks against its shape")
+    w1_zero_point = operand(ZERO, optional=True, doc="zero point of `w1`, of any shape that its scale may have")
+    w1_bias = operand(NUMBER, optional=True, doc="added behind the first product, `[F]` or `[E, F]` (2F if gated)")
+    w2_scale = operand(FLOAT, optional=True, doc="scale of `w2`, broadcast in blocks against its shape")
+    w2_zero_point = operand(ZERO, optional=True, doc="zero point of `w2`, of any shape that its scale may have")
+    w2_bias = operand(NUMBER, optional=True, doc="added behind the second product, `[N]` or `[E, N]`")
+    intermediate_scale = operand(FLOAT, optional=True, doc="scale of the intermediate's codes, `[]`")
+    intermediate_zero_point = operand(INT_TENSOR, optional=True, doc="its zero point")
+    codebook = operand(FLOAT, optional=True, doc="f32 `[16]`, the values of codes of dtype 'codebook'")
 
-    input_dtype = attr(Enum(ROW_TYPES))
-    weight_dtype = attr(Enum(WEIGHT_TYPES))
-    weight_packing = attr(Enum(PACKING), default="none")
-    weight_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
-    input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True)
-    compute_dtype = attr(Enum(("f32", "f16", "bf16")))
-    weights_transposed = attr(BOOL, default=False)
+    input_dtype = attr(Enum(ROW_TYPES), doc="dtype of `input`, where its array does not say it")
+    weight_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of both weights, where their arrays do not say it")
+    weight_packing = attr(Enum(PACKING), default="none", doc="packing of both weights along their last axis")
+    weight_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="meaning of their zero points")
+    input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True, doc="meaning of its zero point")
+    compute_dtype = attr(Enum(("f32", "f16", "bf16")), doc="type that weights are rounded to where `input` is a float")
+    weights_transposed = attr(BOOL, default=False, doc="whether the weights are `[E, F, H]` and `[E, N, F]`")
     activation, act_clamp, gate_layout = activation_fields()
-    intermediate_dtype = attr(Enum(INTERMEDIATE), default="f32")
-    recipe = attr(Enum(RECIPE), default="torchao")
-    rounding = attr(Enum(ROUNDING), default="half_even")
-    routing_stage = attr(Enum(ROUTING_STAGE), default="output")
-    skip_invalid = attr(BOOL, default=False)
-    out_dtype = attr(Enum(("f32", "f16", "bf16")), function_default="f32")
-    group_size = attr(I64)
-    result = result_field(RESULT)
+    intermediate_dtype = attr(Enum(INTERMEDIATE), default="f32", doc="dtype between the two products")
+    recipe = attr(Enum(RECIPE), default="torchao", doc="whose formula quantises an 8-bit intermediate per token")
+    rounding = attr(Enum(ROUNDING), default="half_even", doc="how the intermediate is rounded to codes")
+    routing_stage = attr(Enum(ROUTING_STAGE), default="output", doc="what `routing_weights` multiply")
+    skip_invalid = attr(BOOL, default=False, doc="whether ids outside [0, E) are skipped")
+    out_dtype = attr(Enum(("f32", "f16", "bf16")), function_default="f32", doc="dtype of the result")
+    group_size = attr(I64, doc="least elements along the contracted axes per scale, if below 8")
+    result = result_field(RESULT, doc="`[T, N]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
         w2 = {"rhs": operands["w2"]} | {
             name: operands[mine] for mine, name in (("w2_scale", "rhs_scale"), ("w2_bias", "bias")) if mine in operands
         }
-        packed = {"rhs_dtype": attributes.get("weight_dtype", "i8"),
-                  "rhs_packing": attributes.get("weight_packing", "none")}  # fmt: skip
-        n = columns(w2, packed, 1 if attributes.get("weights_transposed") else 2)
-        return [((operands["input"][0][0], n), attributes.get("out_dtype", "f32"))]
+        packed = {"rhs_dtype": attributes["weight_dtype"], "rhs_packing": attributes["weight_packing"]}
+        n = columns(w2, packed, 1 if attributes["weights_transposed"] else 2)
+        return [((operands["input"][0][0], n), attributes["out_dtype"])]
 
     # ---- the parts, for the verifier and the lowering
 

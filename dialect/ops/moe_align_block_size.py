@@ -17,13 +17,13 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     Raises InputError for an id outside [0, experts) unless skip_invalid. Source: vLLM, moe_align_block_size.
     """
 
-    expert_ids = operand(INDEX)
-    experts = attr(I64, required=True)
-    block_size = attr(I64, required=True)
-    skip_invalid = attr(BOOL, default=False)
-    sorted_token_ids = result(INDEX)
-    block_expert_ids = result(INDEX)
-    num_tokens_post_padded = result(INDEX)
+    expert_ids = operand(INDEX, doc="the experts of each token `[T, topk]`")
+    experts = attr(I64, required=True, doc="number of experts E")
+    block_size = attr(I64, required=True, doc="rows of a block")
+    skip_invalid = attr(BOOL, default=False, doc="whether ids outside [0, E) are left out")
+    sorted_token_ids = result(INDEX, doc="slots `t * topk + k` by expert, padded to whole blocks")
+    block_expert_ids = result(INDEX, doc="the expert of each block, -1 of unused ones")
+    num_tokens_post_padded = result(INDEX, doc="slots in used blocks, padding counted, `[]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:

@@ -63,43 +63,48 @@ ROW_TYPES, WEIGHT_TYPES = ("i8", "u8", *_FLOATS), (*CODES, *_FLOATS)
 def activation_fields() -> tuple[str, tuple[float, ...] | None, str]:
     """What a product, and `moe` between its two, says of its activation: which it is, the range of `clamp`, and where
     the gate of a gated one is."""
-    return attr(Enum(ACTIVATION), default="none"), attr(F64s(2)), attr(Enum(GATE_LAYOUT), default="halves")
+    return (
+        attr(Enum(ACTIVATION), default="none", doc="the activation; a gated one halves N"),
+        attr(F64s(2), doc="bounds (low, high) of activation 'clamp'"),
+        attr(Enum(GATE_LAYOUT), default="halves", doc="gates: the first half, or even columns"),
+    )
 
 
 class ProductOp(Op):
     """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
 
     result: ir.Value
-    lhs_scale = operand(FLOAT, optional=True)
-    rhs_scale = operand(FLOAT, optional=True)
-    lhs_zero_point = operand(ZERO, optional=True)
-    rhs_zero_point = operand(ZERO, optional=True)
-    bias = operand(NUMBER, optional=True)
-    c = operand(FLOAT, optional=True)
-    act_scale = operand(FLOAT, optional=True)
-    out_scale = operand(FLOAT, optional=True)
-    out_multiplier = operand(FLOAT, optional=True)
-    out_zero_point = operand(INT_TENSOR, optional=True)
-    codebook = operand(FLOAT, optional=True)
-    lhs_global_scale = operand(FLOAT, optional=True)
-    rhs_global_scale = operand(FLOAT, optional=True)
+    lhs_scale = operand(FLOAT, optional=True, doc="scale of `{lhs}`, broadcast in blocks against its shape")
+    rhs_scale = operand(FLOAT, optional=True, doc="scale of `{rhs}`, broadcast in blocks against its shape")
+    lhs_zero_point = operand(ZERO, optional=True, doc="zero point of `{lhs}`, of a shape that its scale may have")
+    rhs_zero_point = operand(ZERO, optional=True, doc="zero point of `{rhs}`, of a shape that its scale may have")
+    bias = operand(NUMBER, optional=True, doc="one number per output channel `[N]`, or what broadcasts to the result")
+    c = operand(FLOAT, optional=True, doc="added after the scales, times `beta`; broadcast")
+    act_scale = operand(FLOAT, optional=True, doc="factor after the activation; broadcast")
+    out_scale = operand(FLOAT, optional=True, doc="scale of the result's codes, broadcast in blocks")
+    out_multiplier = operand(FLOAT, optional=True, doc="factor to the result's codes, in place of `1 / out_scale`")
+    out_zero_point = operand(INT_TENSOR, optional=True, doc="zero point of the result's codes")
+    codebook = operand(FLOAT, optional=True, doc="f32 `[16]`, the values of codes of dtype 'codebook'")
+    lhs_global_scale = operand(FLOAT, optional=True, doc="one scale more for all of `{lhs}` (NVFP4), `[]`")
+    rhs_global_scale = operand(FLOAT, optional=True, doc="one scale more for all of `{rhs}` (NVFP4), `[]`")
 
-    lhs_dtype = attr(Enum((*ROW_TYPES, *CODES[2:])))
-    rhs_dtype = attr(Enum(WEIGHT_TYPES))
-    rhs_packing = attr(Enum(PACKING), default="none")
-    rhs_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
-    lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none", implied=True)
-    compute_dtype = attr(Enum(("f32", "f16", "bf16")))
-    bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True)
-    alpha = attr(F32, default=1.0)
-    beta = attr(F32, default=0.0)
+    lhs_dtype = attr(Enum((*ROW_TYPES, *CODES[2:])), doc="dtype of `{lhs}`, where its array does not say it")
+    rhs_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of `{rhs}`, where its array does not say it")
+    rhs_packing = attr(Enum(PACKING), default="none", doc="packing of `{rhs}` along its last axis")
+    rhs_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="meaning of the zero point")
+    lhs_zero_mode = attr(
+        Enum(("none", "int", "offset_int")), default="none", implied=True, doc="meaning of the zero point"
+    )
+    compute_dtype = attr(Enum(("f32", "f16", "bf16")), doc="type of a dequantised side beside a float one")
+    bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True, doc="where `bias` is added")
+    alpha = attr(F32, default=1.0, doc="factor of the scaled product, in `alpha * y + beta * c`")
+    beta = attr(F32, default=0.0, doc="factor of `c`")
     activation, act_clamp, gate_layout = activation_fields()
-    out_dtype = attr(Enum(OUT), function_default="f32")
-    rounding = attr(Enum(ROUNDING), default="half_even")
-    clamp = attr(I64s(2))
-    # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,
-    # and is asked for where these are most likely a mistake.
-    group_size = attr(I64)
+    out_dtype = attr(Enum(OUT), function_default="f32", doc="dtype of the result; 'i32' is the raw accumulator")
+    rounding = attr(Enum(ROUNDING), default="half_even", doc="how the result is rounded to codes")
+    clamp = attr(I64s(2), doc="bounds (low, high) of the result's codes, by default their type's")
+    # It says nothing that the shapes do not, and is asked for where these are most likely a mistake.
+    group_size = attr(I64, doc="least elements along K per scale, if below 8")
     # Sums over K of the stored rhs codes, i32, the rhs shape without K. `qmlir-fold` writes them for constant
     # weights, so that zero points on the lhs cost nothing at run time.
     rhs_sum = attr(DENSE, internal=True)
@@ -375,7 +380,7 @@ def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None
     """N of `rhs` whose row axis is `axis`, packed or not."""
     shape = operands["rhs"][0]
     n = shape[axis]
-    if attributes.get("rhs_packing", "none") == "none" or axis != len(shape) - 1 or n is None:
+    if attributes["rhs_packing"] == "none" or axis != len(shape) - 1 or n is None:
         return n
     # Packed along N: an odd N shows in the scale or the bias.
     per = DTYPES[attributes["rhs_dtype"]].per_byte
@@ -389,4 +394,4 @@ def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None
 
 def gated_width(n: int | None, attributes: Attributes) -> int | None:
     """N of the result."""
-    return n // 2 if n is not None and attributes.get("activation") in GATED else n
+    return n // 2 if n is not None and attributes["activation"] in GATED else n

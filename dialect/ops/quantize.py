@@ -29,17 +29,19 @@ class QuantizeOp(Op, name="quantize"):
 
     POSITIONAL = ("zero_point",)
 
-    input = operand(FLOAT)
-    scale = operand(FLOAT)
-    zero_point = operand(INT, optional=True)
-    out_dtype = attr(Enum((*CODES[:6], "u1")), default="i8")  # an i1 code has no 0 to round to
-    rounding = attr(Enum(ROUNDING), default="half_even")
-    clamp = attr(I64s(2))
-    result = result(CODE)
+    input = operand(FLOAT, doc="floats `[..]`")
+    scale = operand(FLOAT, doc="scale, broadcast in blocks against `input`'s shape")
+    zero_point = operand(INT, optional=True, doc="zero point, of a shape that the scale may have")
+    out_dtype = attr(
+        Enum((*CODES[:6], "u1")), default="i8", doc="dtype of the codes"
+    )  # an i1 code has no 0 to round to
+    rounding = attr(Enum(ROUNDING), default="half_even", doc="how quotients are rounded to codes")
+    clamp = attr(I64s(2), doc="bounds (low, high) of the codes, by default their type's")
+    result = result(CODE, doc="codes `[..]`, one per byte")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        out = DTYPES[attributes.get("out_dtype", "i8")]
+        out = DTYPES[attributes["out_dtype"]]
         if out.kind == "float":
             return [(operands["input"][0], out.name)]
         return [(operands["input"][0], "i8" if out.signed else "u8")]

@@ -15,12 +15,12 @@ class RouteOp(Op, name="route"):
     (f32): the scores of the chosen experts, divided by their sum with `renormalize`.
     """
 
-    logits = operand(FLOAT)
-    topk = attr(I64, required=True)
-    scoring = attr(Enum(SCORING), default="softmax")
-    renormalize = attr(BOOL, default=False)
-    expert_ids = result(INDEX)
-    routing_weights = result(FLOAT)
+    logits = operand(FLOAT, doc="floats `[T, E]`")
+    topk = attr(I64, required=True, doc="experts of a token")
+    scoring = attr(Enum(SCORING), default="softmax", doc="function from logits to scores, over all experts")
+    renormalize = attr(BOOL, default=False, doc="whether the weights of a token are divided by their sum")
+    expert_ids = result(INDEX, doc="i32 ids of the experts `[T, topk]`, the best first")
+    routing_weights = result(FLOAT, doc="f32 scores of these experts `[T, topk]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:

@@ -22,19 +22,19 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
     """
 
-    lhs = operand(ANY)
-    rhs = operand(ANY)
-    lhs_transposed = attr(BOOL, default=False)
-    rhs_transposed = attr(BOOL, default=False)
-    result = result(RESULT)
+    lhs = operand(ANY, doc="codes or floats `[B.., M, K]`")
+    rhs = operand(ANY, doc="codes or floats `[B.., K, N]`")
+    lhs_transposed = attr(BOOL, default=False, doc="whether `lhs` is `[B.., K, M]`")
+    rhs_transposed = attr(BOOL, default=False, doc="whether `rhs` is `[B.., N, K]`")
+    result = result(RESULT, doc="`[B.., M, N]`, of a gated activation `[B.., M, N/2]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
         lhs, rhs = operands["lhs"][0], operands["rhs"][0]
-        m = lhs[-1 if attributes.get("lhs_transposed") else -2]
-        n = columns(operands, attributes, len(rhs) - (2 if attributes.get("rhs_transposed") else 1))
+        m = lhs[-1 if attributes["lhs_transposed"] else -2]
+        n = columns(operands, attributes, len(rhs) - (2 if attributes["rhs_transposed"] else 1))
         batch = broadcast(lhs[:-2], rhs[:-2]) or ()
-        return [((*batch, m, gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
+        return [((*batch, m, gated_width(n, attributes)), attributes["out_dtype"])]
 
     @property
     def sides(self) -> tuple[ir.Value, ir.Value]:

@@ -61,21 +61,21 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
     Raises InputError when such a one has indices that are out of range or not sorted.
     """
 
-    lhs = operand(ANY)
-    values = operand(ANY)
-    indices = operand(SPARSE_INDEX)
-    indptr = operand(SPARSE_INDEX, optional=True)
-    format = attr(Enum(SPARSE_FORMAT), required=True)
-    rhs_shape = attr(I64s(2), required=True)
-    block = attr(I64s(2))
-    rhs_transposed = attr(BOOL, default=False)
-    result = result(RESULT)
+    lhs = operand(ANY, doc="codes or floats `[B.., M, K]`")
+    values = operand(ANY, doc="the stored codes or floats")
+    indices = operand(SPARSE_INDEX, doc="where they are, as `format` has it")
+    indptr = operand(SPARSE_INDEX, optional=True, doc="where each row begins in `indices`, `[rows + 1]`")
+    format = attr(Enum(SPARSE_FORMAT), required=True, doc="how entries are stored")
+    rhs_shape = attr(I64s(2), required=True, doc="shape of the dense weight, `[K, N]`")
+    block = attr(I64s(2), doc="rows and columns of a block of 'bsr'")
+    rhs_transposed = attr(BOOL, default=False, doc="whether `rhs_shape` is `[N, K]`")
+    result = result(RESULT, doc="`[B.., M, N]`, of a gated activation `[B.., M, N/2]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
         lhs = operands["lhs"][0]
-        n = attributes["rhs_shape"][0 if attributes.get("rhs_transposed") else 1]
-        return [((*lhs[:-1], gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
+        n = attributes["rhs_shape"][0 if attributes["rhs_transposed"] else 1]
+        return [((*lhs[:-1], gated_width(n, attributes)), attributes["out_dtype"])]
 
     @property
     def sides(self) -> tuple[ir.Value, ir.Value]:

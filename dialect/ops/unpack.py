@@ -14,18 +14,17 @@ class UnpackOp(Op, name="unpack"):
     `length` is L where the last byte is not full.
     """
 
-    input = operand(CODE)
-    dtype = attr(Enum(CODES[2:]), required=True)
-    packing = attr(Enum(PACKING[1:]), default="low_first")
-    length = parameter(I64)
-    result = result(CODE)
+    input = operand(CODE, doc="bytes `[.., ceil(L * bits / 8)]`")
+    dtype = attr(Enum(CODES[2:]), required=True, doc="dtype of the codes")
+    packing = attr(Enum(PACKING[1:]), default="low_first", doc="order of the codes in a byte or word")
+    length = parameter(I64, doc="L, where the last byte is not full")
+    result = result(CODE, doc="codes `[.., L]`, one per byte")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
         d = DTYPES[attributes["dtype"]]
         signed = d.is_int and d.signed and d.bits > 1
-        packed = {"packing": "low_first", **attributes}
-        return [(unpacked(operands, packed, d.name), "i8" if signed else "u8")]
+        return [(unpacked(operands, attributes, d.name), "i8" if signed else "u8")]
 
     def sizes(self) -> Sizes:
         axes = tuple(f"D{i}" for i in range(len(shape_of(self.result))))

@@ -79,12 +79,12 @@ def operation_page(name: str, op: Operation) -> str:
     rows = []
     for operand in op.operands:
         if (field := fields.get(operand)) and field.constraint:
-            needed = "optional" if field.optional else "required"
-            rows.append(f"| `{operand}` | {_cell(field.constraint.description)} | {needed} |")
+            needed = "" if field.optional else "required; "
+            rows.append(f"| `{operand}` | {_cell(field.doc)} | {needed}{_cell(field.takes)} |")
     # The op's own docstring: the arguments, which `help()` of the function adds, are the tables.
     parts = [f"# qmlir.ops.{name}\n\n{MADE}\n",
              f"```py\n{signature_text(f'qmlir.ops.{name}', op)}\n```\n\n{docstring(definition)}\n"]  # fmt: skip
-    table = "| operand | must be | |\n|---|---|---|\n" + "\n".join(rows)
+    table = "| operand | is | must be |\n|---|---|---|\n" + "\n".join(rows)
     given = "Arrays of numpy, torch or DLPack in a call; for `.compile` a `TensorSpec`, or an array as a constant."
     parts.append(f"## Operands\n\n{given}\n\n{table}\n")
     parameters = inspect.signature(op).parameters
@@ -94,13 +94,13 @@ def operation_page(name: str, op: Operation) -> str:
         assert found.attribute is not None
         value = parameters[attribute].default if attribute in parameters else found.default
         default = "required" if value is inspect.Parameter.empty else "inferred" if found.implied else f"`{value!r}`"
-        rows.append(f"| `{attribute}` | {_cell(found.attribute.description)} | {default} |")
+        rows.append(f"| `{attribute}` | {_cell(found.doc)} | {_cell(found.takes)} | {default} |")
     if rows:
-        table = "| attribute | value | default |\n|---|---|---|\n" + "\n".join(rows)
+        table = "| attribute | is | must be | default |\n|---|---|---|---|\n" + "\n".join(rows)
         inferred = "\n`inferred`: where it is not given, it follows from the operands.\n" if "inferred" in table else ""
         parts.append(f"## Attributes\n\n{table}\n{inferred}")
     results = [f for f in definition.FIELDS if f.kind == "result"]
-    listed = "\n".join(f"* `{f.name}`: {f.constraint.description}" for f in results if f.constraint)
+    listed = "\n".join(f"* `{f.name}`: {f.doc} ({f.takes})" for f in results)
     returns = f"`qmlir.ops.{name}(..., target=T)` returns arrays of the kind of its arguments (numpy, torch)."
     compiled = f"`qmlir.ops.{name}.compile(..., target=T)` returns an [`Artifact`](Artifact.md)."
     parts.append(f"## Results\n\n{listed}\n\n{returns}\n{compiled}\n")

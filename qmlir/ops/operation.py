@@ -18,7 +18,7 @@ from ..core.cache import key_of
 from ..core.mlir import func, ir
 from ..core.spelling import did_you_mean
 from ..dialect.dtypes import DTYPES, Array, dtype_name, stored_codes
-from ..dialect.ods import Attributes, Constraint, Field, Op, OpError, Spec, misfit
+from ..dialect.ods import Attributes, Field, Op, OpError, Spec, misfit
 from ..dialect.ops.common import tensor_type
 from ..dialect.renamed import RENAMED, current_names
 from ..errors import UsageError
@@ -83,17 +83,14 @@ class Operation:
             field = stated.get(p.name)
             if field is None:
                 lines.append(f"    {p.name}: {_OTHER_ARGUMENTS[p.name]}.")
-            elif field.constraint is not None:
-                optional = "" if p.default is Parameter.empty else " Optional."
-                lines.append(f"    {p.name}: {_array_of(field.constraint)}.{optional}")
-            else:
-                assert field.attribute is not None
-                default = "" if p.default is Parameter.empty else f" Default: {p.default!r}."
-                if field.implied:
-                    default = " Default: by the other arguments."
-                lines.append(f"    {p.name}: {field.attribute.description}.{default}")
-        results = [f for f in self.definition.FIELDS if f.kind == "result" and f.constraint is not None]
-        lines += ["", "Returns:", *(f"    {_array_of(f.constraint)}." for f in results if f.constraint is not None)]
+                continue
+            parts = [field.doc, field.takes]
+            if p.default is not Parameter.empty:
+                parts.append("by default by the other arguments" if field.implied else
+                             f"default: {p.default!r}" if field.constraint is None else "optional")  # fmt: skip
+            lines.append(f"    {p.name}: {'; '.join(filter(None, parts))}.")
+        results = [f for f in self.definition.FIELDS if f.kind == "result"]
+        lines += ["", "Returns:", *(f"    {f.name}: {'; '.join(filter(None, (f.doc, f.takes)))}." for f in results)]
         return "\n".join(lines)
 
     def _unnamed(self) -> list[Parameter]:
@@ -275,7 +272,7 @@ class Operation:
     def _inferred(self, specs: Specs, attributes: Attributes) -> list[Spec]:
         """Shapes and dtypes of the results."""
         try:
-            results = self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+            results = self.definition.inferred({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         except ValueError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
         except (IndexError, ZeroDivisionError):  # fewer axes than the rule reads, or no elements in a block
@@ -319,7 +316,3 @@ _OTHER_ARGUMENTS = {
     "target": "what to compile for and run on, such as 'cpu', 'cuda:sm_90a' or 'vulkan:ada'",
     "weight": "a SparseWeight",
 }
-
-
-def _array_of(constraint: Constraint) -> str:
-    return constraint.description.replace("a ranked tensor", "an array")

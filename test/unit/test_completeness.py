@@ -76,8 +76,10 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
     for p in signature.parameters.values():
         assert f"\n    {p.name}: " in text, "help() does not say what it takes"
     for f in (*cls.FIELDS, *cls.PARAMETERS):
-        if f.attribute is not None and f.name in signature.parameters:
-            assert f"\n    {f.name}: {f.attribute.description}." in text
+        if f.name in signature.parameters or f.kind == "result":
+            assert f.doc, f"{f.name} has no `doc`: its meaning, shape and unit"
+            assert f"\n    {f.name}: {f.doc}; {f.takes}" in text
+            assert "{" not in f.doc
     with pytest.raises(UsageError, match="has no argument 'nothing'"):
         qmlir.ops.Operation.compile(operation, nothing=1)
 

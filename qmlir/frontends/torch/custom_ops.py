@@ -14,7 +14,7 @@ import torch
 
 from ... import ops
 from ...dialect.dtypes import dtype_name
-from ...dialect.ods import Field, Keywords
+from ...dialect.ods import Field, Keywords, Spec
 from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
@@ -27,14 +27,28 @@ def schema(name: str) -> str:
     operation = ops.BY_NAME[name]
     definition = operation.definition
     fields = {f.name: f for f in (*definition.FIELDS, *definition.PARAMETERS)}
+    renamed = RENAMED.get(name, {})
     required = [f"Tensor {n}" for n in operation.required]
+    stated = [f"{_kind(fields[n])} {n}" for n in operation.attributes if not fields[n].optional]
     optional = [f"Tensor? {n}=None" for n in operation.operands if n not in operation.required]
-    attributes = [f"{_kind(fields[n])}? {n}=None" for n in operation.attributes]
+    # One that has an old name, too, is only known not to be given.
+    attributes = [
+        _attribute(fields[n], plain=n in renamed.values()) for n in operation.attributes if fields[n].optional
+    ]
     now = {**dict.fromkeys(operation.operands, "Tensor"), **{n: _kind(fields[n]) for n in operation.attributes}}
-    old = [f"{now[new]}? {n}=None" for n, new in RENAMED.get(name, {}).items() if new in now]
-    # torch's schemas fix how many results there are: a symmetric quantisation has zeros for its zero point.
+    old = [f"{now[new]}? {n}=None" for n, new in renamed.items() if new in now]
+    # torch's schemas fix how many results there are: `_specs`.
     results = ", ".join(["Tensor"] * definition.RESULTS[1])
-    return f"{name}({', '.join([*required, '*', *optional, *attributes, *old])}) -> ({results})"
+    return f"{name}({', '.join([*required, '*', *stated, *optional, *attributes, *old])}) -> ({results})"
+
+
+def _attribute(field: Field, plain: bool) -> str:
+    """An attribute that may be left out, with the default that the definition states."""
+    kind, default = _kind(field), field.function_default
+    if default is None or plain:
+        return f"{kind}? {field.name}=None"
+    text = f'"{default}"' if isinstance(default, str) else str(list(default) if isinstance(default, tuple) else default)
+    return f"{kind} {field.name}={text}"
 
 
 def _kind(field: Field) -> str:
@@ -56,6 +70,14 @@ def _split(
     return tensors, {k: dtype_name(v) if k.endswith("dtype") else v for k, v in attributes.items()}
 
 
+def _specs(name: str, tensors: Mapping[str, torch.Tensor], attributes: Keywords) -> list[Spec]:
+    """Shapes and dtypes of all results. One that is not there (the zero point of a symmetric quantisation) is zeros, as
+    many as the result before it has."""
+    definition = ops.BY_NAME[name].definition
+    found = definition.inferred({k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}, attributes)
+    return [*found, *[(found[-1][0], "i32")] * (definition.RESULTS[1] - len(found))]
+
+
 def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
     def call(*args: torch.Tensor, **kwargs: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         tensors, attributes = _split(name, args, kwargs)
@@ -63,8 +85,8 @@ def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
         found = ops.Operation.__call__(ops.BY_NAME[name], **arrays, **attributes)
         results = list(found) if isinstance(found, tuple) else [found]
-        if name == "dynamic_quantize" and len(results) == 2:
-            results.append(torch.zeros(results[1].shape, dtype=torch.int32))
+        more = _specs(name, tensors, attributes)[len(results) :]
+        results += [torch.zeros(shape, dtype=TO_TORCH[dtype]) for shape, dtype in more]
         return tuple(results) if len(results) > 1 else results[0]
 
     return call
@@ -73,10 +95,7 @@ def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
 def _fake(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
     def call(*args: torch.Tensor, **kwargs: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         tensors, attributes = _split(name, args, kwargs)
-        specs = {k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}
-        found = ops.BY_NAME[name].definition.infer(specs, attributes)
-        if name == "dynamic_quantize" and len(found) == 2:
-            found = [*found, (found[1][0], "i32")]
+        found = _specs(name, tensors, attributes)
         like = next(iter(tensors.values()))
         results = [like.new_empty(shape, dtype=TO_TORCH[dtype]) for shape, dtype in found]
         return tuple(results) if len(results) > 1 else results[0]
