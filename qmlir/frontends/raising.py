@@ -138,11 +138,12 @@ class Raising(ABC):
         return list(made)
 
     def build(self, op: str, **arguments: object) -> Any:
-        """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequant`, ...): operands are `Tensor`s,
+        """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequantize`, ...): operands are `Tensor`s,
         numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
 
         Raises:
             PatternDeclined: arguments that the operation does not take, in its own words.
+            UsageError: a name that no operation has.
         """
         return build(op, self.location, **arguments)
 
@@ -169,7 +170,7 @@ def raises(*op_names: str) -> Callable[[P], P]:
 
 def build(op: str, location: ir.Location | None = None, **arguments: object) -> Any:
     """`Raising.build` at the current insertion point."""
-    operation: ops.Operation = ops.BY_NAME[op]
+    operation = ops.named(op)
     try:
         arguments = operation.by_current_names(arguments)
     except UsageError as e:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 
+from ..core.spelling import did_you_mean
 from ..dialect.ops import (
     Conv2dQOp,
     DequantOp,
@@ -23,7 +24,7 @@ from ..dialect.ops import (
     SparseMatmulOp,
     UnpackOp,
 )
-from ..errors import Diagnostic, VerifyError
+from ..errors import Diagnostic, UsageError, VerifyError
 from .operation import Operation
 from .sparse_operation import SparseOperation
 
@@ -54,6 +55,16 @@ __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "
 
 # By the name of the dialect's op.
 BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
+
+
+def named(name: str) -> Operation:
+    """The operation of a function's name, or of an op's.
+
+    Raises UsageError."""
+    found = {**BY_NAME, **{o.__name__: o for o in BY_NAME.values()}}
+    if name not in found:
+        raise UsageError(f"there is no operation {name!r}{did_you_mean(name, found)}")
+    return found[name]
 
 
 def __getattr__(name: str) -> Operation:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 OPTIONS = ("target", "strict")
 # Without it dynamo leaves LSTM, GRU and RNN out of its graphs, and they run eagerly without a word.
 torch._dynamo.config.allow_rnn = True
+# In inference, dynamo cuts its graphs at the one operator that torch's Transformer layers are then computed by.
+torch.backends.mha.set_fastpath_enabled(False)
 
 
 # What autograd's runtime calls: with one list, which it empties.

@@ -19,15 +19,16 @@ from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
 NAMESPACE = "qmlir"
-OPERATIONS = tuple(ops.BY_NAME)
+# By the functions' names, and `dequant`: so programs call `dequantize` that were exported before it had that name.
+OPERATIONS = {**{o.__name__: o for o in ops.BY_NAME.values()}, **ops.BY_NAME}
 
 
 def schema(name: str) -> str:
     """The torch schema of an operation; arguments by names that they had before come last."""
-    operation = ops.BY_NAME[name]
+    operation = OPERATIONS[name]
     definition = operation.definition
     fields = {f.name: f for f in (*definition.FIELDS, *definition.PARAMETERS)}
-    renamed = RENAMED.get(name, {})
+    renamed = RENAMED.get(operation.name, {})
     required = [f"Tensor {n}" for n in operation.required]
     stated = [f"{_kind(fields[n])} {n}" for n in operation.attributes if not fields[n].optional]
     optional = [f"Tensor? {n}=None" for n in operation.operands if n not in operation.required]
@@ -62,7 +63,7 @@ def _split(
     name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, object]
 ) -> tuple[dict[str, torch.Tensor], Keywords]:
     """Tensors and attributes by name, those that are given."""
-    operation = ops.BY_NAME[name]
+    operation = OPERATIONS[name]
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
     given = operation.by_current_names({k: v for k, v in given.items() if v is not None})
     tensors = {k: v for k, v in given.items() if k in operation.operands}
@@ -73,7 +74,7 @@ def _split(
 def _specs(name: str, tensors: Mapping[str, torch.Tensor], attributes: Keywords) -> list[Spec]:
     """Shapes and dtypes of all results. One that is not there (the zero point of a symmetric quantisation) is zeros, as
     many as the result before it has."""
-    definition = ops.BY_NAME[name].definition
+    definition = OPERATIONS[name].definition
     found = definition.inferred({k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}, attributes)
     return [*found, *[(found[-1][0], "i32")] * (definition.RESULTS[1] - len(found))]
 
@@ -83,7 +84,7 @@ def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
         tensors, attributes = _split(name, args, kwargs)
         # Not the call of a sparse product, which takes its weight as one object.
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
-        found = ops.Operation.__call__(ops.BY_NAME[name], **arrays, **attributes)
+        found = ops.Operation.__call__(OPERATIONS[name], **arrays, **attributes)
         results = list(found) if isinstance(found, tuple) else [found]
         more = _specs(name, tensors, attributes)[len(results) :]
         results += [torch.zeros(shape, dtype=TO_TORCH[dtype]) for shape, dtype in more]

@@ -142,7 +142,7 @@ def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) 
         if d.dtype != FROM_TORCH[dtype_of(d.codes)]:
             kwargs["dtype"] = d.dtype
         kwargs["out_dtype"] = FROM_TORCH[dtype_of(node)]
-        new = graph.call(node, torch.ops.qmlir.dequant.default, (d.codes, scale), kwargs, node.meta["val"])
+        new = graph.call(node, torch.ops.qmlir.dequantize.default, (d.codes, scale), kwargs, node.meta["val"])
         outcome[node] = ("raised", "qmlir.dequant")
     elif q is not None:
         scale = q.scale

@@ -197,3 +197,15 @@ def test_compiles_no_more_often_than_torchs_own_backends(
             assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
     assert not any(s.eager for s in made)
     assert len(made) <= counter.frame_count
+
+
+def test_a_transformer_layer_of_torch_is_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In inference it is one operator of torch's, at which dynamo cut its graph: products were of an unknown depth."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval(), torch.randn(1, 6, 32)
+    made = compiled_count(monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", backend.EagerFallbackWarning)
+        torch.testing.assert_close(torch.compile(model, backend="qmlir")(x), model(x), rtol=1e-5, atol=1e-5)
+    assert len(made) == 1

@@ -14,7 +14,7 @@ from support import torch_models as models
 import qmlir
 from conformance.opened import opened
 from qmlir.compiler import patterns
-from qmlir.errors import FrontEndError, SlowFallbackWarning
+from qmlir.errors import FrontEndError, SlowFallbackWarning, UsageError
 from qmlir.frontends import raising
 from qmlir.frontends.torch import register_operators
 
@@ -327,3 +327,24 @@ def test_convolutions_of_floats(name: str, batch: str) -> None:
         expected = layer.double()(x.double()).numpy()
     layer.float()
     np.testing.assert_allclose(np.asarray(opened(artifact).main(x)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dequantize", "dequant"])
+def test_an_operator_by_both_of_its_names(name: str) -> None:
+    """As the function is called, and as it was called before."""
+    operator, scale = getattr(torch.ops.qmlir, name), torch.tensor([0.5])
+    found, _ = compiled(lambda q: operator(q, scale), q := codes(3, 4))
+    assert torch.equal(found, q * 0.5)
+    assert torch.equal(operator(q, scale), q * 0.5)
+
+
+def test_required_attributes_are_required() -> None:
+    with pytest.raises(RuntimeError, match="format"):
+        torch.ops.qmlir.sparse_matmul(
+            torch.ones(2, 2), torch.ones(1), torch.zeros(1, dtype=torch.int32), rhs_shape=[2, 2]
+        )
+
+
+def test_an_operation_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"there is no operation 'dequantise'; did you mean 'dequantize'"):
+        qmlir.ops.named("dequantise")

@@ -49,7 +49,7 @@ def gather_block_quantized(op: Node) -> Tensor:
     wide = "i8" if dtype.startswith("i") else "u8"
     rows = picked(Tensor.constant(codes.astype(np.int8 if wide == "i8" else np.uint8), wide))
     made: Tensor = op.build(
-        "dequant", input=rows, scale=picked(Tensor.constant(scales.astype(np.float32))),
+        "dequantize", input=rows, scale=picked(Tensor.constant(scales.astype(np.float32))),
         zero_point=None if not zero.any() else picked(Tensor.constant(zero)), dtype=wide,
         out_dtype=op.operand(2).dtype,
     )  # fmt: skip

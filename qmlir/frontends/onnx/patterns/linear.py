@@ -62,7 +62,9 @@ def dequantize_linear(op: Node) -> Tensor:
         scale = repeat(scale, q.axis, q.block, size)
         zero = None if zero is None else repeat(zero, q.axis, q.block, size)
     if codes.dtype in _DEQUANT:
-        made: Tensor = op.build("dequant", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out)
+        made: Tensor = op.build(
+            "dequantize", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out
+        )
         return made
     if codes.dtype not in ("i16", "u16", "i32", "e8m0"):
         raise PatternDeclined(f"codes of type {codes.dtype}")

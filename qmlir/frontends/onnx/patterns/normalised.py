@@ -145,7 +145,7 @@ def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
         """The numbers of codes of input `2 + i`."""
 
         def numbers(codes: Tensor) -> Tensor:
-            made: Tensor = op.build("dequant", input=codes, scale=scale_of(op.operand(8 + i)),
+            made: Tensor = op.build("dequantize", input=codes, scale=scale_of(op.operand(8 + i)),
                                     zero_point=zero_of(op.optional(13 + i)), dtype=codes.dtype)  # fmt: skip
             return made
 

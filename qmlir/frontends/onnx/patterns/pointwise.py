@@ -158,7 +158,7 @@ def requantize(op: Node, x: DequantizedValue, scale: Tensor, zero: Tensor | None
 
 def dequantize(op: Node, x: DequantizedValue) -> Tensor:
     """The numbers as f32."""
-    made: Tensor = op.build("dequant", input=x.codes, scale=x.scale, zero_point=x.zero, dtype=x.codes.dtype)
+    made: Tensor = op.build("dequantize", input=x.codes, scale=x.scale, zero_point=x.zero, dtype=x.codes.dtype)
     return made
 
 
