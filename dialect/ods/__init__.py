@@ -24,6 +24,7 @@ Ops of an unregistered namespace get no C++ verifier: `verify_module` does that 
 |---|---|
 | `constraints.py` | what types and attributes must be |
 | `fields.py` | what a class declares |
+| `side.py` | which fields say how an operand's codes are read |
 | `op.py` | the base class: declarations, builder, view |
 | `view.py` | the rules of a class over values that are no such op |
 | `verifier.py` | the verifier |
@@ -73,6 +74,7 @@ from .op import (
     view_of,
     views_of,
 )
+from .side import Side, product_sides
 from .verifier import SEGMENTS, misfit, problem, quoted_as, verify_module, verify_structure
 from .view import FieldView
 
@@ -107,6 +109,7 @@ __all__ = [
     "Op",
     "OpError",
     "Operands",
+    "Side",
     "Sizes",
     "Spec",
     "attr",
@@ -118,6 +121,7 @@ __all__ = [
     "operand",
     "parameter",
     "problem",
+    "product_sides",
     "quoted_as",
     "result",
     "tensor_of",

@@ -10,7 +10,7 @@ import numpy as np
 from ...core.mlir import ir
 from ..constants import constant_array
 from ..dtypes import DTYPES, DType
-from ..ods import Attributes, AxisSizes, Operands, fail
+from ..ods import Attributes, AxisSizes, Keywords, Operands, fail
 from ..packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
@@ -239,3 +239,23 @@ def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> S
         *shape[:-1],
         length if length is not None else None if last is None else last * DTYPES[dtype].per_byte,
     )
+
+
+def with_bounds(given: Keywords) -> Keywords:
+    """Arguments of a product's function that are given, the bounds of activation "clamp" as `act_clamp`: they may be
+    written `activation="clamp(lo, hi)"` or `activation="clamp", clamp=(lo, hi)`. Elsewhere `clamp` bounds codes.
+
+    Raises ValueError for one without two bounds."""
+    kw = dict(given)
+    activation = kw.get("activation") or "none"
+    if activation.startswith("clamp("):
+        try:
+            lo, hi = map(float, activation.removeprefix("clamp(").removesuffix(")").split(","))
+        except ValueError:
+            raise ValueError(f"activation={activation!r} must have two bounds, as 'clamp(0, 6)'") from None
+        kw["activation"], kw["act_clamp"] = "clamp", (lo, hi)
+    elif activation == "clamp" and kw.get("act_clamp") is None:
+        kw["act_clamp"] = kw.pop("clamp", None)
+        if kw["act_clamp"] is None:
+            raise ValueError('activation="clamp" needs clamp=(lo, hi)')
+    return {k: v for k, v in kw.items() if v is not None}

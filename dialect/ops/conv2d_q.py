@@ -21,6 +21,7 @@ from ..ods import (
     attr,
     fail,
     operand,
+    product_sides,
     result,
 )
 from ..shapes import Shape, conv_extent, show, transposed_extent
@@ -56,6 +57,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
 
     `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `input_zero_point`.
     """
+
+    SIDES = product_sides("input", "weight", "input", "weight")
 
     input = operand(ANY, doc="codes or floats `[N, H, W, C]`, or `[N, C, H, W]` by `input_layout`")
     weight = operand(ANY, doc="codes or floats `[F, KH, KW, C/groups]`, or as `filter_layout` states")

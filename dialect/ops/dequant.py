@@ -14,6 +14,7 @@ from ..ods import (
     Enum,
     Op,
     Operands,
+    Side,
     Sizes,
     Spec,
     attr,
@@ -47,6 +48,8 @@ class DequantOp(Op, name="dequant", function="dequantize"):
     """
 
     POSITIONAL = ("zero_point",)
+
+    SIDES = (Side("input", "dtype", "scale", ("zero_point",), "zero_mode", "packing"),)
 
     input = operand(ANY, doc="codes `[.., L]`, or packed bytes")
     scale = operand(FLOAT, doc="scale, broadcast in blocks against `[.., L]`")

@@ -18,6 +18,7 @@ from ..ods import (
     attr,
     fail,
     operand,
+    product_sides,
     result,
 )
 from ..shapes import Shape, show
@@ -37,6 +38,8 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
     `routing_weights [T, topk]`. `rhs` is `[G, N, K]` with `rhs_transposed`.
     Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
     """
+
+    SIDES = product_sides("lhs", "rhs")
 
     lhs = operand(ANY, doc="codes or floats `[M, K]`; routed `[T, K]` or `[T, topk, K]`")
     rhs = operand(ANY, doc="the weights of the groups, codes or floats `[G, K, N]`")

@@ -31,6 +31,7 @@ from ..ods import (
     Op,
     Operands,
     OpError,
+    Side,
     Sizes,
     Spec,
     attr,
@@ -62,6 +63,13 @@ class MoeOp(Op, name="moe"):
     `dynamic_quantize` per token (`recipe`; symmetric, asymmetric for the recipes that are).
     Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
     """
+
+    SIDES = (
+        Side("input", "input_dtype", "input_scale", ("input_zero_point",), "input_zero_mode"),
+        Side(
+            "w1", "weight_dtype", "w1_scale", ("w1_zero_point", "w2_zero_point"), "weight_zero_mode", "weight_packing"
+        ),
+    )
 
     input = operand(ANY, doc="codes or floats, tokens `[T, H]`, or `[T, topk, H]` with one row per slot")
     w1 = operand(ANY, doc="first weights, codes or floats `[E, H, F]`, of a gated activation `[E, H, 2F]`")

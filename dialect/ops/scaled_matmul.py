@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ods import ANY, BOOL, RESULT, Attributes, AxisSizes, Operands, Sizes, Spec, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    BOOL,
+    RESULT,
+    Attributes,
+    AxisSizes,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    product_sides,
+    result,
+)
 from ..shapes import Shape, broadcast, show
 from .common import axes_along, check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
@@ -21,6 +35,8 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
     [B.., M, N].
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
     """
+
+    SIDES = product_sides("lhs", "rhs")
 
     lhs = operand(ANY, doc="codes or floats `[B.., M, K]`")
     rhs = operand(ANY, doc="codes or floats `[B.., K, N]`")

@@ -25,6 +25,7 @@ from ..ods import (
     attr,
     fail,
     operand,
+    product_sides,
     result,
 )
 from ..packing import signed_codes
@@ -60,6 +61,8 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
     it and takes a `SparseSpec` for one that is known at run time.
     Raises InputError when such a one has indices that are out of range or not sorted.
     """
+
+    SIDES = product_sides("lhs", "values")
 
     lhs = operand(ANY, doc="codes or floats `[B.., M, K]`")
     values = operand(ANY, doc="the stored codes or floats")

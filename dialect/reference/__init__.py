@@ -14,6 +14,8 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from ..dtypes import dtype_name, from_numpy, is_sub_byte, stored_codes
+from ..ods import Op
+from ..ops import Conv2dQOp, DequantOp, GroupedMatmulOp, MoeOp, ScaledMatmulOp, SparseMatmulOp
 from ..renamed import current_names
 from . import conv, dynamic, grouped, matmul, moe as _moe, packing, sparse, values
 
@@ -21,10 +23,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _public(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
+def _public(function: Callable[_P, _R], definition: type[Op] = Op) -> Callable[_P, _R]:
     """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element, and for dtypes as
-    `dtype_name` takes them, and by names that arguments had before. `dtypes`: the keyword that names an operand's
+    `dtype_name` takes them, and by names that arguments had before. The definition says which argument is an operand's
     dtype, which such an array says itself."""
+    dtypes = {side.operand: side.dtype for side in definition.SIDES}
     signature = inspect.signature(function)
     names = list(signature.parameters)
 
@@ -43,19 +46,17 @@ def _public(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
     return call
 
 
-_SIDES = {"lhs": "lhs_dtype", "rhs": "rhs_dtype"}
-
-conv2d_q = _public(conv.conv2d_q, input="input_dtype", weight="weight_dtype")
-dequantize = _public(values.dequant, input="dtype")
+conv2d_q = _public(conv.conv2d_q, Conv2dQOp)
+dequantize = _public(values.dequant, DequantOp)
 dynamic_quantize = _public(dynamic.dynamic_quantize)
-grouped_matmul = _public(grouped.grouped_matmul, **_SIDES)
-moe = _public(_moe.moe, input="input_dtype", w1="weight_dtype")
+grouped_matmul = _public(grouped.grouped_matmul, GroupedMatmulOp)
+moe = _public(_moe.moe, MoeOp)
 moe_align_block_size = _moe.moe_align_block_size
 pack = _public(packing.pack)
 quantize = _public(values.quantize)
 route = _moe.route
-scaled_matmul = _public(matmul.scaled_matmul, **_SIDES)
-sparse_matmul = _public(sparse.sparse_matmul, lhs="lhs_dtype")
+scaled_matmul = _public(matmul.scaled_matmul, ScaledMatmulOp)
+sparse_matmul = _public(sparse.sparse_matmul, SparseMatmulOp)
 unpack = _public(packing.unpack)
 
 __all__ = [

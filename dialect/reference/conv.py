@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from ..dtypes import Array
+from ..ops.common import with_bounds
 from ..ops.conv2d_q import Conv2dQOp
 from .epilogue import ReferenceEpilogue
-from .matmul import make_side, normalize_epilogue, sums
+from .matmul import make_side, sums
 from .values import F32
 
 _DEFAULTS = Conv2dQOp.DEFAULTS
@@ -66,7 +67,7 @@ def conv2d_q(
     `padding` is `(top, left, bottom, right)` and adds the real value 0. A transposed convolution takes the same
     weight shapes, with F the output channels, and follows torch's ConvTranspose2d.
     """
-    e = ReferenceEpilogue(**normalize_epilogue(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
+    e = ReferenceEpilogue(**with_bounds(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
     weight_scale, weight_zero_point = (
         filter_parameter(weight_scale, filter_layout),
         filter_parameter(weight_zero_point, filter_layout),

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array
 from ..ods import Keywords
+from ..ops.common import with_bounds
 from ..ops.grouped_matmul import GroupedMatmulOp
-from .matmul import normalize_epilogue, scaled_matmul
+from .matmul import scaled_matmul
 from .values import integers
 
 _DEFAULTS = GroupedMatmulOp.DEFAULTS
@@ -96,7 +97,7 @@ def grouped_matmul(
 def _rows(lhs: Array, rhs: Array, owner: Array, kw: Keywords) -> Array:
     """Each row times the weight of its owner; rows of owner -1 are zero."""
     count = rhs.shape[0]
-    kw = normalize_epilogue(kw)
+    kw = with_bounds(kw)
     out: Array | None = None
     for g in range(count):
         rows = np.flatnonzero(owner == g)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array, DType
 from ..enums import GATED
-from ..ods import Keywords
+from ..ops.common import with_bounds
 from ..ops.scaled_matmul import ScaledMatmulOp
 from ..packing import unpack
 from ..shapes import blocks
@@ -197,7 +197,7 @@ def scaled_matmul(
     `rhs_packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
     `qmlir.reference.epilogue.ReferenceEpilogue`; `group_size` says what the shapes of the scales say too.
     """
-    e = ReferenceEpilogue(**normalize_epilogue(epilogue))
+    e = ReferenceEpilogue(**with_bounds(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     k = lhs.shape[-2 if lhs_transposed else -1]
     # Behind a gated activation a bias has half of the columns.
@@ -227,18 +227,3 @@ def columns_hint(rhs: Array, dtype: str | None, packing: str, *others: Array | N
         if width > 1 and -(-width // per) == rhs.shape[-1]:
             return int(width)
     return None
-
-
-def normalize_epilogue(kw: Keywords) -> Keywords:
-    """Accept `activation="clamp(lo,hi)"` and `activation="clamp", clamp=(lo, hi)` for the activation's
-    bounds; elsewhere `clamp` bounds the requantised codes."""
-    kw = dict(kw)
-    activation = kw.get("activation") or "none"
-    if activation.startswith("clamp("):
-        lo, hi = activation[len("clamp(") : -1].split(",")
-        kw["activation"], kw["act_clamp"] = "clamp", (float(lo), float(hi))
-    elif activation == "clamp" and kw.get("act_clamp") is None:
-        kw["act_clamp"] = kw.pop("clamp", None)
-        if kw["act_clamp"] is None:
-            raise ValueError('activation="clamp" needs clamp=(lo, hi)')
-    return {k: v for k, v in kw.items() if v is not None}

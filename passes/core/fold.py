@@ -21,7 +21,7 @@ import numpy as np
 from ...core.mlir import ir
 from ...dialect.constants import constant_array
 from ...dialect.dtypes import DTYPES, Array
-from ...dialect.ods import Op, views_of
+from ...dialect.ods import views_of
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -77,8 +77,8 @@ def rebuilt_as(cls: type[ProductOp], view: ProductOp, changes: Mapping[str, obje
     return new
 
 
-def _weight_name(view: Op) -> str:
-    return {"qmlir.conv2d_q": "weight", "qmlir.sparse_matmul": "values"}.get(view.OPERATION_NAME, "rhs")
+def _weight_name(view: ProductOp) -> str:
+    return view.SIDES[1].operand
 
 
 def forget_sums(view: ProductOp) -> ProductOp:

@@ -223,9 +223,7 @@ def _accepted(function: Callable[..., object], keywords: Keywords) -> Keywords:
 
 def _product(view: ProductOp, arrays: dict[str, Array], keywords: Keywords) -> None:
     """Dtypes made explicit, codes seen with their sign."""
-    lhs, rhs = {"conv2d_q": ("input", "weight"), "sparse_matmul": ("lhs", "values")}.get(
-        view.operation.name.split(".", 1)[1], ("lhs", "rhs")
-    )
+    lhs, rhs = (side.operand for side in view.SIDES)
     packed = view.rhs_packing != "none"  # holds for the weight alone
     for side, code, is_packed in ((lhs, view.lhs_code, False), (rhs, view.rhs_code, packed)):
         if code.kind != "float" and (not code.signed or is_packed):

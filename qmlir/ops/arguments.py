@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..dialect.arrays import is_torch, scalar_array, to_numpy
 from ..dialect.dtypes import CODES, Array, dtype_name, from_numpy
 from ..dialect.ods import Attributes, Keywords, Op
-from ..dialect.reference.matmul import normalize_epilogue
+from ..dialect.ops.common import with_bounds
 from ..errors import UsageError
 from ..spec import TensorSpec
 
@@ -18,38 +17,6 @@ if TYPE_CHECKING:
     import torch
 
 Specs = dict[str, TensorSpec]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A contracted operand, the attribute of its dtype, its zero points, and the attributes of their mode and of how
-    its codes are packed."""
-
-    operand: str
-    dtype: str
-    zero_points: tuple[str, ...]
-    mode: str
-    packing: str = ""
-
-
-def _sides(lhs: str, rhs: str, a: str = "lhs", b: str = "rhs") -> tuple[_Side, _Side]:
-    """The activations, then the weights, which may be packed; their other arguments begin with `a` and `b`."""
-    return (
-        _Side(lhs, f"{a}_dtype", (f"{a}_zero_point",), f"{a}_zero_mode"),
-        _Side(rhs, f"{b}_dtype", (f"{b}_zero_point",), f"{b}_zero_mode", f"{b}_packing"),
-    )
-
-
-_SIDES = {
-    "scaled_matmul": _sides("lhs", "rhs"),
-    "grouped_matmul": _sides("lhs", "rhs"),
-    "sparse_matmul": _sides("lhs", "values"),
-    "conv2d_q": _sides("input", "weight", "input", "weight"),
-    "moe": (
-        _Side("input", "input_dtype", ("input_zero_point",), "input_zero_mode"),
-        _Side("w1", "weight_dtype", ("w1_zero_point", "w2_zero_point"), "weight_zero_mode", "weight_packing"),
-    ),
-}
 
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
@@ -112,36 +79,29 @@ def spec_of(name: str, value: object) -> TensorSpec:
 
 def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Keywords:
     """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
-    name = definition.OPERATION_NAME.partition(".")[2]
     out = {k: v for k, v in attributes.items() if v is not None}
     if "activation" in out:
         try:
-            out = normalize_epilogue(out)
+            out = with_bounds(out)
         except ValueError as e:
             raise UsageError(str(e)) from None
-    sides = _SIDES.get(name)
-    if name == "dequant":
-        _check_stated("input", specs["input"].dtype, "dtype", "packing", out)
-    if sides is not None:
+    if definition.SIDES:
         out.setdefault("out_dtype", definition.DEFAULTS["out_dtype"])
-        for side in sides:
-            d = specs[side.operand].dtype
-            _check_stated(side.operand, d, side.dtype, side.packing, out)
-            packed = out.get(side.packing, "none") != "none"
-            if side.dtype not in out and not (d == "u8" and packed):
-                out[side.dtype] = d
-            if side.mode not in out and any(z in specs for z in side.zero_points):
-                out[side.mode] = "int"
-            if side.dtype not in out:
-                raise UsageError(f"packed {side.operand!r} needs {side.dtype}, such as {side.dtype}='i4'")
-            if out[side.dtype] not in (*_STORABLE, "f32", "f16", "bf16"):
-                raise UsageError(
-                    f"{side.operand!r} is {out[side.dtype]}, which a product cannot take; use i8 or u8 codes, or floats"
-                )
-        if "bias" in specs and "bias_stage" not in out:
-            out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
-    elif "zero_point" in specs and name == "dequant":
-        out.setdefault("zero_mode", "int")
-    if name == "dequant" and specs["input"].dtype in ("u8", *_BELOW_A_BYTE):
-        out.setdefault("dtype", specs["input"].dtype)
+    for side in definition.SIDES:
+        d = specs[side.operand].dtype
+        _check_stated(side.operand, d, side.dtype, side.packing, out)
+        packed = out.get(side.packing, "none") != "none"
+        if side.dtype not in out and not (d == "u8" and packed):
+            out[side.dtype] = d
+        if side.mode not in out and any(z in specs for z in side.zero_points):
+            out[side.mode] = "int"
+        if side.dtype not in out:
+            raise UsageError(f"packed {side.operand!r} needs {side.dtype}, such as {side.dtype}='i4'")
+        if out[side.dtype] not in (*_STORABLE, "f32", "f16", "bf16"):
+            raise UsageError(
+                f"{side.operand!r} is {out[side.dtype]}, which {definition.FUNCTION} does not take; use i8 or u8 "
+                "codes, or floats"
+            )
+    if "bias" in specs and "bias_stage" not in out:
+        out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
     return out

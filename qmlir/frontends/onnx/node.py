@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import onnx
 
+from ... import ops
 from ...core.mlir import ir
 from ...spec import TensorSpec
 from ..attention import AttentionCall
@@ -167,5 +168,5 @@ class OnnxProduct:
     @property
     def scales(self) -> dict[str, Tensor | None]:
         """The scales of both sides by the operation's names of them."""
-        lhs, rhs = ("input", "weight") if self.operation == "conv2d_q" else ("lhs", "rhs")
-        return {f"{lhs}_scale": self.lhs_scale, f"{rhs}_scale": self.rhs_scale}
+        lhs, rhs = ops.named(self.operation).definition.SIDES
+        return {lhs.scale: self.lhs_scale, rhs.scale: self.rhs_scale}

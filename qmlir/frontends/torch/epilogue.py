@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
+from ... import ops
 from ...dialect.shapes import group_along
 from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
@@ -229,11 +230,11 @@ def emit(graph: TorchGraph, p: TorchProduct) -> Node:
         if value is not None:
             kwargs[name] = value if isinstance(value, Node) else graph.new_constant(value, p.out)
 
-    for side, name in zip((p.lhs, p.rhs), ("input", "weight") if p.op == "conv2d_q" else ("lhs", "rhs"), strict=True):
-        operand(f"{name}_scale", side.scale)
-        operand(f"{name}_zero_point", side.zero_point)
+    for side, fields in zip((p.lhs, p.rhs), ops.named(p.op).definition.SIDES, strict=True):
+        operand(fields.scale, side.scale)
+        operand(fields.zero_points[0], side.zero_point)
         if side.dtype is not None and side.dtype not in (FROM_TORCH[dtype_of(side.node)],):
-            kwargs[f"{name}_dtype"] = side.dtype
+            kwargs[fields.dtype] = side.dtype
     if p.rhs.transposed:
         kwargs["rhs_transposed"] = True
     if p.op == "scaled_matmul" and (group := _group(p)) is not None:
