@@ -218,7 +218,16 @@ def _attributes(f: OpLike, which: str, count: int) -> list[_Stated]:
     return found
 
 
-def sizes_attribute(names: Sequence[str | None]) -> ir.Attribute:
+def state_signature(f: OpLike, inputs: Sequence[tuple[str, str, Sequence[str | None]]], outputs: Sequence[str]) -> None:
+    """Say of the arguments their names, dtypes and names of sizes, and of the results their dtypes."""
+    text = ir.StringAttr.get
+    f.attributes["arg_attrs"] = ir.ArrayAttr.get([
+        ir.DictAttr.get({NAME: text(n), DTYPE: text(d), SIZES: _sizes_attribute(s)}) for n, d, s in inputs
+    ])  # fmt: skip
+    f.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({DTYPE: text(d)}) for d in outputs])
+
+
+def _sizes_attribute(names: Sequence[str | None]) -> ir.Attribute:
     """The attribute that names the sizes of an argument, "" for those without a name."""
     return ir.ArrayAttr.get([ir.StringAttr.get(n or "") for n in names])
 
@@ -237,7 +246,7 @@ def _write(f: OpLike, which: str, specs: Sequence[tuple[str | None, TensorSpec]]
         if spec.dtype != element_of(t).name:
             made[DTYPE] = ir.StringAttr.get(spec.dtype)
         if any(spec.symbols):
-            made[SIZES] = sizes_attribute(spec.symbols)
+            made[SIZES] = _sizes_attribute(spec.symbols)
         new.append(ir.DictAttr.get(made))
     f.attributes[which] = ir.ArrayAttr.get(new)
 

@@ -25,6 +25,13 @@ def terminator_of(block: ir.Block) -> ir.Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
+def remove_unused(f: OpLike) -> None:
+    """Drop operations of a function whose results nobody reads: MLIR's own cleanup leaves ours alone."""
+    for op in reversed(operations_of(f.regions[0].blocks[0])):
+        if op.results and all(not list(r.uses) for r in op.results):
+            op.erase()
+
+
 def functions(module: ir.Module) -> list[OpLike]:
     """The module's `func.func` that have a body. The list stays as it is when the caller changes the IR."""
     return [f for f in operations_of(module.body) if f.name == "func.func" and len(f.regions[0].blocks)]

@@ -23,7 +23,7 @@ from ..dialect.ops.common import tensor_type
 from ..dialect.renamed import RENAMED, current_names
 from ..errors import UsageError
 from ..ir.build import dense
-from ..ir.signature import DTYPE, NAME, SIZES, sizes_attribute
+from ..ir.signature import state_signature
 from ..runtime.artifact import Artifact
 from ..runtime.function import Function
 from ..runtime.program import load
@@ -227,13 +227,8 @@ class Operation:
         with ir.InsertionPoint(module.body):
             argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
             f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
-            f.attributes["arg_attrs"] = ir.ArrayAttr.get([
-                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype),
-                                 SIZES: sizes_attribute(specs[n].symbols)}) for n in order
-            ])  # fmt: skip
-            f.attributes["res_attrs"] = ir.ArrayAttr.get(
-                [ir.DictAttr.get({DTYPE: ir.StringAttr.get(dtype)}) for _, dtype in results]
-            )
+            stated = [(n, specs[n].dtype, specs[n].symbols) for n in order]
+            state_signature(f.operation, stated, [dtype for _, dtype in results])
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():

@@ -22,7 +22,8 @@ from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
-from ...ir.walk import operations_of
+from ...ir.signature import state_signature
+from ...ir.walk import operations_of, remove_unused
 from ...spec import TensorSpec
 from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
@@ -148,12 +149,10 @@ class GraphImporter:
                 [tensor_type(r.spec.shape, r.spec.dtype) for r in results],
             )
             f.attributes["function_type"] = ir.TypeAttr.get(t)
-            f.attributes["arg_attrs"] = _attributes(
-                [s.dtype for s in specs], [v.name for v in inputs], _symbols(inputs)
-            )
-            f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
+            stated = zip((v.name for v in inputs), (s.dtype for s in specs), _symbols(inputs), strict=True)
+            state_signature(f.operation, list(stated), [r.dtype for r in results])
         self._report(f)
-        _remove_unused(f)
+        remove_unused(f.operation)
         try:
             lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
         except OnnxUnconverted as e:
@@ -380,27 +379,6 @@ def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> list[list[str]]:
     stated = [[d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs]
     names = names_of([text for value in stated for text in value if text])
     return [[names.get(text, "") for text in value] for value in stated]
-
-
-def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> ir.Attribute:
-    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.ir.signature`)."""
-    found = []
-    for i, dtype in enumerate(dtypes):
-        said: dict[str, ir.Attribute] = {"qmlir.dtype": ir.StringAttr.get(dtype)}
-        if names:
-            said["qmlir.name"] = ir.StringAttr.get(names[i])
-        if sizes:
-            said["qmlir.sizes"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in sizes[i]])
-        found.append(ir.DictAttr.get(said))
-    return ir.ArrayAttr.get(found)
-
-
-def _remove_unused(f: ir.OpView) -> None:
-    """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
-    for op in reversed(list(f.operation.regions[0].blocks[0].operations)):
-        operation = op.operation
-        if operation.name != "func.return" and all(not list(r.uses) for r in operation.results) and operation.results:
-            operation.erase()
 
 
 __all__ = ["GraphImporter", "import_model"]

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from . import (
     convolution_rules as _convolution_rules,  # noqa: F401  (registers its rules)
     paddings as _paddings,  # noqa: F401  (registers its rules)
+    recurrent_rules as _recurrent_rules,  # noqa: F401
     resampling as _resampling,  # noqa: F401
 )
 from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX

@@ -25,8 +25,8 @@ from ...errors import Diagnostic, FrontEndError
 from ...ir import build
 from ...ir.checks import assert_that
 from ...ir.resources import keep_array
-from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
-from ...ir.walk import functions
+from ...ir.signature import state_signature
+from ...ir.walk import functions, remove_unused
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known
@@ -278,7 +278,8 @@ def import_graph(
     # time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     vals = [n.meta["val"] for n in inputs]
-    _sign(f, [spec_of(v).dtype for v in vals], [n.name for n in inputs], _symbols(vals), outputs)
+    stated = zip((n.name for n in inputs), (spec_of(v).dtype for v in vals), _symbols(vals), strict=True)
+    state_signature(f, list(stated), outputs)
     lower_torch(module, name, places)
     hold_state(module, _main(module), [n.name for n in inputs], graph.buffers)
     held = {b.argument for b in graph.buffers}
@@ -375,23 +376,3 @@ def _dim_name(env: ShapeEnv, symbol: sympy.Symbol) -> str:
         if place in said:
             return str(said[place])
     return str(symbol)
-
-
-def _sign(
-    f: OpLike, inputs: Sequence[str], names: Sequence[str], sizes: Sequence[Sequence[str]], outputs: Sequence[str]
-) -> None:
-    """Names and signedness of arguments and results, and the names of the sizes."""
-    text = ir.StringAttr.get
-    f.attributes["arg_attrs"] = ir.ArrayAttr.get([
-        ir.DictAttr.get({NAME: text(n), DTYPE: text(d), SIZES: sizes_attribute(s)})
-        for n, d, s in zip(names, inputs, sizes, strict=True)
-    ])  # fmt: skip
-    f.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({DTYPE: text(d)}) for d in outputs])
-
-
-def remove_unused(f: OpLike) -> None:
-    """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
-    for op in reversed(list(f.regions[0].blocks[0].operations)):
-        operation = op.operation
-        if operation.results and all(not list(r.uses) for r in operation.results):
-            operation.erase()
