@@ -124,7 +124,8 @@ _HEAD = """# Error catalogue
 
 *This page is written by `python docs/generate.py`, which runs the examples.*
 
-All errors of qmlir are subclasses of `qmlir.errors.QmlirError`. A message says what is wrong, where, why, and what
+All errors of qmlir are subclasses of `qmlir.errors.QmlirError`; Python itself raises a TypeError for a keyword that a
+function does not have, and `qmlir.reference`, which is numpy, raises numpy's errors and ValueError. A message says what is wrong, where, why, and what
 would work. On the command line it is printed without a traceback, and the exit code is 1, or 2 for wrong usage. A
 traceback is a bug of qmlir: please report it. Why the strategies of a target decline a product is described in
 [declined or slow operations](refused.md).
