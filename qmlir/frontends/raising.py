@@ -30,6 +30,7 @@ from ..dialect.ods import OpError, problem
 from ..dialect.shapes import ShapeError
 from ..errors import UsageError
 from ..ir.build import dense
+from ..ir.walk import defining_op
 from ..spec import TensorSpec
 
 
@@ -183,7 +184,7 @@ def build(op: str, location: ir.Location | None = None, **arguments: object) -> 
             made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
         except (UsageError, OpError, ShapeError) as e:
             raise PatternDeclined(f"{op}: {e}") from None
-    owner = made[0][0].owner.operation
+    owner = defining_op(made[0][0])
     if message := problem(owner):
         owner.erase()
         raise PatternDeclined(f"{op} {message}")

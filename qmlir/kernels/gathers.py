@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir import facts
-from ..ir.walk import made_by, producer_name
+from ..ir.walk import defining_op, made_by, producer_name
 from .axes import Axis, size_of
 from .computes import gathered_from, repeated_from, signed_from, unclamped
 from .description import BATCH, GROUP, ROW, Batch, Factor, Unfit
@@ -57,7 +57,7 @@ def ungrouped(factor: Factor) -> Factor:
     *outer, last, k = factor.source_axes
     if producer_name(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
         return factor
-    view = factor.value.owner.operation
+    view = defining_op(factor.value)
     split = [len(list(group)) for group in view.attributes["reassociation"]]
     if split != [1] * len(outer) + [2] or gathered_from(view.operands[0]) is None:
         return factor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.mlir import arith, ir, linalg
 from ...dialect.constants import is_zero_fill
 from ...ir.affine import indexing_maps
+from ...ir.walk import defining_op
 from ..strategy import Contraction
 from ..tensors import (
     elementwise,
@@ -59,7 +60,7 @@ def matmul_in_f16(op: OpLike, c: Contraction, cut: Split, dim: int) -> tuple[ir.
     if cut.chunks == 1:
         casts = [_as_f16(operands[0], c.lhs), _as_f16(operands[1], c.rhs)]
         sums = generic(casts, filled(out_sizes, f32), maps, kinds, multiply_add)
-        return _add_init(sums, init), sums.owner.operation
+        return _add_init(sums, init), defining_op(sums)
 
     new_maps = []
     for position, affine_map in enumerate(maps):
@@ -79,7 +80,7 @@ def matmul_in_f16(op: OpLike, c: Contraction, cut: Split, dim: int) -> tuple[ir.
     casts = [_as_f16(operands[0], c.lhs), _as_f16(operands[1], c.rhs)]
     partial = filled([cut.chunks, *out_sizes], f32)
     sums = generic(casts, partial, new_maps, ["parallel", *kinds], multiply_add)
-    return sum_over(sums, 0, init, _as_i32), sums.owner.operation
+    return sum_over(sums, 0, init, _as_i32), defining_op(sums)
 
 
 def convolution_in_f16(op: OpLike, c: Contraction, cut: Split) -> ir.Value:
