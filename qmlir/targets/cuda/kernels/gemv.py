@@ -157,7 +157,7 @@ class _Block(DotLoop):
         chunks, last = self.plan.chunks, self.kernel.n - 1
         chunk = piece if chunks % WARP == 0 else e.minimum(piece, chunks - 1)
         columns = [e.minimum(e.add(self.column, c), last) for c in range(self.plan.split.columns)]
-        return [self.weight.load(self.rhs, column, chunk) for column in columns]
+        return [self.weight.load(column, self.rhs, chunk) for column in columns]
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
         """Nothing in registers: each warp's sums are in shared memory."""
