@@ -1,5 +1,5 @@
 """Rows that belong to groups, brought into blocks of one group each: found in the IR, so that one kernel can take the
-place of the many small ops that say so (`passes/lower/blocks.py`).
+place of the many small ops that say so (`passes/core/lower/blocks.py`).
 
 `routing_of` finds where the blocks of a batch of products come from. `scattered` is a kernel that writes each row to
 where it belongs.

@@ -132,7 +132,7 @@ class _Route:
         return executable(name, KernelFunction(self.rows, views, launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
-        """How many blocks there are (passes/lower/blocks.py)."""
+        """How many blocks there are (passes/core/lower/blocks.py)."""
         if self.count is not None:
             return self.count
         return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))
