@@ -90,7 +90,7 @@ class Raising(ABC):
 
     name: str  # as patterns are registered under
     where: str  # the node's name, or file:line
-    attributes: Mapping[str, Any]  # Python values; arrays as numpy
+    attributes: Mapping[str, object]  # Python values; arrays as numpy
 
     @property
     @abstractmethod
