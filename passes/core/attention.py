@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
 from ...ir.build import Arg, Extent, collapse, dims, elementwise, expand, filled, generic, inlined, scalar, transpose
-from ...ir.walk import collect
+from ...ir.walk import collect, defining_op
 from ...kernels.attention import OP, Attention, AttentionTensor, describe, has_body
 from ...kernels.description import Unfit
 from ...targets import backend_of, resolve
@@ -153,7 +153,7 @@ def _product(
     # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
     *one, m, n, k = (ir.AffineDimExpr.get(i) for i in range(len(lead) + 3))
     maps = [ir.AffineMap.get(len(lead) + 3, 0, [*one, *axes]) for axes in ((m, k), (k, n), (m, n))]
-    product.owner.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+    defining_op(product).attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
     wide = [[sizes[b] for b in batch]] if count else []
     return expand(product, [*wide, [sizes[r] for r in rows], [sizes[column]]])
 

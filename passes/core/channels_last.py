@@ -12,7 +12,7 @@ from ...dialect.constants import is_zero_fill
 from ...ir.affine import axis_loops, in_order, indexing_maps
 from ...ir.attributes import loop_kinds, reassociation, window_steps
 from ...ir.build import Extent, dims, empty, expand, filled, tensor_type, transpose
-from ...ir.walk import collect, made_by, operations_of, static_padding
+from ...ir.walk import collect, defining_op, made_by, operations_of, static_padding
 from ...kernels.axes import dims_of
 from ...kernels.codes import numbers_known
 from ...kernels.computes import multiply_add
@@ -327,8 +327,8 @@ def _generic(op: OpLike) -> ir.Value | None:
     kinds = loop_kinds(op)
     made = generic_like(op, [*values, _last(init) if makes_image else init], new_maps, [kinds[i] for i in order])
     for name in [str(n) for n in op.attributes]:
-        if name not in made.owner.attributes:
-            made.owner.attributes[name] = op.attributes[name]
+        if name not in defining_op(made).attributes:
+            defining_op(made).attributes[name] = op.attributes[name]
     return _first(made) if makes_image else made
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.mlir import ir
 from ...ir.build import dims
 from ...ir.facts import ROWS
-from ...ir.walk import collect, operations_of, producer
+from ...ir.walk import collect, defining_op, operations_of, producer
 from ..base import Pass, State
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _outline(block: ir.Block, cluster: list[OpLike]) -> None:
 
 
 def _destination(value: ir.Value) -> ir.Value:
-    op = value.owner.operation
+    op = defining_op(value)
     inputs = len(op.operands) - len(op.results)
     made: ir.Value = op.operands[inputs + ir.OpResult(value).result_number]
     return made

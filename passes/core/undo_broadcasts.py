@@ -9,7 +9,7 @@ from ...core.mlir import arith, ir, linalg
 from ...ir.affine import axis_loops, indexing_maps
 from ...ir.attributes import reassociation
 from ...ir.build import collapse, dims, expand, filled
-from ...ir.walk import collect, made_by, producer, terminator_of
+from ...ir.walk import collect, defining_op, made_by, producer, terminator_of
 from ...kernels.bodies import scalar_constant
 from ..base import Pass, State
 from .contractions import is_product
@@ -64,7 +64,7 @@ def _read_by_loops(gather: OpLike) -> None:
     """Replace a gather whose indices are its loops by an op that reads the tensor as an operand."""
     out = gather.operands[0]
     yielded = terminator_of(gather.regions[0].blocks[0]).operands[0]
-    source, *indices = yielded.owner.operation.operands
+    source, *indices = defining_op(yielded).operands
     read: list[ir.AffineExpr] = []
     for axis, index in enumerate(indices):
         if _size(source, axis) == 1:
@@ -163,10 +163,10 @@ def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:
     sizes = dims(out)
     last = len(sizes) - 1
     rows = collapse(lhs, [list(range(last)), [last]])
-    fill: ir.OpView = out.owner
-    product = linalg.matmul(rows, matrix, outs=[filled([dims(rows)[0], sizes[last]], fill.operands[0])])
+    zero = defining_op(out).operands[0]
+    product = linalg.matmul(rows, matrix, outs=[filled([dims(rows)[0], sizes[last]], zero)])
     # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
     m, n, k = (ir.AffineDimExpr.get(i) for i in range(3))
     maps = [ir.AffineMap.get(3, 0, axes) for axes in ([m, k], [k, n], [m, n])]
-    product.owner.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+    defining_op(product).attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
     return expand(product, [sizes[:last], [sizes[last]]])

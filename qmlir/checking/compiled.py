@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import compiler, runtime
 from ..compiler.options import CompileOptions
+from ..core.drivers import driver_named
 from ..core.mlir import context
 from ..core.rows import RoleRow
 from ..dialect.dtypes import Array
@@ -73,8 +74,8 @@ class Compiled:
 
 def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate: Emulate) -> list[Array]:
     # One thread: what is compared is the values, and a fault is to repeat itself.
-    driver = artifact.manifest.driver
-    device = "local-sync" if driver == "local-task" and emulate is None else None
+    in_caller = driver_named(artifact.manifest.driver).in_caller
+    device = in_caller if in_caller and emulate is None else None
     program = runtime.load(artifact, device=device, emulate=emulate or False)
     try:
         results = program.functions[function](*arguments)

@@ -18,7 +18,7 @@ from ..dialect.packing import unpack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, part
-from .registry import TensorMap
+from .scheme import TensorMap
 from .value import QuantizedWeight, even_groups
 
 _KNOWN = (

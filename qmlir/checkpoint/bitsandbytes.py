@@ -20,7 +20,7 @@ from ..dialect.dtypes import NF4_VALUES, Array
 from ..errors import CheckpointError
 from .config import check_fields, choice
 from .parts import part
-from .registry import TensorMap
+from .scheme import TensorMap
 from .value import QuantizedWeight
 
 _KNOWN = (

@@ -23,7 +23,7 @@ from ..dialect.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
-from .registry import TensorMap
+from .scheme import TensorMap
 from .value import Activations, QuantizedWeight, even_groups, group_order
 
 FORMATS = ("dense", "int-quantized", "float-quantized", "naive-quantized", "pack-quantized", "nvfp4-pack-quantized",

@@ -20,7 +20,7 @@ from ..dialect.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
-from .registry import TensorMap
+from .scheme import TensorMap
 from .value import QuantizedWeight, even_groups, group_order
 
 # What a zero point is less than in the file.

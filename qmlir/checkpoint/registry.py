@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from ..dialect.dtypes import Array
 from ..errors import CheckpointError
-from .value import QuantizedWeight
+from .scheme import Scheme
 
 # suffix -> module with `read(path) -> (tensors, metadata)`
 CONTAINERS = {".safetensors": "safetensors_file", ".gguf": "gguf_file"}
@@ -23,20 +21,6 @@ SCHEMES = {
 
 # Files that hold Python objects, which run code when they are read.
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-
-TensorMap = Mapping[str, Array]
-
-
-class Scheme(Protocol):
-    """How quantised layers are stored among a checkpoint's tensors."""
-
-    def layers(self, tensors: TensorMap) -> Mapping[str, tuple[str, ...]]:
-        """The quantised weights by name, each with the names of the tensors that make it up."""
-        ...
-
-    def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
-        """One of them. Raises CheckpointError with the tensor's name."""
-        ...
 
 
 def scheme_of(config: Mapping[str, object], where: str) -> Scheme:

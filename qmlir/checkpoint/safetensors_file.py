@@ -22,7 +22,8 @@ from ..errors import CheckpointError
 from .config import quantization_of, read_json
 from .contents import Checkpoint, Entry, Value
 from .mapped import mapped, view
-from .registry import Scheme, scheme_of
+from .registry import scheme_of
+from .scheme import Scheme
 
 # The format's own bound on its header.
 _LARGEST_HEADER = 100_000_000

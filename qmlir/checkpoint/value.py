@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class QuantizedWeight:
             parts.append("activation order")
         return ", ".join(parts)
 
-    def operands(self) -> dict[str, Any]:
+    def operands(self) -> dict[str, object]:
         """The arguments of a product that stand for this weight, whose inputs come in its `order`."""
         said = {
             "rhs": self.codes, "rhs_scale": self.scale, "rhs_zero_point": self.zero_point,
@@ -114,7 +114,7 @@ class QuantizedWeight:
     def __getitem__(self, key: str) -> object:
         return self.operands()[key]
 
-    def product(self, lhs: Array | torch.Tensor) -> dict[str, Any]:
+    def product(self, lhs: Array | torch.Tensor) -> dict[str, object]:
         """The arguments of `lhs [.., M, K]` times this weight, `lhs` in the weight's order."""
         return {"lhs": lhs if self.order is None else lhs[..., self.order], **self.operands()}
 

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             parser.print_help(sys.stderr)
             return 2
-        args.words = ["qmlir", *words]
+        args.words, args.parser = ["qmlir", *words], parser
         if args.verbose:
             be_verbose()
         return int(args.run(args))

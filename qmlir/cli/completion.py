@@ -6,7 +6,6 @@ import argparse
 from types import ModuleType
 
 from ..errors import UsageError
-from . import build_parser
 from .arguments import command
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -27,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError:
         raise UsageError("completion scripts need shtab: pip install 'qmlir[completion]'") from None
 
-    parser = build_parser()
+    parser: argparse.ArgumentParser = args.parser  # of all commands
     _say_what_completes(parser, shtab)
     print(shtab.complete(parser, args.shell))
     return 0

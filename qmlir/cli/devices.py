@@ -33,12 +33,12 @@ def listed() -> list[DeviceRow]:
     """Of each device the driver, its URI (for `qmlir run --device`), its name and architecture, and the targets whose
     programs it runs, best first; behind them the emulated drivers without a device here."""
     from ..emulation.backends import BACKENDS as EMULATED, emulated_targets
-    from ..targets import BACKENDS, backend_description, resolve
+    from ..targets import BACKENDS, HOST, backend_description, resolve
     from ..targets.devices import devices, present_device
 
-    host = resolve("cpu")
-    here = [t.spelling for t in (host, *backend_description("cpu").TARGETS) if present_device(t)]
-    rows = [_row("cpu", host.driver, present_device(host), "", here)]
+    host = resolve(HOST)
+    here = [t.spelling for t in (host, *backend_description(HOST).TARGETS) if present_device(t)]
+    rows = [_row(HOST, host.driver, present_device(host), "", here)]
     drivers = {t.driver: b for b in BACKENDS if not BACKENDS[b].on_host for t in backend_description(b).TARGETS}
     for driver, backend in sorted(drivers.items()):
         names_for = backend_description(backend).names_for

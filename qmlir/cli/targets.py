@@ -25,10 +25,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..emulation.backends import BACKENDS
-    from ..targets import all_targets, resolve
+    from ..targets import HOST, all_targets, resolve
     from ..targets.devices import present_device
 
-    listed = [resolve("cpu"), *all_targets()]
+    listed = [resolve(HOST), *all_targets()]
     emulated = {name for name, backend in BACKENDS.items() if backend.complete}
     rows: list[_Row] = [
         {**t.row(), "device": present_device(t), "emulated": t.backend in emulated}

@@ -58,7 +58,7 @@ class ImportOptions:
     """
 
     name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     report: ImportReport = field(default_factory=ImportReport)
 
 

@@ -12,6 +12,7 @@ from .. import settings
 from ..errors import ArtifactError, TargetError, runtime_reason
 from . import cuda
 from .bindings import binding
+from .drivers import driver_named
 from .emulated import is_emulated
 
 if TYPE_CHECKING:
@@ -57,14 +58,10 @@ def _forked() -> None:
     global _lock, _forks
     _lock = threading.RLock()  # whoever held it is not here
     _forks += 1
-    for key in [k for k in _devices if k[0] == "local-task"]:
+    for key in [k for k in _devices if driver_named(k[0]).has_threads]:
         del _devices[key]  # its threads are the parent's
     for thing in _kept:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-# What is done with a driver's device once it is there.
-_OPENED = {"cuda": cuda.opened}
 
 
 def device(driver: str, uri: str = "") -> HalDevice:
@@ -84,17 +81,18 @@ def device(driver: str, uri: str = "") -> HalDevice:
             raise TargetError(
                 f"this process emulates the driver {driver!r}: load programs for a real device in another process"
             )
-        if driver == "local-task" and not _flags_set:
+        about = driver_named(driver)
+        if about.has_threads and not _flags_set:
             binding.parse_flags(_topology(settings.threads(), settings.cpus()))
             _flags_set = True
         try:
             made = binding.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
-            found = _create(made, uri, driver.startswith("local"))
+            found = _create(made, uri, about.local)
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
-        if driver in _OPENED:
-            _OPENED[driver](found)
+        if about.opened is not None:
+            about.opened(found)
         _devices[driver, uri] = found
         return found
 

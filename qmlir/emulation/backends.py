@@ -65,11 +65,13 @@ class EmulatedDriver:
 
 def _cuda(target: Target) -> dict[int, int]:
     """By `CUdevice_attribute`."""
-    number = int("".join(c for c in target.name if c.isdigit()))
+    has = target.capabilities
+    assert has.compute_capability is not None
+    major, minor = has.compute_capability
     return {
         1: _THREADS, 2: _SIZES[0], 3: _SIZES[1], 4: _SIZES[2], 5: _COUNTS[0], 6: _COUNTS[1], 7: _COUNTS[2],
-        8: 48 * 1024, 10: 32, 12: 65536, 16: 1, 19: 1, 41: 1, 75: number // 10, 76: number % 10, 83: 1, 89: 1,
-        97: target.capabilities.shared_memory, 113: 1, 115: 1,
+        8: has.static_shared_memory, 10: has.subgroup_sizes[0], 12: has.unit_registers, 16: 1, 19: 1, 41: 1,
+        75: major, 76: minor, 83: 1, 89: 1, 97: has.shared_memory, 113: 1, 115: 1,
     }  # fmt: skip
 
 

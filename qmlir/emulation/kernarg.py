@@ -9,11 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias, TypedDict, cast
 
 from .launch import ArgumentLayout
 
 _NOTE, _METADATA = 7, 32
+
+Packed: TypeAlias = "bool | int | float | str | bytes | list[Packed] | dict[Packed, Packed] | None"
+Argument = TypedDict("Argument", {".offset": int, ".size": int, ".value_kind": str})
+KernelMetadata = TypedDict(
+    "KernelMetadata", {".name": str, ".kernarg_segment_size": int, ".args": "list[Argument]"}, total=False
+)
+Metadata = TypedDict("Metadata", {"amdhsa.kernels": "list[KernelMetadata]"}, total=False)
 
 
 def layout(code: bytes, function: str) -> ArgumentLayout | None:
@@ -25,7 +32,7 @@ def layout(code: bytes, function: str) -> ArgumentLayout | None:
 def _layouts(code: bytes) -> dict[str, ArgumentLayout]:
     found = {}
     for note in _notes(code):
-        for kernel in _unpacked(note, 0)[0].get("amdhsa.kernels", []):
+        for kernel in cast(Metadata, _unpacked(note, 0)[0]).get("amdhsa.kernels", []):
             explicit, hidden = [], []
             for argument in kernel.get(".args", []):
                 place = (argument[".offset"], argument[".size"])
@@ -60,7 +67,7 @@ _NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: "B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
-def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
+def _unpacked(data: bytes, at: int) -> tuple[Packed, int]:
     """A MessagePack value and where the next one starts."""
     head = data[at]
     at += 1
@@ -80,13 +87,13 @@ def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
         (count,) = struct.unpack_from(form, data, at)
         at += struct.calcsize(form)
     if 0x80 <= head < 0x90 or head >= 0xDE:
-        made = {}
+        made: dict[Packed, Packed] = {}
         for _ in range(count):
             key, at = _unpacked(data, at)
             made[key], at = _unpacked(data, at)
         return made, at
     if 0x90 <= head < 0xA0 or head >= 0xDC:
-        items = []
+        items: list[Packed] = []
         for _ in range(count):
             item, at = _unpacked(data, at)
             items.append(item)

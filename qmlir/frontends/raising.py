@@ -30,6 +30,7 @@ from ..dialect.ods import OpError, problem
 from ..dialect.shapes import ShapeError
 from ..errors import UsageError
 from ..ir.build import dense
+from ..ir.walk import defining_op
 from ..spec import TensorSpec
 
 
@@ -89,7 +90,7 @@ class Raising(ABC):
 
     name: str  # as patterns are registered under
     where: str  # the node's name, or file:line
-    attributes: Mapping[str, Any]  # Python values; arrays as numpy
+    attributes: Mapping[str, object]  # Python values; arrays as numpy
 
     @property
     @abstractmethod
@@ -184,7 +185,7 @@ def build(op: str, location: ir.Location | None = None, **arguments: object) -> 
             made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
         except (UsageError, OpError, ShapeError) as e:
             raise PatternDeclined(f"{op}: {e}") from None
-    owner = made[0][0].owner.operation
+    owner = defining_op(made[0][0])
     if message := problem(owner):
         owner.erase()
         raise PatternDeclined(f"{op} {message}")

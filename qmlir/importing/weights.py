@@ -141,11 +141,12 @@ def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlo
     values: dict[str, ir.Value] = {}
     specs: dict[str, TensorSpec] = {}
     kept = {"rhs": "input", "rhs_scale": "scale", "rhs_zero_point": "zero_point", "codebook": "codebook"}
-    for key, value in weight.operands().items():
+    for key, operand in weight.operands().items():
         if key not in kept:
             continue
-        whole, spec = parameters.load(_key(name, key), np.asarray(value))
-        taken = whole if key == "codebook" or value.shape[0] == 1 else gather(whole, ids)
+        stored = np.asarray(operand)
+        whole, spec = parameters.load(_key(name, key), stored)
+        taken = whole if key == "codebook" or stored.shape[0] == 1 else gather(whole, ids)
         values[kept[key]] = taken
         specs[kept[key]] = spec_of(taken, spec.dtype)
     attributes: dict[str, object] = {"dtype": weight.dtype, "zero_mode": weight.zero_mode, "packing": weight.packing}

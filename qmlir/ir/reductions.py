@@ -11,7 +11,7 @@ from ..core.mlir import ir, linalg
 from .affine import indexing_maps, loop_sizes
 from .attributes import iterator_types
 from .build import dims, filled, mapped
-from .walk import made_by, producer, terminator_of
+from .walk import defining_op, made_by, producer, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -137,5 +137,5 @@ def _written(m: ir.AffineMap) -> set[int]:
 def _keys_of(init: ir.Value, keys: Keys) -> ir.Value:
     """The key of each element of what a reduction starts from."""
     if made_by(init, "linalg.fill") is not None:
-        return filled(dims(init), keys.key(init.owner.operation.operands[0]))
+        return filled(dims(init), keys.key(defining_op(init).operands[0]))
     return mapped(init, keys.type, keys.key)

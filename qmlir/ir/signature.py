@@ -24,7 +24,7 @@ from . import build
 from .checks import assert_equal, assert_that
 from .lookups import Computed, Lookups, Walked
 from .relations import Relations
-from .walk import operations_of, terminator_of
+from .walk import behind, operations_of, producer, terminator_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -338,10 +338,7 @@ _SHAPE_OPS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "te
 
 def _value_dtype(value: ir.Value) -> str | None:
     """u8 when the op that makes a result says so."""
-    owner = value.owner
-    while getattr(owner, "operation", None) is not None and owner.operation.name in _SHAPE_OPS:
-        owner = owner.operation.operands[0].owner
-    operation = getattr(owner, "operation", None)
+    operation = producer(behind(value, *_SHAPE_OPS))
     if operation is None or operation.name not in OPS:
         return None
     view = view_of(operation)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
-BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # what `build.fusion_barrier` puts behind a value
+BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # what `barriers.fusion_barrier` puts behind a value
 
 
 def operations_of(block: ir.Block) -> list[ir.Operation]:
@@ -37,9 +37,21 @@ def functions(module: ir.Module) -> list[OpLike]:
     return [f for f in operations_of(module.body) if f.name == "func.func" and len(f.regions[0].blocks)]
 
 
-def producer(value: ir.Value) -> OpLike | None:
+def producer(value: ir.Value) -> ir.Operation | None:
     """The operation that makes a value; None for an argument of a block."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def defining_op(value: ir.Value) -> ir.Operation:
+    """The operation that makes a value.
+
+    Raises:
+        ValueError: of an argument of a block.
+    """
+    op = producer(value)
+    if op is None:
+        raise ValueError(f"an argument of a block is made by no operation: {value}")
+    return op
 
 
 def made_by(value: ir.Value, *names: str) -> OpLike | None:

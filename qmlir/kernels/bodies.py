@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import arith, ir
-from ..ir.walk import behind, made_by
+from ..ir.walk import behind, defining_op, made_by
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -100,7 +100,7 @@ class BodyCloner:
         if value in known:
             return known[value]
         attribute = scalar_constant(value)
-        known[value] = self.splat(attribute) if attribute is not None else self._made(value.owner.operation, known)
+        known[value] = self.splat(attribute) if attribute is not None else self._made(defining_op(value), known)
         return known[value]
 
     def _made(self, operation: OpLike, known: dict[ir.Value, ir.Value]) -> ir.Value:

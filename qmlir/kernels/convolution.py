@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.attributes import reassociation, window_pair
-from ..ir.walk import producer_name, static_padding
+from ..ir.walk import defining_op, producer_name, static_padding
 from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
 from .chain import Chain
@@ -53,7 +53,7 @@ def describe_convolution(
     if grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc":
         groups = int(ir.RankedTensorType(weight.type).shape[0])
         data, value = _ungrouped_image(data), _ungrouped_result(value)
-        before = (op, value.owner.operation)
+        before = (op, defining_op(value))
     elif op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
@@ -162,7 +162,7 @@ def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None
     """What a `linalg.transpose` makes `value` of, None where it is none."""
     if producer_name(value) != "linalg.transpose":
         return None
-    op = value.owner.operation
+    op = defining_op(value)
     return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
 
 
@@ -178,7 +178,7 @@ def _channels_first(chain: Chain) -> OpLike | None:
 def _ungrouped_image(data: ir.Value) -> ir.Value:
     """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
     if producer_name(data) == "tensor.expand_shape":
-        view = data.owner.operation
+        view = defining_op(data)
         if reassociation(view) == _GROUPED:
             made: ir.Value = view.operands[0]
             return made

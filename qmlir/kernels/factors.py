@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
 from ..ir.facts import MAGNITUDES
-from ..ir.walk import made_by, producer, producer_name
+from ..ir.walk import defining_op, made_by, producer, producer_name
 from .axes import Axes, dims_of, size_of
 from .bodies import computable, unclonable
 from .computes import e2m1_codes, signed_from
@@ -56,10 +56,10 @@ def _of_e2m1(factor: Factor) -> Factor | None:
     """The side as codes of e2m1, None where it is made in another way."""
     value, letters = factor.value, factor.source_axes
     if producer_name(value) == "tensor.expand_shape":
-        groups = [len(list(group)) for group in value.owner.operation.attributes["reassociation"]]
+        groups = [len(list(group)) for group in defining_op(value).attributes["reassociation"]]
         if letters[-2:] != (GROUP, "k") or groups != [1] * (len(letters) - 2) + [2]:
             return None
-        value, letters = value.owner.operation.operands[0], (*letters[:-2], "k")
+        value, letters = defining_op(value).operands[0], (*letters[:-2], "k")
     codes = e2m1_codes(value)
     if codes is None:
         return None

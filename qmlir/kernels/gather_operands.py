@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
-from ..ir.walk import BARRIERS, producer_name
+from ..ir.walk import BARRIERS, defining_op, producer_name
 from .computes import gathered_from, repeated_from, signed_from, unclamped
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Stage, StageSource
 from .gathers import gathered_rows
@@ -62,7 +62,7 @@ def _decoding(contraction: OpLike) -> list[OpLike]:
     while producer_name(value) in ("tensor.collapse_shape", "linalg.generic"):
         if any(use.owner.operation not in readers for use in value.uses):
             break
-        readers = [value.owner.operation]
+        readers = [defining_op(value)]
         found = [*readers, *found]
         if producer_name(value) == "linalg.generic":
             break
@@ -74,10 +74,10 @@ def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
     """The operand in front of its gather, None where it is no gather of the batch's."""
     value, axes = operand.value, list(operand.source_axes)
     if producer_name(value) == "tensor.collapse_shape":
-        split = _with_units(value.owner.operation, axes)
+        split = _with_units(defining_op(value), axes)
         if split is None:
             return None
-        value, axes = value.owner.operation.operands[0], split
+        value, axes = defining_op(value).operands[0], split
     found = gathered_from(value)
     if found is None:
         return None
@@ -115,5 +115,5 @@ def _views(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
         u.owner.operation not in readers for u in value.uses
     ):
         return []
-    owner = value.owner.operation
+    owner = defining_op(value)
     return [*_views(owner.operands[0], [owner]), owner]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir import facts
-from ..ir.walk import made_by, producer_name
+from ..ir.walk import defining_op, made_by, producer_name
 from .axes import Axis, size_of
 from .computes import gathered_from, repeated_from, signed_from, unclamped
 from .description import BATCH, GROUP, ROW, Batch, Factor, Unfit
-
-if TYPE_CHECKING:
-    pass
 
 
 def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Batch, Factor]:
@@ -28,7 +24,7 @@ def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Bat
     if not dynamic and None in (batch.size, size_of(source, 0)):
         return batch, lhs
     if size_of(source, 0) == 1:
-        repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/lower/grouped.py: slot_rows)
+        repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/core/lower/grouped.py: slot_rows)
     flipped = signed_from(source)
     if flipped is not None:
         lhs = replace(lhs, flipped=True)
@@ -57,7 +53,7 @@ def ungrouped(factor: Factor) -> Factor:
     *outer, last, k = factor.source_axes
     if producer_name(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
         return factor
-    view = factor.value.owner.operation
+    view = defining_op(factor.value)
     split = [len(list(group)) for group in view.attributes["reassociation"]]
     if split != [1] * len(outer) + [2] or gathered_from(view.operands[0]) is None:
         return factor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.mlir import ir
-from ..ir.walk import made_by
+from ..ir.walk import defining_op, made_by
 from .bodies import scalar_constant
 
 
@@ -34,7 +34,7 @@ def requantised(value: ir.Value) -> tuple[ir.Value, ir.Value | None, float, floa
         return None
     compared, nan = _operands_of(chosen[0], "arith.cmpf"), scalar_constant(chosen[1])
     uno = 14
-    if compared != [rounded[0]] * 2 or int(chosen[0].owner.operation.attributes["predicate"].value) != uno:
+    if compared != [rounded[0]] * 2 or int(defining_op(chosen[0]).attributes["predicate"].value) != uno:
         return None
     if nan is None or float(nan.value) != 0.0 or not (lo.is_integer() and hi.is_integer()):
         return None

@@ -1,5 +1,5 @@
 """Rows that belong to groups, brought into blocks of one group each: found in the IR, so that one kernel can take the
-place of the many small ops that say so (`passes/lower/blocks.py`).
+place of the many small ops that say so (`passes/core/lower/blocks.py`).
 
 `routing_of` finds where the blocks of a batch of products come from. `scattered` is a kernel that writes each row to
 where it belongs.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.facts import BACK, BLOCK_OF, ROUTES, ROW_OF, SLOT_OF, known
-from ..ir.walk import collect, operations_of, producer
+from ..ir.walk import collect, defining_op, operations_of, producer
 from .description import Kernel
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def routing_of(kernel: Kernel) -> Routing | None:
         return None
     owner, position = block_of.operands[0], block_of.operands[1]
     slot_of = next((op for op in _readers(position) if known(op, SLOT_OF) is not None), None)
-    found = (op for op in batch.index.owner.operation.block.operations if ROW_OF in op.operation.attributes)
+    found = (op for op in defining_op(batch.index).block.operations if ROW_OF in op.operation.attributes)
     row_of = next((op.operation for op in found if _depends(op.operation, start)), None)
     if slot_of is None or row_of is None:
         return None

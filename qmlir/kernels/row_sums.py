@@ -49,7 +49,7 @@ def _makers(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
     owner = producer(value)
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
         return []
-    made = [owner]
+    made: list[OpLike] = [owner]
     return [*_makers(owner.operands[0], made), owner] if owner.name in BARRIERS else made
 
 

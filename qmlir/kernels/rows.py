@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps, loop_sizes
-from ..ir.walk import made_by, operations_of, read_by, terminator_of
+from ..ir.walk import defining_op, made_by, operations_of, read_by, terminator_of
 from .bodies import scalar_constant, unclonable
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def _closed(group: _Group) -> RowGroup:
     while unread := [v for v in views if not any(_within(use, group.operations) for use in v[0].uses)]:
         for view in unread:  # a reshape for others is theirs
             views.remove(view)
-            group.operations.remove(view[0].owner.operation)
+            group.operations.remove(defining_op(view[0]))
     inside = group.operations
     kinds = {v: s.result for s in group.steps for v in s.op.results} | {v: NARROW for v, _ in views}
     leaving = [v for op in inside for v in op.results if any(not _within(use, inside) for use in v.uses)]

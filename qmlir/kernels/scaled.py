@@ -16,7 +16,7 @@ from ..core.mlir import ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars
-from ..ir.walk import producer, producer_name, terminator_of
+from ..ir.walk import defining_op, producer, producer_name, terminator_of
 from .bodies import scalar_constant
 from .description import Previous, Stage
 
@@ -42,16 +42,16 @@ def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
     *_, end = body.operations
     value, zero, scale = end.operation.operands[0], None, None
     if value not in by_code and producer_name(value) == "arith.truncf" and str(value.type) == rounded_to:
-        value = value.owner.operation.operands[0]
+        value = defining_op(value).operands[0]
     if value not in by_code and producer_name(value) == "arith.mulf":
-        a, b = value.owner.operation.operands
+        a, b = defining_op(value).operands
         if _needs_code(a, by_code) == _needs_code(b, by_code):
             return None
         value, scale = (a, b) if _needs_code(a, by_code) else (b, a)
     if value not in by_code and producer_name(value) == "arith.sitofp":
-        value = value.owner.operation.operands[0]
+        value = defining_op(value).operands[0]
         if value not in by_code and producer_name(value) == "arith.subi":
-            value, zero = value.owner.operation.operands
+            value, zero = defining_op(value).operands
             if _needs_code(zero, by_code) or str(zero.type) != "i32":
                 return None
     if value not in by_code or (zero is None and scale is not None and value.type != scale.type):
@@ -123,11 +123,11 @@ def _constant(value: ir.Value) -> Array | None:
         return None if kind is None else np.asarray(attribute.value).astype(kind)
     operation = producer(value)
     if operation is None:
-        block = value.owner
-        owner = block.owner
+        argument = ir.BlockArgument(value)
+        owner = argument.owner.owner
         if getattr(owner, "name", "") != "linalg.generic" or ir.RankedTensorType(owner.results[0].type).rank:
             return None
-        return _constant_tensor(owner.operands[list(block.arguments).index(value)])
+        return _constant_tensor(owner.operands[argument.arg_number])
     if operation.name == "tensor.extract" and len(operation.operands) == 1:
         return _constant_tensor(operation.operands[0])
     if operation.name not in scalars.NAMES:
@@ -145,5 +145,5 @@ def _constant_tensor(value: ir.Value) -> Array | None:
     known = constant_array(value)
     if known is not None or producer_name(value) != "linalg.generic":
         return known
-    body = value.owner.operation.regions[0].blocks[0]
+    body = defining_op(value).regions[0].blocks[0]
     return _constant(terminator_of(body).operands[0])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..emulation.program import Emulated
 
-# What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
+# What passes/core/lower/blocks.py says of ids; a program cannot put a number into its message.
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
 
 

@@ -12,6 +12,7 @@ from .. import settings
 from ..checkpoint.parameters import check
 from ..core.bindings import binding
 from ..core.cuda import context_of
+from ..core.drivers import driver_named
 from ..core.hal import device, forks, vm_instance
 from ..core.rows import Facts
 from ..dialect.dtypes import Array
@@ -147,7 +148,7 @@ class Program:
 
     def _load_again(self) -> None:
         """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
-        if self.device_driver == "local-task":
+        if driver_named(self.device_driver).has_threads:
             if self.manifest.has_state:
                 raise TargetError(
                     "the program has state and was loaded before this process was forked: its threads, and what it "
@@ -241,15 +242,16 @@ class Program:
     def _choose(self, where: str | None) -> tuple[str, str]:
         """Driver and URI of the device."""
         driver = self.manifest.driver
+        in_caller = driver_named(driver).in_caller
         if where:
             scheme, _, path = where.partition("://")
-            if scheme != driver and not (driver == "local-task" and scheme == "local-sync"):
+            if scheme not in (driver, in_caller):
                 raise TargetError(f"the program was compiled for {self.manifest.target} ({driver}), not for {where!r}")
             return scheme, where if path else ""
-        if driver == "local-task":
+        if in_caller:
             work = self.manifest.task_work
             if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
-                return "local-sync", ""
+                return in_caller, ""
         backend = backend_spelled(self.manifest.target)
         if backend is not None and backend.devices_differ:
             return driver, runtime_uri(resolve(self.manifest.target))

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import settings
 from ..core.bindings import binding
+from ..core.drivers import LOCAL_SYNC
 from ..core.hal import keep, vm_instance
 from ..targets.cpu.threads import board, cost
 
@@ -129,7 +130,7 @@ class Team:
 
 def _help(vmfb: bytes, address: int, number: int) -> None:
     """A helper's life: one call of the worker program, on a device and in a context of its own."""
-    device = binding.get_cached_hal_driver("local-sync").create_default_device()
+    device = binding.get_cached_hal_driver(LOCAL_SYNC.name).create_default_device()
     keep(device)  # the frame of this thread is gone in the child of a fork
     instance = vm_instance()
     module = binding.VmModule.copy_buffer(instance, vmfb)

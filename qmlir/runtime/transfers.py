@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.bindings import binding
+from ..core.drivers import driver_named
 from ..dialect.dtypes import Array, NumpyType
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 # Of all idle buffers of one kind: results and weights of some hundred MiB each are usual on a GPU.
 _MOST_BYTES, _MOST_BUFFERS = 1 << 30, 64
-_SHARE = frozenset(("cuda", "hip"))  # drivers of which a device sees what the host writes, see `Transfers.shares`
 
 
 def rounded(size: int) -> int:
@@ -177,5 +177,5 @@ def transfers(device: HalDevice, driver: str) -> Transfers:
     """The copies of a driver's device; all of its programs share the buffers."""
     with _lock:
         if id(device) not in _known:
-            _known[id(device)] = Transfers(device, driver in _SHARE)
+            _known[id(device)] = Transfers(device, driver_named(driver).sees_host_writes)
         return _known[id(device)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ..core.spelling import did_you_mean
 from ..errors import TargetError
-from .backends import BACKENDS, Backend, backend_description, backend_of, backend_spelled
+from .backends import BACKENDS, HOST, Backend, backend_description, backend_of, backend_spelled
 from .base import COMPILED, EMULATED, MEASURED, PRESENT, RUNS, Target
 from .capabilities import Capabilities, Peak
 
@@ -20,6 +20,7 @@ __all__ = [
     "BACKENDS",
     "COMPILED",
     "EMULATED",
+    "HOST",
     "MEASURED",
     "RUNS",
     "Backend",

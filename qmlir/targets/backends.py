@@ -131,3 +131,5 @@ BACKENDS: Mapping[str, Backend] = {
         Backend("vulkan", devices_differ=True, no_layouts="of cooperative matrices only the driver knows it"),
     )
 }
+
+HOST = next(backend.name for backend in BACKENDS.values() if backend.on_host)  # alone: the target for this host

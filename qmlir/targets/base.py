@@ -70,18 +70,15 @@ class Target:
     source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
     unsigned_mma: bool = True  # whether IREE multiplies unsigned codes by matrix instructions as unsigned ones
-    host: str = ""  # model name of the CPU, only for the bare target `cpu`
+    of_host: bool = False  # exactly the CPU of this host: the bare target `cpu`
+    host: str = ""  # its model name, of such a target
+    of_present: bool = False  # the device that is present describes it, and runs its programs
     withheld: tuple[tuple[str, str], ...] = ()  # its features that are not used, and why
 
     @property
     def spelling(self) -> str:
         """As a user writes it: `rocm:gfx942`, or `cpu` for this host."""
-        return self.backend if self.name == "host" else f"{self.backend}:{self.name}"
-
-    @property
-    def of_present(self) -> bool:
-        """Whether the device that is present describes it, and runs its programs."""
-        return self.name == PRESENT
+        return self.backend if self.of_host else f"{self.backend}:{self.name}"
 
     def attach(self, module: ir.Module) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""

@@ -19,6 +19,7 @@ class Peak:
         dots: dot products of four codes, of a unit in a clock.
         shared_bytes: that a unit reads from its shared memory in a clock.
         cache_bytes: that reach a unit from the cache that all units share, in a clock.
+        threads: of a unit that run at the same time in a kernel of products, whose registers leave no room for more.
         latency: seconds from one load of memory to the next that depends on it.
     """
 
@@ -31,6 +32,7 @@ class Peak:
     dots: float | None = None
     shared_bytes: float | None = None
     cache_bytes: float | None = None
+    threads: int | None = None
     latency: float | None = None
 
     def rate(self, dtype: str) -> float | None:
@@ -74,8 +76,17 @@ class Capabilities:
         scaled_mma: those whose operands have a scale for each block of codes.
         features: that not every architecture of a GPU backend has: "wgmma", "mfma".
         cpu_features: that a program needs of its host, LLVM spelling without "+".
-        subgroup_sizes: threads that run together; () of a CPU.
+        subgroup_sizes: threads that run together, first the number that built-in kernels ask for; () of a CPU.
         shared_memory: bytes that one workgroup may use.
+        static_shared_memory: bytes of it that every kernel has without asking for more.
+        unit_registers: 32-bit registers of a multiprocessor.
+        simds: of a compute unit.
+        simd_waves: subgroups that a SIMD runs at the same time, at most.
+        simd_registers: of a lane of a SIMD, for all its subgroups.
+        sum_registers: of a lane that may hold sums of a product in a built-in kernel; with more it would spill.
+        shared_sum_registers: the same where workgroups share K (`stream_k`).
+        compute_capability: NVIDIA's number of the architecture, (9, 0) of sm_90 and of sm_90a.
+        own_code_only: whether its programs run on devices of exactly this compute capability; else on later ones, too.
         loop_limit: iterations after which the driver leaves a loop.
         peak: figures of one product, for estimates.
         core: of a CPU, the same.
@@ -89,6 +100,15 @@ class Capabilities:
     cpu_features: tuple[str, ...] = ()
     subgroup_sizes: tuple[int, ...] = ()
     shared_memory: int = 0
+    static_shared_memory: int = 0
+    unit_registers: int = 0
+    simds: int = 0
+    simd_waves: int = 0
+    simd_registers: int = 0
+    sum_registers: int = 0
+    shared_sum_registers: int = 0
+    compute_capability: tuple[int, int] | None = None
+    own_code_only: bool = False
     loop_limit: int | None = None
     peak: Peak | None = None
     core: Core | None = None

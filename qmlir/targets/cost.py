@@ -124,6 +124,11 @@ class Figures:
         """Threads of a unit whose instructions start in one clock."""
         return int(self._taken(self._of("lanes"), 128, "lanes of a unit", "128"))
 
+    @property
+    def threads(self) -> int:
+        """Threads of a unit that run at the same time in a kernel of products."""
+        return int(self._taken(self._of("threads"), 1024, "threads of a unit", "1024"))
+
     def waves(self, threads: float) -> int:
         """How often so many threads fill all lanes of the device."""
         return int(-(-threads // (self.units * self.lanes)))

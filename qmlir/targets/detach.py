@@ -15,6 +15,7 @@ from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import axis_loops, indexing_maps
 from ..ir.barriers import Reason, fusion_barrier, opaque
+from ..ir.walk import defining_op
 from .tensors import (
     filled,
     generic_like,
@@ -73,5 +74,5 @@ def detached(op: OpLike) -> OpLike:
         result = fusion_barrier(new, Reason.OPAQUE_SIZES, sizes_of(init))
     op.results[0].replace_all_uses_with(result)
     op.erase()
-    made: OpLike = new.owner.operation
+    made: OpLike = defining_op(new)
     return made

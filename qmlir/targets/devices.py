@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..core.drivers import driver_named
 from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description, backend_of
@@ -61,7 +62,7 @@ def _query(driver: str) -> list[Device]:
 
 def _device(driver: str, index: int, info: DeviceInfo, loaded: HalDriver) -> Device:
     name, arch = info.get("name", ""), ""
-    if driver in ("cuda", "hip"):
+    if driver_named(driver).says_architecture:
         facts = loaded.dump_device_info(info["device_id"])
         match = re.search(r"\b(sm_\d+\w?|gfx[0-9a-f]+)", facts)
         if match is None and (cc := re.search(r"compute[- ]capability: *(\d+)\.(\d+)", facts)):
@@ -74,7 +75,7 @@ def _device(driver: str, index: int, info: DeviceInfo, loaded: HalDriver) -> Dev
 def present_device(target: Target) -> str:
     """The name of a present device that `target`'s programs run on, "" when there is none."""
     if backend_of(target).on_host:
-        if target.name == "host":
+        if target.of_host:
             return target.host or host.host_name()
         missing = set(target.capabilities.cpu_features) - host.host_features()
         return host.host_name() if target.capabilities.cpu_features and not missing else ""

@@ -14,6 +14,7 @@ from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.attributes import window_pair
 from ..ir.barriers import Reason, fusion_barrier, opaque
+from ..ir.walk import defining_op
 from .strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, decide
 from .tensors import filled, generic, merge, permuted, sizes_of, split, type_of
 
@@ -120,7 +121,7 @@ def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
     else:
         start = _rows(permuted(init, (3, 0, 1, 2, 4)) if grouped else init, lead)
     product = _matmul(columns, weight, start, lead)
-    matmul = product.owner.operation
+    matmul = defining_op(product)
     product = fusion_barrier(product, Reason.PATCHES, [*groups, rows, filters]) if keep else product
     back = permuted(product, (1, 0, 2)) if grouped else product
     return _image(back, image), matmul

@@ -17,6 +17,7 @@ from ..core.faults import Fault
 from ..core.mlir import arith, ir
 from ..ir.affine import axis_loops, indexing_maps
 from ..ir.barriers import opaque
+from ..ir.walk import defining_op
 from .tensors import rewritten, sizes_of, type_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def with_unit_sum(op: OpLike, at: int) -> OpLike:
                 dims.insert(0, at)
             wide.append(ir.AffineMap.get(affine_map.n_dims + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))
         operands = [_led_by(value, unit) for value in list(op.operands)[:2]]
-        made: OpLike = rewritten(op, [*operands, op.operands[2]], wide).owner.operation
+        made: OpLike = defining_op(rewritten(op, [*operands, op.operands[2]], wide))
         return made
 
 

@@ -9,6 +9,7 @@ from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import axis_loops, in_order, indexing_maps
 from ..ir.build import transpose
+from ..ir.walk import defining_op
 from .tensors import filled, generic_like, sizes_of, type_of
 
 if TYPE_CHECKING:
@@ -47,5 +48,5 @@ def transposed(op: OpLike) -> tuple[OpLike, list[int]]:
     readers[0].results[0].replace_all_uses_with(made)
     readers[0].erase()
     op.erase()
-    product: OpLike = made.owner.operation
+    product: OpLike = defining_op(made)
     return product, loops

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
 from ..ir.barriers import Reason, fusion_barrier
+from ..ir.walk import defining_op
 from .base import FLOAT8
 from .strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, decide
 from .tensors import elementwise, generic, multiply_add, type_of
@@ -36,7 +37,7 @@ class WidenedPlan:
             product = widened(op, self.dtype, self.separate)
         op.results[0].replace_all_uses_with(product)
         op.erase()
-        self.inner.apply(product.owner.operation)
+        self.inner.apply(defining_op(product))
 
     def describe(self) -> Facts:
         return {"route": f"in {self.dtype}", "strategy": self.strategy, "product": dict(self.inner.describe())}

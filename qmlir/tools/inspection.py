@@ -16,7 +16,7 @@ from ..core.version import __version__
 from ..ir.walk import collect
 from ..runtime.artifact import Artifact
 from ..runtime.inspection import Contents, Inspection, inspection
-from ..targets import resolve
+from ..targets import HOST, resolve
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,7 +46,7 @@ def _of_program(source: object, options: CompileOptions) -> Inspection:
     found: list[Contents] = []
 
     def look(level: str, module: ir.Module) -> None:
-        described = describe(module, cpu, given)
+        described = describe(module, host, given)
         constants, weights = _constant_bytes(module)
         found.append({
             "name": name, "level": start, "versions": {"qmlir": __version__},
@@ -55,9 +55,9 @@ def _of_program(source: object, options: CompileOptions) -> Inspection:
             "parameters": described.parameter_types,
         })  # fmt: skip
 
-    cpu = resolve("cpu")
+    host = resolve(HOST)
     given = Options(start=start, parameters=dict(options.get("parameters") or {}))
-    run_compiler(builder(source), cpu, given, until=start, after=look)
+    run_compiler(builder(source), host, given, until=start, after=look)
     return Inspection(found[-1])
 
 

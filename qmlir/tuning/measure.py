@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from .. import settings
 from ..checking.compare import Tolerance, compare
@@ -71,7 +71,7 @@ class TuningPlan(_Plan, total=False):
 _LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """Raises UsageError for what is not a JSON file of an object."""
     try:
         found = json.loads(path.read_text())
@@ -91,7 +91,7 @@ def read_plan(folder: Path) -> TuningPlan:
         UsageError: none, a damaged one, or one without a default.
     """
     path = folder / PLAN
-    plan = read_json(path)
+    plan = cast(TuningPlan, read_json(path))  # what it says is checked here
     try:
         candidates = [(c["name"], dict(c["choice"]), c.get("file") or "") for c in plan["candidates"]]
         words = [plan["key"], plan["target"], plan["function"], plan.get("host", ""), plan["sha256"]]
@@ -108,13 +108,13 @@ def read_plan(folder: Path) -> TuningPlan:
             raise ValueError("a candidate's file lies elsewhere")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
-    return cast(TuningPlan, plan)
+    return plan
 
 
 def read_results(folder: Path) -> dict[str, Result]:
     """What was measured so far."""
     path = folder / RESULTS
-    found = read_json(path) if path.exists() else {}
+    found = cast("dict[str, Result]", read_json(path) if path.exists() else {})  # what it says is checked here
     try:
         for name, row in found.items():
             if "error" not in row and not (0 < float(row["seconds"]) < 1e6 and 0 < float(row["baseline"]) < 1e6):

@@ -79,13 +79,14 @@ def emit(
     weights = {scope: _digest(Path(file)) for scope, file in (parameters or {}).items()}
     head = {"key": key, "target": resolved.spelling, "host": resolved.host, "sha256": digest, "parameters": weights,
             "function": function, "size": size}  # fmt: skip
-    plan = read_json(path) if path.exists() else None
+    plan = cast(TuningPlan, read_json(path)) if path.exists() else None
     if plan is not None and {k: plan.get(k) for k in head} != head:
         raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
     if plan is None:
         step("the model of choices")
         found = ranked(resolved, space_of(resolved, explanation.contractions), explained)
-        plan = {**head, "candidates": [{"name": f"{i:03}", "choice": c} for i, c in enumerate(found)]}
+        candidates = [{"name": f"{i:03}", "choice": c} for i, c in enumerate(found)]
+        plan = cast(TuningPlan, {**head, "candidates": candidates})
         write_atomically(path, json.dumps(plan, indent=1).encode())
     end = time.monotonic() + budget
     done = [0]
@@ -123,7 +124,7 @@ def emit(
                 seen[code] = candidate["name"]
                 candidate["file"] = out.name
     write_atomically(path, json.dumps(plan, indent=1).encode())
-    return cast(TuningPlan, plan)
+    return plan
 
 
 def _digest(path: Path) -> str:

@@ -13,6 +13,7 @@ import pytest
 import qmlir
 from qmlir import TensorSpec, targets
 from qmlir.cli.devices import listed
+from qmlir.core.drivers import DRIVERS
 from qmlir.core.mlir import context, ir
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, backend_of, devices, resolve
@@ -28,6 +29,10 @@ def test_every_target_is_complete(spelling: str) -> None:
     assert target.spelling == spelling
     assert target.status in (targets.RUNS, targets.MEASURED, targets.EMULATED, targets.COMPILED)
     json.dumps(target.row())
+    assert target.driver in DRIVERS
+    has = target.capabilities
+    assert (has.compute_capability is not None and has.unit_registers > 0) == (target.backend == "cuda")
+    assert (has.simds > 0 and has.simd_registers > 0 and has.sum_registers > 0) == (target.backend == "rocm")
     names = [strategy.name for strategy in backend_of(target).strategies(target)]
     assert names[-1] == "stock"
     assert len(set(names)) == len(names)

@@ -11,8 +11,7 @@ import pytest
 from support.cover import diagonal
 
 from qmlir.targets.aligned import fitting_block
-from qmlir.targets.cuda.exact_f16 import longest_exact_k
-from qmlir.targets.cuda.split import split_k
+from qmlir.targets.cuda.exact_f16 import longest_exact_k, split_k
 
 pytestmark = pytest.mark.sweep(fast=3)
 

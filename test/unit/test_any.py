@@ -16,16 +16,12 @@ ALLOWED = {
     "dialect/ods/view.py": (1, "a field or a rule of any op class by its name"),
     "dialect/reference": (2, "keywords that are handed on to `scaled_matmul`"),
     "passes/core/lower/__init__.py": (1, "a table of rules, each for the view of its own op class"),
-    "qmlir/checkpoint/value.py": (2, "arguments of a product by name, for `**`"),
-    "qmlir/compiler/front_end.py": (2, "a source that `accepts` has taken, and a front end's own options"),
+    "qmlir/compiler/front_end.py": (1, "a source that `accepts` has taken"),
     "qmlir/emulation/amd/operands.py": (2, "an array, or a numpy scalar for all lanes: no common type has arithmetic"),
-    "qmlir/emulation/kernarg.py": (1, "a value of MessagePack"),
     "qmlir/frontends/onnx": (6, "attributes of ONNX by name, and what onnx's stubs lack"),
-    "qmlir/frontends/raising.py": (4, "attributes of a framework's op, and one result of an operation or several"),
+    "qmlir/frontends/raising.py": (3, "a pattern's own subclass, and one result of an operation or several"),
     "qmlir/ops": (2, _AS_ARGUMENTS),
     "qmlir/runtime": (3, _AS_ARGUMENTS),
-    "qmlir/targets/gpu_kernels": (6, "what a source knows a row by, and tiles of strategies: each has its own type"),
-    "qmlir/tuning/measure.py": (1, "JSON"),
 }
 _IN_TEXT = re.compile(r"[\[(,|:] ?Any\b|^Any\b[\],|)]")  # an alias in quotes; not the word in a docstring
 

@@ -22,6 +22,7 @@ from ....ir.build import Arg, Extent, as_index, dims, elementwise, filled, gener
 from ....ir.checks import assert_that, outside, refuse
 from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, FactValue
 from ....ir.scalars import i32, to_i32
+from ....ir.walk import defining_op
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
 
@@ -285,7 +286,7 @@ class RowBlocks:
             lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
         )  # fmt: skip
         self.row_of = fusion_barrier(routing.find(self.group_of, self.place_of), Reason.INDEXED_READS)
-        self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
+        defining_op(self.row_of).attributes[ROW_OF] = ir.UnitAttr.get()
 
     def rows_of(self, value: ir.Value) -> ir.Value:
         """`[R, ...]` to `[NB, B, ...]`."""

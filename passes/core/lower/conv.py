@@ -37,6 +37,7 @@ from ....ir.build import (
 from ....ir.checks import assert_that
 from ....ir.facts import MAGNITUDES, note
 from ....ir.scalars import i32, to_f32, to_i32
+from ....ir.walk import defining_op
 from ....kernels.computes import is_within
 from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
@@ -268,7 +269,7 @@ def _convolve(
 def _annotate(y: ir.Value, bounds: tuple[int, int] | None) -> None:
     """Bounds of the codes, for strategies that go through floats."""
     if bounds is not None:
-        note(y.owner, dict(zip(MAGNITUDES, bounds, strict=True)))
+        note(defining_op(y), dict(zip(MAGNITUDES, bounds, strict=True)))
 
 
 def _drop_first_kept(w: ir.Value) -> ir.Value:

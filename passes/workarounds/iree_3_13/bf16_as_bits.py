@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.build import bitcast, dims, empty
 from ....ir.scalars import bf16_bits
-from ....ir.walk import collect, terminator_of
+from ....ir.walk import collect, made_by, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -68,13 +68,11 @@ def _rounding(op: OpLike) -> OpLike | None:
     if str(op.results[0].type.element_type) != "bf16":
         return None
     block = op.regions[0].blocks[0]
-    last = terminator_of(block)
-    owner = last.operands[0].owner
-    source = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
-    known = source.get(getattr(owner, "name", ""), ())
-    if not known or list(block.arguments[len(block.arguments) - 1].uses):
+    sources = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
+    made = made_by(terminator_of(block).operands[0], *sources)
+    if made is None or list(block.arguments[len(block.arguments) - 1].uses):
         return None
-    return owner.operation if str(owner.operation.operands[0].type) in known else None
+    return made if str(made.operands[0].type) in sources[made.name] else None
 
 
 def _rewrite(op: OpLike) -> None:

@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import is_zero_fill
 from ....ir.affine import indexing_maps
-from ....ir.walk import collect
+from ....ir.walk import collect, defining_op
 from ....targets.tensors import filled, generic, rewritten, sizes_of, type_of
 from ...base import Pass, State
 from ...core.contractions import is_product
@@ -47,7 +47,7 @@ class StartAtZeroPass(Pass):
                 made = rewritten(op, [*list(op.operands)[:2], zeros], indexing_maps(op))
             rank = type_of(start).rank
             add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
-            with made.owner.location, ir.InsertionPoint.after(made.owner):
+            with defining_op(made).location, ir.InsertionPoint.after(defining_op(made)):
                 total = generic(
                     [made, start],
                     tensor.empty(sizes_of(start), element),
@@ -55,4 +55,4 @@ class StartAtZeroPass(Pass):
                     ["parallel"] * rank,
                     lambda x, y, _, add=add: add(x, y),
                 )
-            made.replace_all_uses_except(total, total.owner.operation)
+            made.replace_all_uses_except(total, defining_op(total))

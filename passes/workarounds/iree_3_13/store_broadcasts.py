@@ -11,7 +11,7 @@ from ....dialect.constants import constant_array
 from ....ir.affine import indexing_maps, loops_of
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, dims, elementwise
-from ....ir.walk import VIEWS, collect, producer
+from ....ir.walk import VIEWS, collect, defining_op, producer
 from ....targets.tensors import rewritten
 from ...base import Pass, State
 from ...core.contractions import is_product
@@ -66,7 +66,7 @@ def _with_axis(op: OpLike, axis: int) -> OpLike:
     wide = elementwise([Arg(value, tuple(range(1, len(sizes))))], sizes, value.type.element_type, lambda x: x)
     maps[0] = ir.AffineMap.get(maps[0].n_dims, 0, [maps[-1].results[axis], *maps[0].results])
     stored = fusion_barrier(wide, Reason.STORED_BROADCAST)
-    product: OpLike = rewritten(op, [stored, rhs, out], maps).owner.operation
+    product: OpLike = defining_op(rewritten(op, [stored, rhs, out], maps))
     return product
 
 

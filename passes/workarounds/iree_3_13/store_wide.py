@@ -10,7 +10,7 @@ from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
 from ....ir.reductions import COMBINATIONS, reduced, with_operands, within_lanes
-from ....ir.walk import VIEWS, collect, producer
+from ....ir.walk import VIEWS, collect, defining_op, producer
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _widened(block: ir.Block, position: int, value: ir.Value) -> ir.Value:
     argument.set_type(wide)
     with ir.InsertionPoint.at_block_begin(block):
         back = shorten(short, argument)
-    argument.replace_all_uses_except(back, back.owner.operation)
+    argument.replace_all_uses_except(back, defining_op(back))
     for e in extensions:
         if e.results[0].type == wide and e.name == f"arith.{extend.__name__}":
             e.results[0].replace_all_uses_with(argument)

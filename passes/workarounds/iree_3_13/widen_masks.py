@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
-from ....ir.walk import VIEWS, collect, producer
+from ....ir.walk import VIEWS, collect, defining_op, producer
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
@@ -94,4 +94,4 @@ def _widen_masks(op: OpLike) -> None:
         argument.set_type(byte)
         with ir.InsertionPoint.at_block_begin(block), op.location:
             read = arith.trunci(truth, argument)
-        argument.replace_all_uses_except(read, read.owner.operation)
+        argument.replace_all_uses_except(read, defining_op(read))

@@ -157,6 +157,12 @@ class PtxModule:
     entries: dict[str, PtxEntry] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
 
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """The architecture that it is compiled for: (9, 0) of `.target sm_90a`."""
+        number = int("".join(c for c in self.target if c.isdigit()))
+        return number // 10, number % 10
+
 
 _WITHOUT_RESULT = frozenset(
     ("st", "red", "bar", "barrier", "bra", "ret", "exit", "cp", "fence", "membar", "stmatrix", "prefetch", "prefetchu",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 from ...targets.base import Target
 from ..launch import EmulationError, KernelLaunch
@@ -12,29 +11,28 @@ from .instructions import PtxEntry, PtxInstruction, PtxModule
 _GRID = (2147483647, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
 _THREADS = 1024
-_STATIC_SHARED = 48 * 1024
 
 # From which compute capability on an instruction is there (PTX ISA, "Target ISA Notes" of each), and whether only on
 # that architecture with its features (`sm_90a`).
-_SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
-    ("wgmma", (), 90, True),
-    ("setmaxnreg", (), 90, True),
-    ("elect", (), 90, False),
-    ("stmatrix", (), 90, False),
-    ("griddepcontrol", (), 90, False),
-    ("fence", ("proxy",), 90, False),
-    ("cp", ("bulk",), 90, False),
-    ("cp", ("async",), 80, False),
-    ("mbarrier", ("try_wait",), 90, False),
-    ("mbarrier", (), 80, False),
-    ("redux", (), 80, False),
-    ("mma", ("block_scale",), 120, True),
-    ("mma", ("e4m3",), 89, False),
-    ("mma", ("e5m2",), 89, False),
-    ("mma", ("bf16",), 80, False),
-    ("cvt", ("e4m3x2",), 89, False),
-    ("cvt", ("e5m2x2",), 89, False),
-    ("ldmatrix", (), 75, False),
+_SINCE: tuple[tuple[str, tuple[str, ...], tuple[int, int], bool], ...] = (
+    ("wgmma", (), (9, 0), True),
+    ("setmaxnreg", (), (9, 0), True),
+    ("elect", (), (9, 0), False),
+    ("stmatrix", (), (9, 0), False),
+    ("griddepcontrol", (), (9, 0), False),
+    ("fence", ("proxy",), (9, 0), False),
+    ("cp", ("bulk",), (9, 0), False),
+    ("cp", ("async",), (8, 0), False),
+    ("mbarrier", ("try_wait",), (9, 0), False),
+    ("mbarrier", (), (8, 0), False),
+    ("redux", (), (8, 0), False),
+    ("mma", ("block_scale",), (12, 0), True),
+    ("mma", ("e4m3",), (8, 9), False),
+    ("mma", ("e5m2",), (8, 9), False),
+    ("mma", ("bf16",), (8, 0), False),
+    ("cvt", ("e4m3x2",), (8, 9), False),
+    ("cvt", ("e5m2x2",), (8, 9), False),
+    ("ldmatrix", (), (7, 5), False),
 )
 
 
@@ -60,8 +58,9 @@ def check(module: PtxModule, entry: PtxEntry, launch: KernelLaunch, target: Targ
         for v in (*module.variables.values(), *entry.variables.values())
         if v.space == "shared" and (v.name in entry.variables or v.name in entry.text)
     )
-    if static > _STATIC_SHARED:
-        raise EmulationError(f"the driver refuses {static} bytes of static shared memory: at most {_STATIC_SHARED}")
+    without_asking = target.capabilities.static_shared_memory
+    if static > without_asking:
+        raise EmulationError(f"the driver refuses {static} bytes of static shared memory: at most {without_asking}")
     if static + launch.shared_bytes > target.capabilities.shared_memory:
         raise EmulationError(
             f"the device refuses {static + launch.shared_bytes} bytes of shared memory in a block: at most "
@@ -74,24 +73,22 @@ def _shape(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))
 
 
-def _number(name: str) -> int:
-    return int(re.sub(r"\D", "", name))
-
-
 def _check_architecture(module: PtxModule, entry: PtxEntry, target: Target) -> None:
-    mine, its = _number(target.name), _number(module.target)
+    mine, its = target.capabilities.compute_capability, module.compute_capability
+    assert mine is not None
     if its > mine or (module.target.endswith("a") and its != mine):
         raise EmulationError(f"the driver refuses PTX for {module.target} on a device of {target.name}")
     for ins in entry.instructions:
         for since, specific in _needs(ins):
-            if mine < since or (specific and module.target != f"sm_{since}a"):
+            needed = f"sm_{since[0]}{since[1]}{'a' if specific else ''}"
+            if mine < since or (specific and module.target != needed):
                 raise EmulationError(
-                    f"line {ins.line}: {ins.text}: {ins.opcode} needs sm_{since}{'a' if specific else ''}, the kernel "
-                    f"is compiled for {module.target}"
+                    f"line {ins.line}: {ins.text}: {ins.opcode} needs {needed}, the kernel is compiled for "
+                    f"{module.target}"
                 )
 
 
-def _needs(ins: PtxInstruction) -> list[tuple[int, bool]]:
+def _needs(ins: PtxInstruction) -> list[tuple[tuple[int, int], bool]]:
     return [
         (since, specific)
         for opcode, modifiers, since, specific in _SINCE

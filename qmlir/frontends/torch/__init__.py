@@ -13,7 +13,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ...compiler.front_end import ImportOptions
 from ...core.files import digest_of_file
@@ -89,7 +89,7 @@ class TorchFrontEnd:
         raise_quantised(graph, options.report)
         fuse_attention(graph)
         path = options.settings.get("parameters")
-        parameters = ParameterFile(Path(path)) if path is not None else None
+        parameters = ParameterFile(Path(cast("str | os.PathLike[str]", path))) if path is not None else None
         return import_decomposed(graph, context, options.name, options.report, parameters)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.fx import Node
@@ -255,8 +255,8 @@ def _raise(op: Raising) -> Tensor:
     assert spec is not None
     operands = (op.operand(0), op.operand(1), op.operand(2), op.optional(3))
     with op.location:
-        return attention(*operands, op.attributes["axes"], spec.shape, op.attributes["scale"],
-                         bool(op.attributes["causal"]))  # fmt: skip
+        axes, scale = cast("Sequence[str]", op.attributes["axes"]), cast(float, op.attributes["scale"])
+        return attention(*operands, axes, spec.shape, scale, bool(op.attributes["causal"]))
 
 
 define(_SCHEMA, _fake, _eager)

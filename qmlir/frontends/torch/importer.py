@@ -26,7 +26,7 @@ from ...ir import build
 from ...ir.checks import assert_that
 from ...ir.resources import keep_array
 from ...ir.signature import state_signature
-from ...ir.walk import functions, remove_unused
+from ...ir.walk import defining_op, functions, remove_unused
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known
@@ -90,7 +90,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
             made: ir.Value = super()._import_literal(py_value, info)
             if isinstance(py_value, torch.Tensor) and py_value.dtype in FROM_TORCH:
-                keep_array(made.owner.attributes["value"], to_numpy(py_value))
+                keep_array(defining_op(made).attributes["value"], to_numpy(py_value))
             return made
         self._codes.append(py_value.to(torch.uint8))
         made = super()._import_literal(self._codes[-1], info)

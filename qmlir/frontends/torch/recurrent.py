@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.fx import Node
@@ -176,8 +176,8 @@ def _fake(
 
 def _raise(op: Raising) -> list[Tensor]:
     directions, _, hidden = (int(n or 0) for n in op.operand(1).shape)
-    cell = op.attributes["cell"]
-    activations = tuple(Activation(name) for name in op.attributes["activations"])
+    cell, names = str(op.attributes["cell"]), cast("Sequence[str]", op.attributes["activations"])
+    activations = tuple(Activation(name) for name in names)
     backward = (False, True)[:directions]
     layer = Recurrence(cell, hidden, backward, (activations,) * directions, late_reset=cell == GRU)
     operands = {"inputs": op.operand(0), "weights": op.operand(1), "h": op.operand(2)}

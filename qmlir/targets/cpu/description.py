@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from ...core.drivers import LOCAL_TASK
 from ...ir.barriers import Reason
 from ..base import COMPILED, EMULATED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 from ..capabilities import Capabilities
@@ -81,7 +82,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
     return Target(
         backend="cpu",
         name=name,
-        driver="local-task",
+        driver=LOCAL_TASK.name,
         summary=summary,
         status=COMPILED,
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from ...core.drivers import LOCAL_TASK
 from ..base import RUNS, Target
 from ..capabilities import Capabilities
 from .description import CPU_BARRIERS, DTYPES, flags_for, passes_for
@@ -119,7 +120,7 @@ def host_target() -> Target:
     return Target(
         backend="cpu",
         name="host",
-        driver="local-task",
+        driver=LOCAL_TASK.name,
         summary=f"this host: {host_name()}{tested}",
         status=RUNS,
         compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
@@ -130,6 +131,7 @@ def host_target() -> Target:
         ),
         barriers=CPU_BARRIERS,
         passes=passes_for("cpu", features),
+        of_host=True,
         host=host_name(),
         withheld=tuple(unused.items()),
     )

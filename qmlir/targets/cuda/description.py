@@ -44,9 +44,12 @@ def _peak(
 ) -> Peak:
     """Rates in Tera-operations per second, bandwidth in GB/s; what multiprocessors have in common is from the CUDA
     programming guide (arithmetic instructions, shared memory), and of L2 what A100 and H100 measure: 40 to 64 bytes in
-    a clock. No clock: the model takes one that a product keeps up while it multiplies, below what it is sold with."""
+    a clock. Of the 1536 or 2048 threads of a multiprocessor 1024 have 64 registers each. No clock: the model takes one
+    that a product keeps up while it multiplies, below what it is sold with."""
     named = tuple((dtype, rate * 1e12) for dtype, rate in rates)
-    return Peak(product, named, bandwidth * 1e9, units, lanes=lanes, dots=64, shared_bytes=128, cache_bytes=48)
+    return Peak(
+        product, named, bandwidth * 1e9, units, lanes=lanes, dots=64, shared_bytes=128, cache_bytes=48, threads=1024
+    )
 
 
 # Dense rates with f32 (int32) accumulation; multiprocessors from NVIDIA's whitepapers. A100: NVIDIA A100 datasheet.
@@ -71,7 +74,8 @@ _MEASURED = ("sm_90a",)
 
 
 def _cuda(
-    name: str,
+    compute_capability: tuple[int, int],
+    suffix: str,
     summary: str,
     ptx: int,
     shared_kib: int,
@@ -81,6 +85,8 @@ def _cuda(
     passes: tuple[str, ...] = (),
     scaled_mma: tuple[str, ...] = (),
 ) -> Target:
+    """`suffix`: "a" of code that uses what later architectures may lack, so that it runs on its own only."""
+    name = f"sm_{compute_capability[0]}{compute_capability[1]}{suffix}"
     gpu = Gpu(
         device="cuda",
         executable='"cuda", "cuda-nvptx-fb"',
@@ -106,6 +112,10 @@ def _cuda(
             features=features,
             subgroup_sizes=gpu.subgroup_sizes,
             shared_memory=gpu.shared_memory,
+            static_shared_memory=48 * 1024,
+            unit_registers=1 << 16,
+            compute_capability=compute_capability,
+            own_code_only=suffix == "a",
             peak=peak,
         ),
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
@@ -127,15 +137,15 @@ def _cuda(
 
 
 TARGETS: tuple[Target, ...] = (
-    _cuda("sm_80", "NVIDIA A100", 76, 163, AMPERE, _A100),
-    _cuda("sm_86", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
-    _cuda("sm_89", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
-    _cuda("sm_90", "NVIDIA H100, H200", 84, 227, ADA, _H100),
+    _cuda((8, 0), "", "NVIDIA A100", 76, 163, AMPERE, _A100),
+    _cuda((8, 6), "", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
+    _cuda((8, 9), "", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
+    _cuda((9, 0), "", "NVIDIA H100, H200", 84, 227, ADA, _H100),
     # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in this name.
-    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma", passes=("qmlir-keep-nan",)),
-    _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
+    _cuda((9, 0), "a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma", passes=("qmlir-keep-nan",)),
+    _cuda((12, 0), "", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
     _cuda(
-        "sm_120a", "NVIDIA RTX 50, with scaled mma", 87, 99, ADA, _RTX5090, passes=("qmlir-keep-nan",),
+        (12, 0), "a", "NVIDIA RTX 50, with scaled mma", 87, 99, ADA, _RTX5090, passes=("qmlir-keep-nan",),
         scaled_mma=("mxf8f6f4", "mxf4nvf4"),
     ),
 )  # fmt: skip
@@ -143,13 +153,16 @@ TARGETS: tuple[Target, ...] = (
 
 def names_for(device: Device) -> tuple[str, ...]:
     """PTX of an older architecture runs on a newer device; that of an `a` architecture on its own only."""
-    match = re.match(r"sm_(\d+)", device.arch)
+    match = re.match(r"sm_(\d+)(\d)", device.arch)
     if match is None:
         return ()
-    own = int(match.group(1))
-    numbers = {target.name: int(target.name[3:].rstrip("a")) for target in TARGETS}
-    fitting = [n for n, v in numbers.items() if (v == own if n.endswith("a") else v <= own)]
-    return tuple(sorted(fitting, key=lambda n: (numbers[n], n), reverse=True))
+    own = int(match[1]), int(match[2])
+
+    def order(target: Target) -> tuple[tuple[int, int], bool]:
+        return target.capabilities.compute_capability or (0, 0), target.capabilities.own_code_only
+
+    fitting = [t for t in TARGETS if (order(t)[0] == own if order(t)[1] else order(t)[0] <= own)]
+    return tuple(t.name for t in sorted(fitting, key=order, reverse=True))
 
 
 def target_for(device: Device) -> Target | None:

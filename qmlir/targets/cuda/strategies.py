@@ -21,6 +21,7 @@ from .kernels.float_strategy import (
     WgmmaFastFp8Strategy,
 )
 from .kernels.instructions import MMA
+from .kernels.machine import nvidia
 from .kernels.scaled_instructions import SCALED
 from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WgmmaStrategy, convolutions
 
@@ -32,8 +33,8 @@ def _mma_sync(mma: MatrixInstruction) -> bool:
 
 
 def limits(target: Target) -> TileAndFuseLimits:
-    """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
-    return TileAndFuseLimits(32, 64, 40 * 1024)
+    """64 accumulators of 255 registers; 40 KiB of the 48 that every kernel has without opting in to more."""
+    return TileAndFuseLimits(32, 64, target.capabilities.static_shared_memory * 5 // 6)
 
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
@@ -66,17 +67,18 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, limits(target), usable=_mma_sync)
+    code = nvidia(target)
     wgmma = "wgmma" in target.capabilities.features
-    int8 = (WgmmaStrategy(target),) if wgmma else ()
-    int8 = (*int8, MmaSyncStrategy(target))
-    weight_only = CudaWeightOnlyStrategy(target)
+    int8 = (WgmmaStrategy(target, code),) if wgmma else ()
+    int8 = (*int8, MmaSyncStrategy(target, code))
+    weight_only = CudaWeightOnlyStrategy(target, code)
     images = tuple(convolutions(strategy) for strategy in (*int8, weight_only))
-    fp8: tuple[Strategy, ...] = (Fp8Strategy(target), FastFp8Strategy(target))
+    fp8: tuple[Strategy, ...] = (Fp8Strategy(target, code), FastFp8Strategy(target, code))
     if wgmma:
-        fp8 = (*fp8, WgmmaFastFp8Strategy(target))
-    scaled = (ScaledMmaStrategy(target),) if target.capabilities.scaled_mma else ()
-    kernels = (GemvStrategy(target), *int8, *images, *scaled, *fp8, weight_only)
-    sized = (GemvStrategy(target), *int8, *images, Fp8Strategy(target), weight_only)
+        fp8 = (*fp8, WgmmaFastFp8Strategy(target, code))
+    scaled = (ScaledMmaStrategy(target, code),) if target.capabilities.scaled_mma else ()
+    kernels = (GemvStrategy(target, code), *int8, *images, *scaled, *fp8, weight_only)
+    sized = (GemvStrategy(target, code), *int8, *images, Fp8Strategy(target, code), weight_only)
     multi_version = MultiVersionStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel, Window
@@ -11,6 +11,7 @@ from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e
 from .batch import Products
 from .executable import RuntimeSize, View
+from .loop import ReadPiece
 from .machine import Machine
 from .small_floats import doubled_e2m1, of_word
 from .window import Image, ImagePlace
@@ -52,10 +53,11 @@ class Rows:
             return View((self.rows, self.k), self.element)
         return View.of_words((self.rows, self.k // (self.per_word * self.words)), self.words)
 
-    def row(self, m: e.Index) -> e.Index:
-        return m
+    def row(self, m: e.Index) -> ReadPiece:
+        """See `loop.Source`."""
+        return partial(self.load, m)
 
-    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+    def load(self, row: e.Index, memory: ir.Value, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
         if self.words == 0:
             first = e.multiply(piece, self.depth)
@@ -148,10 +150,11 @@ class WindowRows:
         window = replace(self.window, image=(images, height, width, channels // self._unit))
         return Image(window, e.multiply(e.block(2), window.channels) if window.groups > 1 else 0, counted=False)
 
-    def row(self, m: e.Index) -> ImagePlace:
-        return self._image.row(m)
+    def row(self, m: e.Index) -> ReadPiece:
+        """See `loop.Source`."""
+        return partial(self._load, self._image.row(m))
 
-    def load(self, memory: ir.Value, row: ImagePlace, piece: e.Index) -> list[ir.Value]:
+    def _load(self, row: ImagePlace, memory: ir.Value, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
         count, image, loads = self.k // self.depth, self._image, self.depth // self._unit
         first = e.multiply(e.minimum(piece, count - 1), loads)
@@ -224,12 +227,13 @@ class Numbers:
     def view(self) -> View:
         return self.rows.view
 
-    def row(self, m: e.Index) -> e.Index | ImagePlace:
-        return self.rows.row(m)
+    def row(self, m: e.Index) -> ReadPiece:
+        """See `loop.Source`."""
+        return partial(self._load, self.rows.row(m))
 
-    def load(self, memory: ir.Value, row: Any, piece: e.Index) -> list[ir.Value]:
+    def _load(self, read: ReadPiece, memory: ir.Value, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
-        return [x for word in self.rows.load(memory, row, piece) for x in self._numbers(word)]
+        return [x for word in read(memory, piece) for x in self._numbers(word)]
 
     def _numbers(self, word: ir.Value) -> list[ir.Value]:
         f32 = ir.F32Type.get()

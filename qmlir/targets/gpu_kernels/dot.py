@@ -177,7 +177,7 @@ class DotLoop(TileLoop):
         rows, height = self.place.rows, self.plan.shape[0]
         if not isinstance(rows, int) or rows % height:
             self.safe_rows = [self.place.inside(row) for row in self.rows]
-        self.tokens = [self.source.row(self.place.token(row)) for row in self.safe_rows]
+        self.read_rows = [self.source.row(self.place.token(row)) for row in self.safe_rows]
         return []
 
     @property
@@ -221,18 +221,18 @@ class DotLoop(TileLoop):
             return weight.load(self.rhs, place.matrix, column, piece)
         first = e.multiply(place.matrix, self.kernel.n)
         columns = [e.add(first, e.minimum(e.add(column, c), last)) for c in range(COLUMNS)]
-        return [weight.load(self.rhs, c, piece) for c in columns]
+        return [weight.load(c, self.rhs, piece) for c in columns]
 
     # ---- integers
 
     def _codes(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums after another piece of K."""
-        dot, width, load = self.machine.dot, self._width, self.source.load
+        dot, width = self.machine.dot, self._width
         stored = self._stored_codes(piece)
         columns = [self.plan.weights.unpacked(words) for words in stored]
         following = []
-        for r, row in enumerate(self.tokens):
-            words = load(self.lhs, row, piece)
+        for r, read in enumerate(self.read_rows):
+            words = read(self.lhs, piece)
             mine = totals[r * width : (r + 1) * width]
             for c, column in enumerate(columns):
                 for a, b in zip(words, column, strict=True):
@@ -247,14 +247,14 @@ class DotLoop(TileLoop):
 
     def _numbers(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
         """The sums of floats by decoded codes, in f32, after another piece of K."""
-        form, totals, load = self.plan.weights, list(totals), self.source.load
+        form, totals = self.plan.weights, list(totals)
         lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         group: e.Index = 0
         if self.kernel.group is not None:
             group = e.divide(piece, self.kernel.group // form.depth)
         stored = self._stored_codes(piece)
         words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
-        rows = [load(self.lhs, row, piece) for row in self.tokens]
+        rows = [read(self.lhs, piece) for read in self.read_rows]
         with self.epilogue.scope():
             for k in range(form.depth):
                 number = self._number(words, k, group)

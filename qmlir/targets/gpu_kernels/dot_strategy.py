@@ -18,7 +18,6 @@ from .weights import CodeFormat, byte_codes, stored
 MOST_ROWS = 8
 # Threads that share K of the same outputs, where rows are few.
 _WORKERS = (8, 16, 32)
-_LONGEST = 65535  # steps of a loop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +82,11 @@ class DotStrategy(ProductStrategy[NamedTile]):
         if self.few:
             assert kernel.m is not None
             splits = [WorkSplit(n, 64 // n, 1, kernel.m) for n in _WORKERS if n <= self.machine.subgroup]
+        limit = self.target.capabilities.loop_limit
         made = (
             DotKernel(kernel, self.machine, weights, codes is not None, split, self.name)
             for split in splits
-            if weights.depth * _LONGEST * split.workers >= kernel.k
+            if limit is None or weights.depth * limit * split.workers >= kernel.k
         )
         slow, floats = "", str(kernel.acc_type) == "f32"
         if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
@@ -27,6 +27,7 @@ from .executable import View
 from .machine import Machine
 
 Values: TypeAlias = "list[ir.Value]"
+ReadPiece: TypeAlias = "Callable[[ir.Value, e.Index], Values]"  # from memory, one piece of a row
 
 
 class Source(Protocol):
@@ -35,11 +36,8 @@ class Source(Protocol):
     @property
     def view(self) -> View: ...
 
-    def row(self, m: e.Index) -> Any:
-        """What `load` knows row `m` by."""
-
-    def load(self, memory: ir.Value, row: Any, piece: e.Index) -> list[ir.Value]:
-        """A piece of a row."""
+    def row(self, m: e.Index) -> ReadPiece:
+        """What reads pieces of row `m`; where it lies is computed here, once."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
-from typing import Any
 
 from ...core.mlir import OpLike, ir
 from ...kernels.description import Kernel
@@ -21,7 +20,7 @@ from ..cost import Cost
 from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob
 from .executable import executable
 from .plan import GpuKernelPlan
-from .strategy import ProductStrategy
+from .strategy import NamedTile, ProductStrategy
 
 SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
 _MOST_IMAGES = 8  # of the samples
@@ -77,7 +76,7 @@ class MultiVersionPlan:
 class MultiVersionStrategy:
     """Products of a dynamic number of rows, by what `strategies` make of each number."""
 
-    strategies: tuple[ProductStrategy[Any], ...]
+    strategies: tuple[ProductStrategy[NamedTile], ...]
     name: str = "multi-version-m"
 
     def space(self) -> tuple[Knob, ...]:
@@ -119,7 +118,7 @@ class _Choice:
     """What strategies make of the samples."""
 
     contraction: Contraction
-    asked: Sequence[tuple[ProductStrategy[Any], Kernel]]
+    asked: Sequence[tuple[ProductStrategy[NamedTile], Kernel]]
     samples: Sequence[int]
 
     def made(self) -> Accept | Decline:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ...core.mlir import OpLike, arith, flow, ir, memref, tensor
 from ...ir.attributes import entry_points
 from ...ir.facts import MAGNITUDES, ROUTES
+from ...ir.walk import defining_op
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import Routing, routing_of, sweep
@@ -78,7 +79,7 @@ def with_routing(
 
 def route(routing: Routing, machine: Machine) -> None:
     """Put one dispatch, of one workgroup, in the place of the ops that make the tables."""
-    before = routing.index.owner.operation
+    before = defining_op(routing.index)
     function = function_of(before)
     rows = ir.RankedTensorType(routing.block_of.type)
     dynamic = rows.is_dynamic_dim(0)
@@ -108,9 +109,9 @@ def route(routing: Routing, machine: Machine) -> None:
 
 def _size_of(value: ir.Value) -> ir.Value:
     """The dynamic first size of what a generic makes: that of the tensor it fills."""
-    op: OpLike = value.owner.operation
+    op: OpLike = defining_op(value)
     while op.name != "tensor.empty":
-        op = op.operands[len(op.operands) - 1].owner.operation
+        op = defining_op(op.operands[len(op.operands) - 1])
     return op.operands[0]
 
 
@@ -131,7 +132,7 @@ class _Route:
         return executable(name, KernelFunction(self.rows, views, launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
-        """How many blocks there are (passes/lower/blocks.py)."""
+        """How many blocks there are (passes/core/lower/blocks.py)."""
         if self.count is not None:
             return self.count
         return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))

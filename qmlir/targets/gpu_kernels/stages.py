@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...core.mlir import ir
 from ...kernels.description import Kernel
 from . import emit as e
-from .loop import Source, TileLoop, Values, Workgroup
+from .loop import ReadPiece, Source, TileLoop, Values, Workgroup
 from .machine import Machine
 
 LOAD = 16  # bytes of the widest load
@@ -102,7 +101,7 @@ class StagedLoop(TileLoop):
     def __init__(self, kernel: Kernel, machine: Machine, source: Source, workgroup: Workgroup, steps: int) -> None:
         super().__init__(kernel, machine, workgroup.place, workgroup.epilogue, steps)
         self.source, self.workgroup = source, workgroup
-        self._tokens: list[Any] = []  # of the rows that this thread copies
+        self._rows: list[ReadPiece] = []  # that this thread copies
         self._last: e.Index = 0
 
     @abstractmethod
@@ -121,7 +120,7 @@ class StagedLoop(TileLoop):
         for i in range(self.copies.count):
             row, _, _ = self.copies.at(i)
             token = self.place.token(self.place.inside(e.add(self.first_row, row)))
-            self._tokens.append(self.source.row(token))
+            self._rows.append(self.source.row(token))
         self._last = e.subtract(last, 1)
         return self._brought(self.fetch(first), e.remainder(first, self.halves))
 
@@ -136,10 +135,10 @@ class StagedLoop(TileLoop):
     def activations(self, step: e.Index) -> Fetched:
         """The words that this thread copies of a step."""
         found = []
-        for i, token in enumerate(self._tokens):
+        for i, read in enumerate(self._rows):
             _, at, _ = self.copies.at(i)
             piece = e.add(e.multiply(step, self.copies.per_row), at)
-            found.append(self.source.load(self.workgroup.lhs, token, piece))
+            found.append(read(self.workgroup.lhs, piece))
 
         def store(half: e.Index) -> None:
             for i, words in enumerate(found):

@@ -42,7 +42,7 @@ class NamedTile(Protocol):
         """Whether workgroups share K (`stream_k`)."""
 
 
-_Tile = TypeVar("_Tile", bound=NamedTile)
+_Tile = TypeVar("_Tile", bound=NamedTile, covariant=True)
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,9 @@ def _scaled(kinds: tuple[str, ...]) -> str:
     return f"scaled_mma = [{', '.join(entries)}], "
 
 
+_SIMDS = 4  # of a compute unit
+
+
 def _rocm(
     name: str,
     summary: str,
@@ -111,8 +114,13 @@ def _rocm(
     vgpr_bits: int = 16384,
     banks: int = 32,
     extra: str = "",
+    shared_sum_registers: int | None = None,
     scaled_mma: tuple[str, ...] = (),
 ) -> Target:
+    """CDNA runs 64 threads together and has registers of their own for sums; RDNA is asked for 32. What else there is
+    of a compute unit is the same in all of them."""
+    mfma = any(kind.startswith("MFMA") for kind in mma)
+    sum_registers = 128 if mfma else 64
     gpu = Gpu(
         device="hip",
         executable='"rocm", "rocm-hsaco-fb"',
@@ -122,7 +130,7 @@ def _rocm(
         shared_memory=shared_kib * 1024,
         mma=mma,
         workgroup_counts=(2147483647, 2147483647, 2147483647),
-        wgp_extra=f"{_scaled(scaled_mma)}max_load_instruction_bits = 128, simds_per_wgp = 4, "
+        wgp_extra=f"{_scaled(scaled_mma)}max_load_instruction_bits = 128, simds_per_wgp = {_SIMDS}, "
         f"vgpr_space_bits = {vgpr_bits}, "
         f"{extra}workgroup_memory_bank_count = {banks}",
         configuration='abi = "hip", ukernels = "none", iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>',
@@ -140,9 +148,14 @@ def _rocm(
             int8_dot=True,
             mma=mma,
             scaled_mma=scaled_mma,
-            features=("mfma",) if any(kind.startswith("MFMA") for kind in mma) else (),
+            features=("mfma",) if mfma else (),
             subgroup_sizes=subgroups,
             shared_memory=gpu.shared_memory,
+            simds=_SIMDS,
+            simd_waves=8,
+            simd_registers=512,
+            sum_registers=sum_registers,
+            shared_sum_registers=shared_sum_registers or sum_registers,
             peak=peak,
         ),
         unsigned_mma=False,
@@ -215,6 +228,7 @@ TARGETS: tuple[Target, ...] = (
         "AMD RX 9070",
         RDNA4,
         _peak("RX 9070 XT", 64, 194.6, 389.1, ("FN", 389.1), 640),
+        shared_sum_registers=32,  # with more, LLVM spills
         subgroups=(32, 64),
         vgpr_bits=8192,
         banks=64,

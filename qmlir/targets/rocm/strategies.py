@@ -55,10 +55,6 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     return {"codegen": "IREE's choice"}
 
 
-# Registers of a lane for sums where workgroups share K, if fewer than else: with more, LLVM spills on RDNA4.
-_SHARED = {"gfx1201": 32}
-
-
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, limits(target))
@@ -66,13 +62,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
     few = DotStrategy(target=target, machine=code, name="cooperative", few=True, most_float_rows=2)
-    sums = 128 if code.cdna else 64
-    matrix = MatrixStrategy(
-        target=target, machine=code, accumulators=sums, shared_accumulators=_SHARED.get(target.name, sums)
-    )
-    scaled = ScaledMatrixStrategy(
-        target=target, machine=code, accumulators=sums, shared_accumulators=matrix.shared_accumulators
-    )
+    matrix = MatrixStrategy(target=target, machine=code)
+    scaled = ScaledMatrixStrategy(target=target, machine=code)
     return (
         scaled,
         MultiVersionStrategy((replace(matrix, always=True),)),

@@ -52,6 +52,7 @@ def _vulkan(
     extra: str = "",
     peak: Peak | None = None,
     loop_limit: int | None = None,
+    of_present: bool = False,
 ) -> Target:
     gpu = Gpu(
         device="vulkan",
@@ -71,6 +72,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
+        of_present=of_present,
         barriers=(Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER),
         passes=(
             "inline",
@@ -245,6 +247,7 @@ def described(found: Properties) -> Target:
         sizes=found.workgroup_sizes,
         counts=found.workgroup_counts,
         loop_limit=_LLVMPIPE_LOOP if "llvmpipe" in found.name else None,
+        of_present=True,
     )
 
 

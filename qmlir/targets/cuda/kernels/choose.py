@@ -9,7 +9,7 @@ from ...base import Target
 from ...cost import Figures
 from ...gpu_kernels.weights import CodeFormat
 from .gemv import Gemv, gemv
-from .machine import NVIDIA, Nvidia
+from .machine import Nvidia, nvidia
 from .mma_gemm import MmaGemm
 from .product import TiledProduct
 from .tile import TILES, Tile
@@ -73,7 +73,7 @@ def candidates(
         tile = fit(kernel, whole, storage)
         if tile is None:
             continue
-        made = make(kernel, NVIDIA, storage, constant, tile)
+        made = make(kernel, nvidia(target), storage, constant, tile)
         if not _usable(made) or made.shared_bytes > target.capabilities.shared_memory:
             continue
         if not tile.stream_k:
@@ -87,7 +87,7 @@ def gemv_for(kernel: Kernel, storage: CodeFormat, constant: bool, target: Target
     there is none."""
     units, shared_memory = Figures(target.capabilities).units, target.capabilities.shared_memory
     for columns, k_warps in ((4, 1), (4, 2), (4, 4), (2, 4), (1, 4)):
-        made = gemv(kernel, storage, constant, columns, k_warps)
+        made = gemv(kernel, nvidia(target), storage, constant, columns, k_warps)
         if made.blocks >= 2 * units and made.shared_bytes <= shared_memory:
             break
     if kernel.group is not None:

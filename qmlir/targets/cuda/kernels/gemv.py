@@ -27,7 +27,7 @@ from ...gpu_kernels.tiled import TileProgram
 from ...gpu_kernels.weights import CHUNK, CodeFormat
 from ...strategy import Facts
 from . import instructions as gpu
-from .machine import NVIDIA
+from .machine import Nvidia
 from .product import moved
 
 WARP, _WARPS = 32, 4  # threads, warps of a workgroup
@@ -35,11 +35,11 @@ MOST_ROWS = 8
 _TOGETHER = 32  # groups, whose scales are read at once: each read takes as long as memory does
 
 
-def gemv(kernel: Kernel, storage: CodeFormat, constant: bool, columns: int, k_warps: int) -> Gemv:
+def gemv(kernel: Kernel, machine: Nvidia, storage: CodeFormat, constant: bool, columns: int, k_warps: int) -> Gemv:
     """The kernel of `columns` columns of a warp, whose workgroups have `k_warps` warps that share columns."""
     rows = MOST_ROWS if kernel.m is None else kernel.m
     split = WorkSplit(WARP * k_warps, _WARPS // k_warps, 1, rows, columns)
-    return Gemv(kernel, NVIDIA, storage, constant, split, "dp4a, K shared by lanes")
+    return Gemv(kernel, machine, storage, constant, split, "dp4a, K shared by lanes")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Gemv(DotKernel):
         fields, columns, rows = self.weights.fields, self.split.columns, self.most_rows
         each = -(-self.blocks // f.units)
         room = target.capabilities.shared_memory // self.shared_bytes
-        together = max(1, min(each, room, 1024 // self.threads))
+        together = max(1, min(each, room, f.threads // self.threads))
         busy = {
             "multiply": f.dots(self.threads * columns * (CHUNK // 4) * fields * rows),
             "cache": f.cache(self.threads * columns * CHUNK),
@@ -157,7 +157,7 @@ class _Block(DotLoop):
         chunks, last = self.plan.chunks, self.kernel.n - 1
         chunk = piece if chunks % WARP == 0 else e.minimum(piece, chunks - 1)
         columns = [e.minimum(e.add(self.column, c), last) for c in range(self.plan.split.columns)]
-        return [self.weight.load(self.rhs, column, chunk) for column in columns]
+        return [self.weight.load(column, self.rhs, chunk) for column in columns]
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
         """Nothing in registers: each warp's sums are in shared memory."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels.bodies import BodyCloner, Rule
 from ....kernels.requantised import requantised
+from ...base import Target
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.machine import Machine, roundeven
 from . import instructions as gpu
@@ -51,7 +52,6 @@ RULES: dict[str, Rule] = {"math.roundeven": roundeven, "arith.truncf": _truncf, 
 class Nvidia(Machine):
     """NVIDIA's GPUs from sm_80 on."""
 
-    subgroup: int = 32
     rules = RULES
     vectors_in_memory = False
     library = True
@@ -74,4 +74,6 @@ class Nvidia(Machine):
         e.barrier()
 
 
-NVIDIA = Nvidia()
+def nvidia(target: Target) -> Nvidia:
+    """The instructions of a target."""
+    return Nvidia(target.capabilities.subgroup_sizes[0])

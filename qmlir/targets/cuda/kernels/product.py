@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 # Of the rate that `wgmma` has (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
 _MMA_SYNC_ON_HOPPER = 0.63
-_REGISTERS = 1 << 16  # of a multiprocessor
 _OTHER_REGISTERS = 64  # of a lane, beside its sums
 # Measured on an H100 (`python -m benchmarks.gpu`): clocks from one instruction of a warp to the next, where weights are
 # decoded or groups combined, and where activations are found in an image; instructions of a code beside its decoding,
@@ -195,8 +194,9 @@ class TiledProduct(TileFigures):
     def shared_among(self, target: Target) -> TiledProduct:
         """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
         registers = (self.tile.accumulators + _OTHER_REGISTERS) * self.tile.threads
-        fit = 2 * self.shared_bytes <= target.capabilities.shared_memory and 2 * registers <= _REGISTERS
-        return replace(self, workgroups=Figures(target.capabilities).units * (2 if fit else 1))
+        has = target.capabilities
+        fit = 2 * self.shared_bytes <= has.shared_memory and 2 * registers <= has.unit_registers
+        return replace(self, workgroups=Figures(has).units * (2 if fit else 1))
 
     def work(self, target: Target, f: Figures) -> Work:
         kernel, tile, fields = self.kernel, self.tile, self.storage.fields
@@ -205,7 +205,7 @@ class TiledProduct(TileFigures):
         products = 1 if kernel.batch is None else kernel.batch.size or kernel.batch.matrices
         tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * products
         each = -(-tiles // f.units)
-        together = max(1, min(each, target.capabilities.shared_memory // self.shared_bytes, 1024 // tile.threads))
+        together = max(1, min(each, target.capabilities.shared_memory // self.shared_bytes, f.threads // tile.threads))
         if self.workgroups:
             together = self.workgroups // f.units
         reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0

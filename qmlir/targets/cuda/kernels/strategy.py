@@ -18,7 +18,7 @@ from ...roofline import roofline
 from ...strategy import Accept, Contraction, Decline
 from .choose import candidates, fitting_registers, gemv_for
 from .gemv import MOST_ROWS
-from .machine import NVIDIA, Nvidia
+from .machine import Nvidia
 from .mma_gemm import MmaGemm
 from .product import TiledProduct
 from .shared_tile import copy_size
@@ -33,7 +33,7 @@ BYTES = CodeFormat(order="rows")
 class CudaProductStrategy(ProductStrategy[Tile]):
     """What the strategies of products have in common."""
 
-    machine: Nvidia = NVIDIA
+    machine: Nvidia
     kinds: tuple[str, ...] = ("matmul",)
 
     grouped_floats = True

@@ -104,5 +104,5 @@ class Amd(Machine):
 
 def amd(target: Target) -> Amd:
     """The instructions of a target."""
-    cdna = "mfma" in target.capabilities.features
-    return Amd(64 if cdna else 32, target.name, cdna)
+    has = target.capabilities
+    return Amd(has.subgroup_sizes[0], target.name, "mfma" in has.features)

@@ -49,9 +49,7 @@ from .machine import Amd
 
 _TILE = 16
 _ONES = 0x01010101
-_SIMDS = 4  # of a compute unit
-_WAVES = 8  # of a SIMD, at most
-_REGISTERS, _OTHER_REGISTERS = 512, 64  # of a lane of a SIMD, and of a wave beside its sums
+_OTHER_REGISTERS = 64  # of a lane, beside its sums
 _TYPICAL_PRODUCTS = 16  # what a dynamic number of products is taken as
 
 
@@ -303,13 +301,14 @@ class MatrixKernel(TiledKernel):
 
     def _resident(self, target: Target) -> int:
         """Waves that a SIMD runs at the same time."""
-        workgroups = target.capabilities.shared_memory // self.shared_bytes
-        fit = _REGISTERS // (self.registers + _OTHER_REGISTERS)
-        return max(1, min(_WAVES, fit, workgroups * self.tiles.waves // _SIMDS))
+        has = target.capabilities
+        workgroups = has.shared_memory // self.shared_bytes
+        fit = has.simd_registers // (self.registers + _OTHER_REGISTERS)
+        return max(1, min(has.simd_waves, fit, workgroups * self.tiles.waves // has.simds))
 
     def shared_among(self, target: Target) -> MatrixKernel:
         """The kernel with as many workgroups as run at the same time, two waves on a SIMD where they fit."""
-        waves = _SIMDS * Figures(target.capabilities).units * min(2, self._resident(target))
+        waves = target.capabilities.simds * Figures(target.capabilities).units * min(2, self._resident(target))
         return replace(self, workgroups=waves // self.tiles.waves)
 
     def work(self, target: Target, f: Figures) -> Work:
@@ -319,16 +318,16 @@ class MatrixKernel(TiledKernel):
         kernel, step, tiles = self.kernel, self.step, self.tiles
         m = f.rows(kernel.m, TYPICAL_ROWS)
         products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
-        rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
+        rows, columns, waves, simds = tiles.rows, tiles.columns, tiles.waves, target.capabilities.simds
         blocks = products * -(-m // (_TILE * rows)) * -(-kernel.n // (_TILE * columns * waves))
-        each = -(-blocks * waves // (_SIMDS * f.units))
+        each = -(-blocks * waves // (simds * f.units))
         together: float = min(each, self._resident(target))
         rounds, steps, once = each / together, self.steps, 0.0
         if (sharing := self.sharing) is not None:
-            together = sharing.workgroups * waves / (_SIMDS * f.units)
+            together = sharing.workgroups * waves / (simds * f.units)
             rounds, steps = 1, -(-blocks * self.steps // sharing.workgroups)
-            once = sharing.seconds(together * _SIMDS / waves, f)
-        tile = _SIMDS * f.multiply(2 * _TILE * _TILE * step.depth, step.instruction.rate)
+            once = sharing.seconds(together * simds / waves, f)
+        tile = simds * f.multiply(2 * _TILE * _TILE * step.depth, step.instruction.rate)
         addresses = 2.0 if sharing is None else 3.0  # a share starts and ends anywhere
         beside = {"weights": columns, "activations": rows / 2 + rows / waves, "addresses": addresses}
         busy = {name: together * tile * share for name, share in {"multiply": rows * columns, **beside}.items()}

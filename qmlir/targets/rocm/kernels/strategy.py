@@ -35,8 +35,6 @@ class MatrixStrategy(ProductStrategy[Tiles]):
     """
 
     machine: Amd
-    accumulators: int  # registers of a lane for sums, those over groups included
-    shared_accumulators: int  # where workgroups share K
     always: bool = False
     name: str = "matrix"
     tiles: tuple[Tiles, ...] = _TILES
@@ -71,14 +69,14 @@ class MatrixStrategy(ProductStrategy[Tiles]):
 
     def made(self, kernel: Kernel, step: KStep, make: type[MatrixKernel] = MatrixKernel) -> Iterator[MatrixKernel]:
         """The kernel with each of the tiles that fit."""
-        m = kernel.m if kernel.m is not None else TYPICAL_ROWS
+        m, has = kernel.m if kernel.m is not None else TYPICAL_ROWS, self.target.capabilities
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
         halves = 1 if step.converted is None or self.machine.cdna else 2
         for tiles in self.tiles:
             made = make(kernel, self.machine, step, tiles)
             wasteful = (tiles.rows > 1 and 8 * tiles.rows >= m) or 8 * tiles.columns * tiles.waves >= kernel.n + 16
             smallest = (tiles.rows, tiles.columns, tiles.waves) == (1, 1, 1)
-            most = (self.shared_accumulators if tiles.stream_k else self.accumulators) // halves
+            most = (has.shared_sum_registers if tiles.stream_k else has.sum_registers) // halves
             if made.registers > most or (wasteful and not smallest) or (tiles.stream_k and kernel.batch is not None):
                 continue
             yield made.shared_among(self.target) if tiles.stream_k else made

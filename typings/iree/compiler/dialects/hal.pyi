@@ -1,10 +1,6 @@
 """What is used of the hal dialect."""
 
-from typing import Any
-
 from ._op import Op as _Op
-
-def __getattr__(name: str) -> Any: ...
 
 class ExecutableExportOp(_Op): ...
 class ExecutableSourceEndOp(_Op): ...

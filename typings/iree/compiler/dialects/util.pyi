@@ -1,10 +1,6 @@
 """What is used of the util dialect."""
 
-from typing import Any
-
 from ._op import Op as _Op
-
-def __getattr__(name: str) -> Any: ...
 
 class GlobalLoadOp(_Op): ...
 class GlobalOp(_Op): ...
