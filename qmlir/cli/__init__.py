@@ -74,13 +74,23 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 def versions() -> str:
     """Versions of what compiles and runs, and the devices that are here."""
     import platform
-    from importlib.metadata import version
 
     from .devices import listed
 
     found = [f"{row['driver']}: {row['name']} {row['arch']}".strip() for row in listed()]
     return "\n".join([
-        f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
-        f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",
+        f"qmlir {__version__} (IREE compiler {_installed('iree-base-compiler')}, "
+        f"runtime {_installed('iree-base-runtime')})",
+        f"Python {platform.python_version()}, numpy {_installed('numpy')}, {platform.system()} {platform.machine()}",
         *(f"device {text}" for text in found),
     ])  # fmt: skip
+
+
+def _installed(package: str) -> str:
+    """The version of a package, or that there is none: programs run without the compiler."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
