@@ -155,8 +155,8 @@ pip install -e '.[plot]'
 qmlir --version
 ```
 
-`plot` is one of its extras. Once qmlir is installed, `pip install 'qmlir[onnx]'` adds the packages of another extra; qmlir
-itself is not on PyPI.
+`plot` is one of its extras. Once qmlir is installed, `pip install 'qmlir[onnx]'` adds the packages of another extra;
+qmlir itself is not on PyPI.
 
 Multiply two int8 matrices on this CPU:
 

@@ -112,7 +112,7 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
 def add_limits(p: argparse.ArgumentParser) -> None:
     """What the child process may use."""
     p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
-    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB of memory")
+    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB (memory= in Python: bytes)")
 
 
 def gibibytes(text: str) -> int:
