@@ -78,6 +78,10 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
     for f in (*cls.FIELDS, *cls.PARAMETERS):
         if f.attribute is not None and f.name in signature.parameters:
             assert f"\n    {f.name}: {f.attribute.description}." in text
+    compiled = inspect.signature(operation.compile)
+    assert list(compiled.parameters) == [*signature.parameters, "flags", "strict", "pipeline", "choice"]
+    assert {p.default for p in by_position} == {compiled.parameters[p.name].default for p in by_position}
+    assert all(f"\n    {p}: " in str(operation.compile.__doc__) for p in compiled.parameters)
     with pytest.raises(UsageError, match="has no argument 'nothing'"):
         qmlir.ops.Operation.compile(operation, nothing=1)
 
