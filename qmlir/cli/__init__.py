@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
-        from .arguments import wrapped
+        from .arguments import parse, wrapped
         from .progress import be_verbose
 
         parser = build_parser()
@@ -60,15 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
 
     return guarded(body, "qmlir")
-
-
-def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments. Python's argparse makes an empty list of `--option=--`; that is an option without its argument."""
-    args = parser.parse_args(words)
-    empty = [w for w in words if w.endswith("=--") or (w.startswith("-") and w != "--" and w[2:] == "--")]
-    if empty and any(v == [] or (isinstance(v, list) and [] in v) for v in vars(args).values()):
-        parser.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")
-    return args
 
 
 def versions() -> str:

@@ -156,6 +156,11 @@ class Operation:
                 key.append((name, value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
+                if isinstance(value, TensorSpec):
+                    raise UsageError(
+                        f"{self.__name__}: {name!r} is a TensorSpec, which is for qmlir.ops.{self.__name__}.compile; "
+                        "a call takes arrays"
+                    )
                 made = arrays[name] = value if has_shape(value) else array(name, value)
                 key.append((name, tuple(made.shape), str(made.dtype)))
             else:
