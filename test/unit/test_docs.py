@@ -56,6 +56,13 @@ def test_there_is_a_page_of_everything() -> None:
     }
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "notebook.md"], ids=lambda p: p.name)
+def test_pages_have_plain_words(page: Path) -> None:
+    """What earlier pages said in words that only their writers know."""
+    private = r"\b(ours|where (it|they) (lie|lies)|by turns|by twos|is said by|compute \w+ apart|once a signature)\b"
+    assert not re.search(private, page.read_text(encoding="utf-8"))
+
+
 def test_the_readme_has_the_level_of_proof_of_each_target() -> None:
     """Its table says of every target what `Target.status` says."""
     found: dict[str, str] = {}
