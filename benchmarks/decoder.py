@@ -258,8 +258,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Any:
         numbers = [f"{ratio[n]:.2f}" if ratio else "" for n in ("median", "p10", "p90")]
         verdict = "no peer" if not ratio else "[green]kept" if ratio["median"] <= r["goal"] else "[red]missed"
         theirs = "" if r["peer_tokens_s"] is None else f"{r['peer_tokens_s']:.0f}"
-        made.add_row(r["type"], r["phase"], str(r["threads"]), r["ours"], f"{r['ours_tokens_s']:.0f}", r["peer"] or "",
-                     theirs, *numbers, f"{r['goal']:.2f}", verdict)  # fmt: skip
+        made.add_row(r["type"], r["phase"], str(r["threads"]), _named(r["ours"]), f"{r['ours_tokens_s']:.0f}",
+                     r["peer"] or "", theirs, *numbers, f"{r['goal']:.2f}", verdict)  # fmt: skip
     return made
 
 
@@ -267,12 +267,17 @@ SECTION = """
 ## Decoders against llama.cpp
 
 `python -m benchmarks.decoder`: a Llama-shaped decoder of {weights:.0f} million parameters, a prompt of {prompt} tokens
-(`prefill`) and the following tokens (`decode`), on {cpu}; {versions}. `ours, f32` keeps float activations;
-`ours, int8` quantises each layer's input, as llama.cpp does. `ratio` is of times. At {commit}, load {load:.1f}.
+(`prefill`) and the following tokens (`decode`), on {cpu}; {versions}. `qmlir, f32` keeps float activations;
+`qmlir, int8` quantises each layer's input, as llama.cpp does. `ratio` is of times. At {commit}, load {load:.1f}.
 
 | file | phase | threads | program | tokens/s | best peer | its tokens/s | ratio | p10 | p90 | goal |
 |---|---|---|---|---|---|---|---|---|---|---|
 """
+
+
+def _named(program: str) -> str:
+    """The name of a program in tables; results call those of qmlir `ours`."""
+    return program.replace("ours", "qmlir")
 
 
 def section(result: Mapping[str, Any]) -> str:
@@ -288,8 +293,8 @@ def section(result: Mapping[str, Any]) -> str:
         if kept:
             numbers[0] = f"**{numbers[0]}**"
         theirs = "" if r["peer_tokens_s"] is None else f"{r['peer_tokens_s']:.0f}"
-        cells = (r["type"], r["phase"], r["threads"], r["ours"], f"{r['ours_tokens_s']:.0f}", r["peer"] or "none",
-                 theirs, *numbers, f"{r['goal']:.2f}")  # fmt: skip
+        cells = (r["type"], r["phase"], r["threads"], _named(r["ours"]), f"{r['ours_tokens_s']:.0f}",
+                 r["peer"] or "none", theirs, *numbers, f"{r['goal']:.2f}")  # fmt: skip
         text += "| " + " | ".join(map(str, cells)) + " |\n"
     return text
 

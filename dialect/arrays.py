@@ -46,9 +46,12 @@ def to_numpy(value: object, name: str) -> Array:
         except (BufferError, RuntimeError, TypeError, ValueError):
             pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
     try:
-        return np.asarray(value)
+        found = np.asarray(value)
     except (TypeError, ValueError):
-        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is not an array") from None
+        found = None
+    if found is None or found.dtype == object:
+        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is not an array")
+    return found
 
 
 def numpy_type(dtype: torch.dtype) -> NumpyType | None:

@@ -68,7 +68,7 @@ compiled program gave it.""", [
     ("bench", """\
 Programs are measured in alternation, in bursts of about a millisecond. The roofline is what the machine allows:
 measured on a CPU, published for a GPU, or stated.""", [
-        "qmlir bench --help", "qmlir bench layer.vmfb --vs wrong.mlir --size 64 --repeats 5 --limits 2e12,30e9"]),
+        "qmlir bench --help", "qmlir bench layer.vmfb --against wrong.mlir --size 64 --rounds 5 --limits 2e12,30e9"]),
     ("tune", """\
 Searches the choices that the strategies of a target leave open ([tuning](tuning.md) has the steps and the gain). `qmlir
 compile --tuning tuning.json` then uses the best ones. `--emit DIR` only compiles, and `--measure DIR` only measures,

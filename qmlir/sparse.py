@@ -262,8 +262,8 @@ class SparseWeight:
         _known(dtype, SPARSE_VALUES, "dtype")
         d = DTYPES[dtype]
         if dtype == "i1":
-            raise UsageError("dtype 'i1' stands for -1 and 1, so a dense array cannot say what is absent; give the "
-                             "entries to SparseWeight(...)")  # fmt: skip
+            raise UsageError("dtype 'i1' has the values -1 and 1 and no 0, so a dense array cannot show which "
+                             "entries are absent; give the entries to SparseWeight(...)")  # fmt: skip
         if d.is_int and array.size and (array.min() < d.lo or array.max() > d.hi):
             raise UsageError(f"the array has codes outside the range [{d.lo}, {d.hi}] of {dtype}")
         if format == "2:4" and not rhs_transposed:

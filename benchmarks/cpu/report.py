@@ -79,7 +79,7 @@ def lines(work: dict[str, Any]) -> Iterator[str]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    columns = ("work", "against", "threads", "ours ms", "best peer", "its ms", "ratio", "p10", "p90", "goal",
+    columns = ("work", "against", "threads", "qmlir ms", "best peer", "its ms", "ratio", "p10", "p90", "goal",
                "of the limit", "")  # fmt: skip
     made = Table(*columns)
     for r in result["rows"]:
@@ -112,9 +112,10 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
     for w in result["works"]:
         for peer, reason in w.get("absent", {}).items():
             if peer not in e["absent"]:
+                reason = reason.replace("differs from ours", "differs from qmlir's")  # as older results say it
                 reasons.setdefault(f"{peer}: {reason}", []).append(w["work"])
         if "refused" in w:
-            reasons.setdefault(f"ours: {w['refused']}", []).append(w["work"])
+            reasons.setdefault(f"qmlir: {w['refused']}", []).append(w["work"])
     for reason, names in reasons.items():
         yield f"absent: {reason} ({len(names)} times, first: {names[0]})"
 
@@ -202,7 +203,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         parts += [f"* {text}" for text in remarks(result)]
         parts.append(f"* features: {' '.join(e['features'])}")
         parts.append(
-            "\n| work | against | threads | ours ms | best peer | its ms | ratio | p10 | p90 | goal | of the limit |\n"
+            "\n| work | against | threads | qmlir ms | best peer | its ms | ratio | p10 | p90 | goal | of the limit |\n"
             "|---|---|---|---|---|---|---|---|---|---|---|"
         )
         for r in result["rows"]:

@@ -35,7 +35,7 @@ def agreeing(found: list[Candidate], mine: Any, absent: dict[str, str]) -> list[
         if c.problem is None:
             error = float(np.abs(c.real(c.run()) - mine).max() / np.abs(mine).max())
             if not error <= c.tolerance:
-                absent[c.name] = f"its result differs from ours by {error:.2g} of the largest value"
+                absent[c.name] = f"its result differs from qmlir's by {error:.2g} of the largest value"
                 continue
         kept.append(c)
     return kept

@@ -102,8 +102,12 @@ def operation_page(name: str, op: Operation) -> str:
     results = [f for f in definition.FIELDS if f.kind == "result"]
     listed = "\n".join(f"* `{f.name}`: {f.doc} ({f.takes})" for f in results)
     returns = f"`qmlir.ops.{name}(..., target=T)` returns arrays of the kind of its arguments (numpy, torch)."
-    compiled = f"`qmlir.ops.{name}.compile(..., target=T)` returns an [`Artifact`](Artifact.md)."
-    parts.append(f"## Results\n\n{listed}\n\n{returns}\n{compiled}\n")
+    parts.append(f"## Results\n\n{listed}\n\n{returns}\n")
+    described, _, arguments = docstring(op.compile).partition("**Args**")
+    options = [line for line in arguments.splitlines() if not any(f"`{p}`: " in line for p in parameters)]
+    shown = f"```py\n{signature_text(f'qmlir.ops.{name}.compile', op.compile)}\n```"
+    described = described.strip().replace("`Artifact`", "[`Artifact`](Artifact.md)")
+    parts.append(f"## Compile\n\n{shown}\n\n{described}\n\n" + "\n".join(options).strip() + "\n")
     return "\n".join(parts)
 
 

@@ -125,10 +125,10 @@ _HEAD = """# Error catalogue
 *This page is written by `python docs/generate.py`, which runs the examples.*
 
 All errors of qmlir are subclasses of `qmlir.errors.QmlirError`; Python itself raises a TypeError for a keyword that a
-function does not have, and `qmlir.reference`, which is numpy, raises numpy's errors and ValueError. A message says what is wrong, where, why, and what
-would work. On the command line it is printed without a traceback, and the exit code is 1, or 2 for wrong usage. A
-traceback is a bug of qmlir: please report it. Why the strategies of a target decline a product is described in
-[declined or slow operations](refused.md).
+function does not have, and `qmlir.reference`, which is numpy, raises numpy's errors and ValueError. A message says what
+is wrong, where, why, and what would work. On the command line it is printed without a traceback, and the exit code is
+1, or 2 for wrong usage. A traceback is a bug of qmlir: please report it. Why the strategies of a target decline a
+product is described in [declined or slow operations](refused.md).
 
 In the examples, `x` is `int8[2, 8]`, `w` is `int8[8, 4]`, `layer` is a function compiled for `x`, `program` is MLIR
 text, and `slow` is a product of floats with a dynamic number of rows.

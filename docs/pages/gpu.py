@@ -13,9 +13,10 @@ _HEAD = """\
 writes on a machine with the device, in a folder that `python -m benchmarks.gpu build DIR` makes.*
 
 First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three
-times. Then works are measured. A call of ours runs a program of many products on operands that together are larger than
-the cache, from Python, and returns when the results are there; a peer runs as many calls of torch, timed by the
-device's events. `us` is the median time of one product; `ratio` is ours over the peer's, measured in turns.
+times. Then works are measured. A call of qmlir runs a program of many products on operands that together are larger
+than the cache, from Python, and returns when the results are there; a peer runs as many calls of torch, timed by the
+device's events. `us` is the median time of one product; `ratio` is qmlir's time over the peer's, measured in
+alternation.
 
 Missed goals, and where the time goes (counted with NVIDIA's profiler):
 

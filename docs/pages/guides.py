@@ -155,6 +155,9 @@ pip install -e '.[plot]'
 qmlir --version
 ```
 
+`plot` is one of its extras. Once qmlir is installed, `pip install 'qmlir[onnx]'` adds the packages of another extra;
+qmlir itself is not on PyPI.
+
 Multiply two int8 matrices on this CPU:
 
 ```python
@@ -170,12 +173,14 @@ assert np.array_equal(
 )
 ```
 
-Compile the same product ahead of time to a file, inspect it, and call it:
+Compile the same product ahead of time, for this CPU and for any x86-64 CPU, inspect one file, and call it:
 
 ```python
 T = qmlir.TensorSpec
 artifact = qmlir.ops.scaled_matmul.compile(T((None, 64), "i8"), w, lhs_scale=0.02, rhs_scale=0.01, target="cpu")
 artifact.save("product.vmfb")
+product = qmlir.ops.scaled_matmul.compile
+product(T((None, 64), "i8"), w, lhs_scale=0.02, rhs_scale=0.01, target="cpu:x86-64").save("any-x86.vmfb")
 print(qmlir.inspect("product.vmfb"))
 print(qmlir.load("product.vmfb").main(x).shape)
 ```
@@ -185,7 +190,7 @@ Then, from the command line:
 ```console
 $ qmlir explain product.vmfb
 $ qmlir bench product.vmfb --size 4
-$ qmlir check product.vmfb --against product.vmfb
+$ qmlir check product.vmfb --against any-x86.vmfb
 ```
 
 Next:

@@ -122,7 +122,7 @@ assert y.shape == (4, 32)
         "them. Weights become floats as they are read, products and sums are those of floats.",
         [
             ("codes", "i4 or u4, packed `low_first`, `high_first` or `interleaved`"),
-            ("scales", "`[N, K/g]` for weights `[N, K]`; g from 8 to K"),
+            ("scales", "`[N, K/g]` for weights `[N, K]`; g divides K, and below 8 `group_size` must state it"),
             ("zero points", "integers, packed integers (GPTQ) or floats (HQQ)"),
             ("also known as", "W4A16, Q4_0, AWQ, GPTQ, MatMulNBits"),
         ],

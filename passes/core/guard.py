@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 FAULTS = (
-    Fault("An op that IREE has not registered makes its dispatch formation crash the process.", canary="unknown_op"),
+    Fault(
+        "An op that IREE has not registered crashes its dispatch formation, and with it the process.",
+        canary="unknown_op",
+    ),
 )
 
 

@@ -32,7 +32,7 @@ class UndoBroadcastsPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-undo-broadcasts"
-    summary: ClassVar[str] = "read what is repeated along an axis where it lies"
+    summary: ClassVar[str] = "read a tensor that is repeated along an axis in its stored layout"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "linalg.generic", where=_is_gather):

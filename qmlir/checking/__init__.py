@@ -170,8 +170,8 @@ def check(
 
     Args:
         source: what `qmlir.compile` takes, or the path of a `.vmfb` (without layers).
-        against: an oracle (`reference`: the program in numpy), a target, or the path of another program, which is
-            compiled for the same target, or of a `.vmfb`.
+        against: an oracle (`reference`: the program in numpy; `onnxruntime`: ONNX Runtime, of an ONNX model), a target,
+            or the path of another program, which is compiled for the same target, or of a `.vmfb`.
         tolerance: what passes; a number is `Tolerance(relative=...)`.
         arguments: default: made up from `seed`, with `size` for dynamic sizes and `shapes` for whole shapes.
         layers: compare intermediate values too; done anyway when an output differs.

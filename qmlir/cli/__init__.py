@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
-        from .arguments import wrapped
+        from .arguments import parse, wrapped
         from .progress import be_verbose
 
         parser = build_parser()
@@ -62,25 +62,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(body, "qmlir")
 
 
-def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments. Python's argparse makes an empty list of `--option=--`; that is an option without its argument."""
-    args = parser.parse_args(words)
-    empty = [w for w in words if w.endswith("=--") or (w.startswith("-") and w != "--" and w[2:] == "--")]
-    if empty and any(v == [] or (isinstance(v, list) and [] in v) for v in vars(args).values()):
-        parser.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")
-    return args
-
-
 def versions() -> str:
     """Versions of what compiles and runs, and the devices that are here."""
     import platform
-    from importlib.metadata import version
 
     from .devices import listed
 
     found = [f"{row['driver']}: {row['name']} {row['arch']}".strip() for row in listed()]
     return "\n".join([
-        f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
-        f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",
+        f"qmlir {__version__} (IREE compiler {_installed('iree-base-compiler')}, "
+        f"runtime {_installed('iree-base-runtime')})",
+        f"Python {platform.python_version()}, numpy {_installed('numpy')}, {platform.system()} {platform.machine()}",
         *(f"device {text}" for text in found),
     ])  # fmt: skip
+
+
+def _installed(package: str) -> str:
+    """The version of a package, or that there is none: programs run without the compiler."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

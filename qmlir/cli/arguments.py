@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypedDict
+from typing import NoReturn, TypedDict
 
 from ..core.spelling import LEVELS
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments. An unknown option is refused with the near ones of its command. Python's argparse makes an empty
+    list of `--option=--`; that is an option without its argument."""
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        _refuse(parser, getattr(args, "command", None), unknown)
+    empty = [w for w in words if w.endswith("=--") or (w.startswith("-") and w != "--" and w[2:] == "--")]
+    if empty and any(v == [] or (isinstance(v, list) and [] in v) for v in vars(args).values()):
+        parser.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")
+    return args
+
+
+def _refuse(parser: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]) -> NoReturn:
+    """Wrong usage: arguments that the command does not have."""
+    commands = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
+    parser = commands.get(command or "", parser)
+    options = [o for a in parser._actions if a.help != argparse.SUPPRESS for o in a.option_strings if o[:2] == "--"]
+    given = next((w.partition("=")[0] for w in unknown if w.startswith("--")), None)
+    near = difflib.get_close_matches(given, options, n=2, cutoff=0.7) if given is not None else []
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 class Help(argparse.HelpFormatter):
@@ -112,7 +136,7 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
 def add_limits(p: argparse.ArgumentParser) -> None:
     """What the child process may use."""
     p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
-    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB of memory")
+    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB (memory= in Python: bytes)")
 
 
 def gibibytes(text: str) -> int:

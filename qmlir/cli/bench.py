@@ -9,7 +9,17 @@ from pathlib import Path
 
 from ..core.files import write_atomically
 from ..errors import UsageError
-from .arguments import add_arguments, add_emulate, add_limits, add_parameters, add_source, add_target, command, count
+from .arguments import (
+    add_arguments,
+    add_emulate,
+    add_limits,
+    add_old_name,
+    add_parameters,
+    add_source,
+    add_target,
+    command,
+    count,
+)
 from .child import ProcessLimits, breadcrumb, run_in_child
 from .compile import check_writable
 from .run import arguments_of
@@ -18,16 +28,18 @@ from .run import arguments_of
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "bench", "[options] IN...", "measure the speed of programs",
-                "Measure programs (.mlir, .vmfb) in alternation: median, 10th and 90th percentile of a call, share of "
-                "the roofline.")  # fmt: skip
+                "Measure programs (.mlir, .onnx, .pt2, .vmfb) in alternation: median, 10th and 90th percentile of a "
+                "call, share of the roofline.")  # fmt: skip
     add_source(p, "programs", nargs="+")
     p.add_argument(
-        "--vs", action="append", default=[], metavar="FILE", help="a program to compare with, or onnxruntime"
+        "--against", action="append", default=[], metavar="OTHER", help="a program to compare with, or onnxruntime"
     )
+    add_old_name(p, "--vs", "--against")
     add_arguments(p)
     p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="how long to measure (default: 1)")
     p.add_argument("--warmup", type=count, default=3, metavar="N", help="calls before (default: 3)")
-    p.add_argument("--repeats", type=count, metavar="N", help="rounds, instead of a time")
+    p.add_argument("--rounds", type=count, metavar="N", help="how many rounds of calls, instead of a time")
+    add_old_name(p, "--repeats", "--rounds")
     p.add_argument("--threads", type=count, metavar="N", help="worker threads of the CPU")
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
     p.add_argument("--limits", type=stated_limits, metavar="OPS,BYTES", help="roofline: per second, as 2e12,30e9")
@@ -70,9 +82,9 @@ def _bench(args: argparse.Namespace) -> int:
             check_writable(Path(path))
     limits = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
     report = qmlir.bench(
-        *args.programs, vs=args.vs, function=args.function, size=args.size, shapes=dict(args.shapes),
+        *args.programs, against=args.against, function=args.function, size=args.size, shapes=dict(args.shapes),
         arguments=arguments_of(args.arguments, []) if args.arguments else None, seconds=args.seconds,
-        warmup=args.warmup, repeats=args.repeats, device=args.device, limits=limits, seed=args.seed,
+        warmup=args.warmup, rounds=args.rounds, device=args.device, limits=limits, seed=args.seed,
         step=lambda text: breadcrumb(f"{text}\n"), target=args.target,
         parameters=dict(args.parameters),
     )  # fmt: skip
@@ -93,13 +105,13 @@ def _count(args: argparse.Namespace) -> int:
 
     for name, given in (
         ("--plot", args.plot), ("--csv", args.csv), ("--device", args.device), ("--limits", args.limits),
-        ("--repeats", args.repeats), ("--vs onnxruntime", "onnxruntime" in args.vs),
+        ("--rounds", args.rounds), ("--against onnxruntime", "onnxruntime" in args.against),
     ):  # fmt: skip
         if given:
             raise UsageError(f"--emulate counts, and measures no time: leave out {name}")
     report = count(
-        *args.programs, *args.vs, target=args.target, function=args.function, size=args.size, shapes=dict(args.shapes),
-        arguments=arguments_of(args.arguments, []) if args.arguments else None,
+        *args.programs, *args.against, target=args.target, function=args.function, size=args.size,
+        shapes=dict(args.shapes), arguments=arguments_of(args.arguments, []) if args.arguments else None,
         seed=args.seed, step=lambda text: breadcrumb(f"{text}\n"), parameters=dict(args.parameters),
     )  # fmt: skip
     print(json.dumps(report.to_json(), indent=2) if args.json else report.text())

@@ -12,8 +12,8 @@ from .child import ProcessLimits, breadcrumb, run_in_child
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "explain", "[options] IN", "show how a target compiles a program, and why",
-                "For every contraction of IN (.mlir, .vmfb): each strategy of the target, best first, accepted or "
-                "declined with its reason, the plan, an estimate, and what would make it fit.")  # fmt: skip
+                "For every contraction of IN (.mlir, .onnx, .pt2, .vmfb): each strategy of the target, best first, "
+                "accepted or declined with its reason, the plan, an estimate, and what would make it fit.")  # fmt: skip
     add_source(p)
     add_compilation(p)
     add_limits(p)

@@ -44,11 +44,22 @@ def guarded(body: Callable[[], int], program: str) -> int:
     except MemoryError:
         print(f"{program}: error: out of memory", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as e:
+        print(f"{program}: {_missing(e)}", file=sys.stderr)
+        return 1
     except Exception as e:
         print(f"{program}: {_internal(e)}", file=sys.stderr)
         return 1
     finally:
         warnings.showwarning = shown
+
+
+def _missing(e: ModuleNotFoundError) -> str:
+    """The package that is not installed, as where the wheel was installed without its dependencies."""
+    package = (e.name or "").partition(".")[0]
+    if package in ("", "qmlir") or package in sys.stdlib_module_names:
+        return _internal(e)
+    return f"error: this needs the package {package}, which is not installed: pip install {package}"
 
 
 def _internal(e: Exception) -> str:

@@ -22,12 +22,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 "--linear as one linear layer.")  # fmt: skip
     add_source(p, "checkpoint")
     p.add_argument("-o", "--output", metavar="FILE", help="the .mlir to write (default: IN's name with .mlir)")
-    p.add_argument("-p", "--parameters", metavar="FILE",
-                   help="the .safetensors to write the weights to (default: beside the program)")  # fmt: skip
+    p.add_argument("-p", "--save-parameters", metavar="FILE",
+                   help="the .safetensors to write the weights to (default: next to the program)")  # fmt: skip
+    add_old_name(p, "--parameters", "--save-parameters")
     p.add_argument("--linear", metavar="NAME", help="import only the linear layer with this weight")
     p.add_argument("--context-length", type=_positions, metavar="N", help="positions that the decoder's caches hold")
     add_old_name(p, "--context", "--context-length")
     p.add_argument("--quantize-activations", nargs="?", const=True, default=False, choices=("token",),
+                   metavar="[token]",
                    help="quantise the inputs of layers: as the checkpoint says, or to int8 by token")  # fmt: skip
     p.add_argument("--list", action="store_true", help="list the tensors and import nothing")
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -48,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
         return _list(model, args.json)
     source = Path(args.checkpoint)
     output = Path(args.output) if args.output else Path(source.name).with_suffix(".mlir")
-    weights = Path(args.parameters) if args.parameters else output.with_suffix(".safetensors")
+    weights = Path(args.save_parameters) if args.save_parameters else output.with_suffix(".safetensors")
     for path in (output, weights):
         check_writable(path)
         if path.exists() and path.resolve() in _files(source):
-            raise UsageError(f"{path} is the checkpoint itself; choose another name with --parameters")
+            raise UsageError(f"{path} is the checkpoint itself; choose another name with --save-parameters")
     if args.linear is not None:
         if args.context_length is not None:
             raise UsageError("--context-length is of a decoder; a linear layer has none")

@@ -15,8 +15,8 @@ from .child import ProcessLimits, breadcrumb, run_in_child
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "inspect", "[options] IN", "show the contents of a program or a .vmfb",
-                "Show the contents of IN (.mlir, .vmfb): functions, ops, schemes, bytes, target and its needs, "
-                "strategies, versions; or, with --source, its text at a level or its "
+                "Show the contents of IN (.mlir, .onnx, .pt2, .vmfb): functions, ops, schemes, bytes, target and its "
+                "needs, strategies, versions; or, with --source, its text at a level or its "
                 "device code (asm, ptx, isa, spirv).")  # fmt: skip
     add_source(p)
     p.add_argument("--source", metavar="LEVEL", choices=CODE_LEVELS,

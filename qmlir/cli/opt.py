@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..core import mlir
 from ..core.files import write_atomically
 from ..errors import Diagnostic, DiagnosticsError, QmlirError, UsageError
-from .arguments import Help
+from .arguments import Help, parse
 from .child import breadcrumb, published, publishing, run_in_child
 from .guarded import guarded
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
-        args = build_parser().parse_args(words)
+        args = parse(build_parser(), words)
         if args.list_passes or args.irdl:
             return run(args)
         return run_in_child(lambda: run(args), ["qmlir-opt", *words], args.input)

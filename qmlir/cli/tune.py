@@ -16,8 +16,8 @@ from .compile import check_writable
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "tune", "[options] [IN]", "find the fastest choices for a program",
-                "Compile IN, an .mlir file, in the ways that the target's strategies leave open, measure them, and "
-                "write the best choices to a database, which qmlir compile --tuning reads.")  # fmt: skip
+                "Compile IN (.mlir, .onnx, .pt2) in the ways that the target's strategies leave open, measure them, "
+                "and write the best choices to a database, which qmlir compile --tuning reads.")  # fmt: skip
     add_source(p, nargs="?")
     add_target(p)
     add_parameters(p)

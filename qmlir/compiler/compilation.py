@@ -75,7 +75,8 @@ def compile(
             `tuning`.
         isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
         timeout: seconds; a longer compilation is ended and raises a CompileError. Implies `isolated`.
-        memory: bytes; a compilation that needs more is ended and raises a CompileError. Implies `isolated`.
+        memory: bytes (`--memory` of the command line: GiB); a compilation that needs more is ended and raises a
+            CompileError. Implies `isolated`.
 
     Raises:
         FrontEndError: a front end could not import the source.

@@ -113,7 +113,8 @@ def _load(entry: EntryPoint) -> Registered:
 
 
 def front_ends() -> list[Registered]:
-    """Every front end in the order in which they are asked: ours, then the others by the name of their entry point.
+    """Every front end in the order in which they are asked: those of qmlir, then the others by the name of their entry
+    point.
 
     Raises FrontEndError for one that does not load.
     """

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE's CUDA device gives the memory of its pool back to the system whenever it waits, and maps results and "
-        "intermediate tensors anew in every call; no option says otherwise.",
+        "IREE's CUDA device returns the memory of its pool to the system at every wait, and maps results and "
+        "intermediate tensors anew in every call; no option changes that.",
         canary="released_memory",
     ),
     Fault(
-        "IREE's CUDA allocator frees twice what a caching allocator gives back to it, so that arguments are kept by "
-        "the project instead.",
+        "IREE's CUDA allocator frees memory twice that a caching allocator hands back to it, so the project keeps the "
+        "memory of arguments itself.",
         canary="freed_twice",
     ),
 )

@@ -15,8 +15,8 @@ from .walk import operations_of
 
 FAULTS = (
     Fault(
-        "Globals that start with the same number everywhere are one buffer, and what is written to one of them in "
-        "place is in the others.",
+        "Globals that start with the same number in every element share one buffer, so that an update of one in place "
+        "changes the others.",
         canary="shared_state",
     ),
 )

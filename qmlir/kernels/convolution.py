@@ -191,7 +191,7 @@ def _ungrouped_result(value: ir.Value) -> ir.Value:
     view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
     if view is not None and reassociation(view) == _GROUPED:
         return view.results[0]
-    raise Unfit("the results of groups of channels are read apart", "a result [N, H, W, F]")
+    raise Unfit("the results of groups of channels are read separately", "a result [N, H, W, F]")
 
 
 def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:

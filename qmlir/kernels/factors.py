@@ -119,7 +119,7 @@ def plain_weight(factor: Factor) -> Factor:
     if turned is not None and len(letters) == 2:
         value, letters = turned.operands[0], letters[::-1]
     if sorted({*letters}) != ["k", COLUMN] or str(value.type.element_type) not in NUMBERS:
-        raise Unfit("the weight is no matrix of f32 or bf16", "a weight [N, K] of f32 or bf16")
+        raise Unfit("the weight is not a matrix of f32 or bf16", "a weight [N, K] of f32 or bf16")
     return replace(factor, value=value, source_axes=letters)
 
 

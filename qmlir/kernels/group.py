@@ -45,7 +45,7 @@ def describe(
     lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
     body = multiply_add(op)
     if body is None:
-        raise Unfit("its body is no sum of products", "a product of plain matrices")
+        raise Unfit("its body is not a sum of products", "a product of plain matrices")
     floating = isinstance(value.type.element_type, ir.F32Type)
     known = {"", "arith.addf", "arith.extf"} if floating else {"", "arith.addi", "arith.extsi"}
     if extra := ", ".join(sorted({body.addition, *body.extensions} - known)):

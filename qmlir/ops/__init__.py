@@ -1,7 +1,7 @@
 """The operations as functions: eager calls on arrays, and ahead-of-time compilation.
 
-`qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once a signature (kept in memory and in
-the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
+`qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once per signature (the program is kept in
+memory and in the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
 constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
 dialect's op, and those of `qmlir.reference`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, TypedDict, TypeVar
 
@@ -59,6 +59,7 @@ class Operation:
         self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}
         self.__signature__ = self._signature(fields)
         self.__doc__ = self._documentation()
+        vars(self)["compile"] = self._described_compile()  # the method, with the signature of this operation
         self._renamed = frozenset(RENAMED.get(self.name, ()))
         self._programs: dict[tuple[object, ...], tuple[Function, list[str]]] = {}
         self._lock = threading.Lock()
@@ -77,8 +78,15 @@ class Operation:
 
     def _documentation(self) -> str:
         """What the operation computes, then each argument with what it takes, as the definition states it."""
+        lines = [inspect.cleandoc(self.definition.__doc__ or ""), "", "Args:", *self._described_arguments()]
+        results = [f for f in self.definition.FIELDS if f.kind == "result"]
+        lines += ["", "Returns:", *(f"    {f.name}: {'; '.join(filter(None, (f.doc, f.takes)))}." for f in results)]
+        return "\n".join(lines)
+
+    def _described_arguments(self) -> list[str]:
+        """A line for each argument."""
         stated = {f.name: f for f in (*self.definition.FIELDS, *self.definition.PARAMETERS)}
-        lines = [inspect.cleandoc(self.definition.__doc__ or ""), "", "Args:"]
+        lines: list[str] = []
         for p in self.__signature__.parameters.values():
             field = stated.get(p.name)
             if field is None:
@@ -89,9 +97,7 @@ class Operation:
                 parts.append("by default by the other arguments" if field.implied else
                              f"default: {p.default!r}" if field.constraint is None else "optional")  # fmt: skip
             lines.append(f"    {p.name}: {'; '.join(filter(None, parts))}.")
-        results = [f for f in self.definition.FIELDS if f.kind == "result"]
-        lines += ["", "Returns:", *(f"    {f.name}: {'; '.join(filter(None, (f.doc, f.takes)))}." for f in results)]
-        return "\n".join(lines)
+        return lines
 
     def _unnamed(self) -> list[Parameter]:
         kind = Parameter.POSITIONAL_OR_KEYWORD
@@ -101,6 +107,24 @@ class Operation:
             else Parameter(n, kind, default=None, annotation="ArrayLike | None")
             for n in self.positional
         ]
+
+    def _described_compile(self) -> Callable[..., Artifact]:
+        """`compile` as a function whose signature and documentation name the arguments of this operation."""
+        method = self.compile
+
+        def compile(*args: object, **kw: Any) -> Artifact:
+            return method(*args, **kw)
+
+        own = [p.replace(annotation=_ANNOTATIONS_OF_COMPILE.get(p.annotation, p.annotation))
+               for p in self.__signature__.parameters.values()]  # fmt: skip
+        options = [Parameter(n, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+                   for n, (annotation, default, _) in _OPTIONS_OF_COMPILE.items()]  # fmt: skip
+        compile.__qualname__ = f"{self.__name__}.compile"
+        vars(compile)["__signature__"] = Signature([*own, *options], return_annotation="Artifact")
+        lines = [inspect.cleandoc(method.__doc__ or ""), "", "Args:", *self._described_arguments()]
+        lines += [f"    {n}: {text}." for n, (_, _, text) in _OPTIONS_OF_COMPILE.items()]
+        compile.__doc__ = "\n".join(lines)
+        return compile
 
     def __repr__(self) -> str:
         return f"<qmlir operation {self.__name__}>"
@@ -129,6 +153,11 @@ class Operation:
                 key.append((name, value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
+                if isinstance(value, TensorSpec):
+                    raise UsageError(
+                        f"{self.__name__}: {name!r} is a TensorSpec, which is for qmlir.ops.{self.__name__}.compile; "
+                        "a call takes arrays"
+                    )
                 made = arrays[name] = value if has_shape(value) else array(name, value)
                 key.append((name, tuple(made.shape), str(made.dtype)))
             else:
@@ -170,10 +199,11 @@ class Operation:
         self, *args: object, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
         pipeline: str | None = None, choice: Choice | None = None, **kw: object,
     ) -> Artifact:  # fmt: skip
-        """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
-        operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
-        slow on the target is an error. `pipeline`: passes to run instead of the target's own. `choice`: values of what
-        the target's strategies leave open, as of `qmlir.compile`."""
+        """Compile ahead of time. Returns an `Artifact`.
+
+        A `TensorSpec` becomes an argument of the program's `main`, in the order of the op's operands; an array becomes
+        a constant, which is folded and packed at compile time.
+        """
         specs: Specs = {}
         constants: dict[str, Array] = {}
         attributes: dict[str, object] = {}
@@ -305,6 +335,19 @@ class Operation:
                 raise UsageError(f"{name}={value!r} {e}") from None
         return checked
 
+
+# Options of `.compile` beside the arguments of a call and `target`: type, default, meaning.
+_OPTIONS_OF_COMPILE: dict[str, tuple[str, object, str]] = {
+    "flags": ("Sequence[str]", (), "additional flags for IREE's compiler"),
+    "strict": ("bool", False, "raise a CompileError for a part that is known to be slow on the target"),
+    "pipeline": ("str | None", None, "passes to run instead of the target's own"),
+    "choice": ("Choice | None", None, "values for the knobs of the target's strategies, as of `qmlir.compile`"),
+}
+_ANNOTATIONS_OF_COMPILE = {
+    "ArrayLike": "ArrayLike | TensorSpec",
+    "ArrayLike | None": "ArrayLike | TensorSpec | None",
+    "SparseWeight": "SparseWeight | SparseSpec",
+}
 
 # Arguments that the definition of no op states.
 _OTHER_ARGUMENTS = {

@@ -38,8 +38,12 @@ class SparseOperation(Operation):
         self, *args: object, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
         pipeline: str | None = None, choice: Choice | None = None, **kw: object,
     ) -> Artifact:  # fmt: skip
-        """As `Operation.compile`; the weight is a `SparseWeight`, which is folded, or a `SparseSpec`, whose arrays are
-        the arguments `values`, `indices` and `indptr` of the program, checked at run time."""
+        """Compile ahead of time. Returns an `Artifact`.
+
+        A `TensorSpec` becomes an argument of the program's `main`, in the order of the op's operands; an array becomes
+        a constant. The weight is a `SparseWeight`, which is folded, or a `SparseSpec`, whose arrays are the arguments
+        `values`, `indices` and `indptr` of the program, checked at run time.
+        """
         return super().compile(target=target, flags=flags, strict=strict, pipeline=pipeline, choice=choice,
                                **self._spread(args, kw, spec=True))  # fmt: skip
 

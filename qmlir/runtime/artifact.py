@@ -26,6 +26,8 @@ from .inspection import inspection
 from .manifest import Manifest
 
 MANIFEST_KEY = "qmlir.manifest"
+# What people hand over in place of a `.vmfb`.
+SOURCES = (".mlir", ".onnx", ".pt2")
 
 
 @dataclass
@@ -99,7 +101,12 @@ class Artifact:
             raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
         if sha256 is not None:
             check_digest(data, sha256, str(p))
-        return replace(cls.of(data, str(p)), path=p)
+        try:
+            return replace(cls.of(data, str(p)), path=p)
+        except ArtifactError as e:
+            if p.suffix in SOURCES:
+                raise ArtifactError(f"{e}; qmlir compile {p} makes one") from None
+            raise
 
     @classmethod
     def of(cls, data: bytes, name: str = "the program") -> Artifact:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE splits a dynamic size that is a known multiple, and drops the lowering configuration of its product.",
+        "IREE splits a dynamic size that is known to be a multiple of a constant, and drops the lowering configuration "
+        "of the product.",
         canary="known_multiple",
         upstream="https://github.com/iree-org/iree/pull/19992",
     ),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "MLIR folds a mask of a leading size of one without its other bounds, so that a padded tile loads "
-        "rows behind the end.",
+        "MLIR folds a mask whose leading size is one and loses the bounds of its other axes, so that a padded tile "
+        "loads rows beyond the end.",
         canary="mask_of_rows",
     ),
 )

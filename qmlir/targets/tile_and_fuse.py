@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE puts a constant of equal elements into a product as a scalar, and then cannot distribute the product to "
-        "WMMA.",
+        "IREE turns a constant operand of equal elements into a scalar inside the product, and then cannot distribute "
+        "the product to WMMA.",
         canary="splat_operand",
     ),
 )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE takes the transpose of a product's result into the product, whose loops get the order of the new result; "
-        "its lowering configuration keeps the old one, so that an axis is tiled as another.",
+        "IREE fuses the transpose of a product's result into the product. The loops then have the order of the new "
+        "result, but the lowering configuration keeps the old one, so that axes are tiled by the sizes of others.",
         canary="transposed_product",
     ),
 )

@@ -200,10 +200,10 @@ class BenchReport:
         return html.section(f"{self.threads} threads", html.table(head, rows))
 
 
-@renamed(sizes="shapes", stated="limits")
+@renamed(sizes="shapes", stated="limits", vs="against", repeats="rounds")
 def bench(
     *programs: object,
-    vs: object = (),
+    against: object = (),
     target: str = "cpu",
     function: str = "main",
     arguments: Sequence[Array] | None = None,
@@ -212,7 +212,7 @@ def bench(
     seed: int = 0,
     seconds: float = 1.0,
     warmup: int = 3,
-    repeats: int | None = None,
+    rounds: int | None = None,
     limits: Limits | None = None,
     device: str | None = None,
     step: Step = lambda text: None,
@@ -222,11 +222,11 @@ def bench(
     each, and its share of the roofline.
 
     Args:
-        programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`. `vs` may
-            also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
+        programs, against: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
+            `against` may also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
         arguments: default: random, from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
         seconds: how long to measure each program; `warmup` calls before it are not counted.
-        repeats: number of rounds, in place of `seconds`.
+        rounds: number of rounds, in place of `seconds`; a round calls each program for about a millisecond.
         limits: operations and bytes per second of the roofline; default: measured on a CPU, published for a GPU.
         device: where to run, as in `qmlir.load`.
         step: a function that is called with a text before each step.
@@ -236,7 +236,7 @@ def bench(
         UsageError: nothing to measure.
         InputError: arguments that do not fit one of the programs.
     """
-    others = vs if isinstance(vs, (list, tuple)) else [vs]
+    others = against if isinstance(against, (list, tuple)) else [against]
     if not (programs or others):
         raise UsageError("there is no program to measure")
     subjects: list[_Subject] = []
@@ -254,14 +254,14 @@ def bench(
     for subject in subjects:
         subject.run()  # what is wrong with a program is said before anything is measured
     step("measuring")
-    timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, repeats=repeats, step=step)
+    timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, rounds=rounds, step=step)
     peak = peak_memory()
     step("the limits of this machine")
     rows = tuple(_row(s, t, limits) for s, t in zip(subjects, timings, strict=True))
     return BenchReport(rows, settings.threads(), peak)
 
 
-# Names that `vs` understands beside programs: an ONNX model by another system.
+# Names that `against` understands beside programs: an ONNX model by another system.
 PEERS = ("onnxruntime",)
 
 

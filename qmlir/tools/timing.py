@@ -47,7 +47,7 @@ class Timing:
 
 
 def alternate(
-    functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, repeats: int | None = None,
+    functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, rounds: int | None = None,
     step: Step = lambda text: None,
 ) -> list[Timing]:  # fmt: skip
     """Time callables in alternation, so that what changes on the machine meets all of them alike.
@@ -55,7 +55,7 @@ def alternate(
     Each round calls every function in bursts of about a millisecond; one sample is the mean of a burst.
 
     Args:
-        seconds: how long to measure all together, when `repeats` is not given; at least five rounds.
+        seconds: how long to measure all together, when `rounds` is not given; at least five rounds.
         warmup: calls of each before.
     """
     for function in functions:
@@ -63,17 +63,17 @@ def alternate(
             function()
     bursts = [max(1, min(1000, int(1e-3 / max(_once(f), 1e-9)))) for f in functions]
     samples: list[list[float]] = [[] for _ in functions]
-    end, rounds = time.perf_counter() + seconds, 0
-    while rounds < (repeats or 5) or (repeats is None and time.perf_counter() < end):
-        order = range(len(functions)) if rounds % 2 == 0 else reversed(range(len(functions)))
+    end, done = time.perf_counter() + seconds, 0
+    while done < (rounds or 5) or (rounds is None and time.perf_counter() < end):
+        order = range(len(functions)) if done % 2 == 0 else reversed(range(len(functions)))
         for i in order:
             start = time.perf_counter()
             for _ in range(bursts[i]):
                 functions[i]()
             samples[i].append((time.perf_counter() - start) / bursts[i])
-        rounds += 1
-        if rounds % 16 == 0:
-            step(f"measuring, round {rounds}")
+        done += 1
+        if done % 16 == 0:
+            step(f"measuring, round {done}")
     return [Timing(tuple(s)) for s in samples]
 
 

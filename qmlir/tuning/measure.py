@@ -105,7 +105,7 @@ def read_plan(folder: Path) -> TuningPlan:
         if not candidates or not candidates[0][2]:
             raise UsageError(f"{folder} has no default to compare with: its compilation failed")
         if any(Path(file).name != file for *_, file in candidates):
-            raise ValueError("a candidate's file lies elsewhere")
+            raise ValueError("a candidate's file is not in the folder")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
     return plan

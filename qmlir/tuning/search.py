@@ -177,7 +177,7 @@ def tune(
     A choice is taken when it needs at most 98 % of the default's time.
 
     Args:
-        source: path of an `.mlir` file.
+        source: path of a file that `qmlir.compile` takes: `.mlir`, `.onnx` or `.pt2`.
         folder: where candidates are kept; an interrupted search goes on when it is given the same folder.
         budget: seconds for the whole search.
         step: a function that is called with a text before each step.

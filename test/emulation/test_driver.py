@@ -254,8 +254,8 @@ def test_bench_counts(program: Path) -> None:
     assert found["bytes_written"] == 2 * 8 * 4
     assert 0 <= found["matrix_share"] < 1
     assert "seconds" not in done.stdout
-    done = subprocess.run([*words, "--repeats", "3"], capture_output=True, text=True, check=False)
-    assert "--emulate counts, and measures no time: leave out --repeats" in done.stderr
+    done = subprocess.run([*words, "--rounds", "3"], capture_output=True, text=True, check=False)
+    assert "--emulate counts, and measures no time: leave out --rounds" in done.stderr
 
 
 def test_targets_say_emulated(capsys: pytest.CaptureFixture[str]) -> None:

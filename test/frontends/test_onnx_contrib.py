@@ -222,7 +222,7 @@ def test_packed_heads() -> None:
           quant_type="fp4", constant=(2, 5)), "QMoE with quant_type 'fp4'"),
     (experts("mish"), "the activation 'mish'; relu, gelu, silu, identity and swiglu"),
     (case("GroupQueryAttention", Q, K, V, None, None, LENGTHS, scalar(S), num_heads=5, kv_num_heads=2),
-     "num_heads 5 is no multiple of kv_num_heads 2"),
+     "num_heads 5 is not a multiple of kv_num_heads 2"),
 ], ids=lambda x: x if isinstance(x, str) else x[0])  # fmt: skip
 def test_refused(refused: Case, message: str) -> None:
     op, inputs, more = refused

@@ -73,9 +73,9 @@ def test_grouped_queries(name: str) -> None:
 @pytest.mark.parametrize(("past", "queries", "total", "last", "message"), [
     (7, 1, 10, [9, 9], "total_sequence_length is neither"),
     (7, 3, 8, [7, 7], "total_sequence_length is neither"),
-    (12, 1, 5, [20, 4], "seqlens_k of a row is no place of the cache"),
-    (7, 2, 3, [2, -5], "seqlens_k of a row is no place of the cache"),
-    (7, 1, 8, [7, 8], "seqlens_k of a row is no place of the cache"),
+    (12, 1, 5, [20, 4], "seqlens_k of a row is not a position in the cache"),
+    (7, 2, 3, [2, -5], "seqlens_k of a row is not a position in the cache"),
+    (7, 1, 8, [7, 8], "seqlens_k of a row is not a position in the cache"),
 ])  # fmt: skip
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_lengths_that_do_not_fit_the_cache(

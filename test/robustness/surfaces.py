@@ -222,7 +222,8 @@ def _spoil(r: Random, path: Path, place: Path) -> None:
 @surface("arguments", 0.17)
 def arguments(folder: Path) -> Feed:
     """Words of a command line. Files are small, or there are none; so every command ends soon."""
-    from qmlir.cli import COMMANDS, build_parser, parse
+    from qmlir.cli import COMMANDS, build_parser
+    from qmlir.cli.arguments import parse
     from qmlir.cli.guarded import guarded
 
     os.environ["QMLIR_IN_CHILD"] = str(folder / "step")

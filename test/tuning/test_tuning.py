@@ -362,7 +362,7 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
 @pytest.mark.parametrize(("text", "message"), [
     ("{", "is damaged"), ("[]", "is damaged"), ('{"candidates": 3}', "is damaged"),
     ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}], HEAD}', "no default to compare with"),
-    ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], HEAD}', "lies elsewhere"),
+    ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], HEAD}', "is not in the folder"),
     ('{"candidates": [{"name": "000", "choice": {"a": []}, "file": "x"}], HEAD}', "values that are not plain ones"),
 ])  # fmt: skip
 def test_a_folder_that_is_none(text: str, message: str, tmp_path: Path) -> None:

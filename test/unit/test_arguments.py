@@ -12,7 +12,7 @@ from robustness.operations import CALLS, LHS, RHS
 import qmlir
 from qmlir.compiler.run import run_compiler
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.errors import QmlirError, VerifyError
+from qmlir.errors import InputError, QmlirError, UsageError, VerifyError
 from qmlir.spec import TensorSpec as T
 
 pytestmark = pytest.mark.sweep(fast=3)
@@ -95,6 +95,14 @@ def test_a_result_with_too_few_axes() -> None:
     """
     with pytest.raises(VerifyError, match=r"'qmlir\.grouped_matmul' op has an operand or a result with too few axes: "):
         qmlir.compile(text)
+
+
+def test_a_call_takes_no_spec() -> None:
+    spec, w = qmlir.TensorSpec((4, 8), "i8"), np.ones((8, 4), np.int8)
+    with pytest.raises(UsageError, match=r"'lhs' is a TensorSpec, which is for qmlir\.ops\.scaled_matmul\.compile"):
+        qmlir.ops.scaled_matmul(spec, w)
+    with pytest.raises(InputError, match="argument 'rhs' is a object, which is not an array"):
+        qmlir.ops.scaled_matmul.compile(spec, object())
 
 
 def test_attributes_may_be_arrays() -> None:

@@ -178,6 +178,11 @@ def test_foreign_files(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(ArtifactError, match=message):
             Artifact.open(path)
+    for name in ("m.mlir", "m.onnx", "m.pt2"):
+        source = tmp_path / name
+        source.write_bytes(b"text " * 100)
+        with pytest.raises(ArtifactError, match=rf"not a \.vmfb: .*; qmlir compile .*{name} makes one$"):
+            qmlir.load(source)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", "x" * 100)
     with pytest.raises(ArtifactError, match="it is an archive without a module"):

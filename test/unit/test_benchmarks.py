@@ -127,7 +127,7 @@ def test_page_and_table_say_who_is_absent() -> None:
     for part in (
         "absent: llama: no",
         "absent: iree: too large (1 times, first: w)",
-        "ours: the process ended with -11",
+        "qmlir: the process ended with -11",
     ):
         assert part in text
     assert report.table(result).row_count == 1
@@ -168,8 +168,8 @@ def test_sections_of_the_page() -> None:
            "ratio": {"median": 0.75, "p10": 0.7, "p90": 0.8}, "absent": {}}  # fmt: skip
     alone = {**row, "peer": None, "peer_tokens_s": None, "ratio": None}
     text = decoder.section({"environment": machine, "commit": "abc", "rows": [row, alone]})
-    assert "| Q4_0 | decode | 1 | ours, f32 | 400 | llama.cpp | 300 | **0.75** | 0.70 | 0.80 | 0.90 |" in text
-    assert "| Q4_0 | decode | 1 | ours, f32 | 400 | none |  |  |  |  | 0.90 |" in text
+    assert "| Q4_0 | decode | 1 | qmlir, f32 | 400 | llama.cpp | 300 | **0.75** | 0.70 | 0.80 | 0.90 |" in text
+    assert "| Q4_0 | decode | 1 | qmlir, f32 | 400 | none |  |  |  |  | 0.90 |" in text
     assert "100 million parameters, a prompt of 128 tokens" in text
     cost = {"work": "w", "seconds": 1.0, "first": 2.0, "peak_mib": 500.0, "vmfb_over_weights": 1.001}
     text = costs.section({"environment": machine, "commit": "abc", "rows": [cost]})

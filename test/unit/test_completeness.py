@@ -80,6 +80,10 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
             assert f.doc, f"{f.name} has no `doc`: its meaning, shape and unit"
             assert f"\n    {f.name}: {f.doc}; {f.takes}" in text
             assert "{" not in f.doc
+    compiled = inspect.signature(operation.compile)
+    assert list(compiled.parameters) == [*signature.parameters, "flags", "strict", "pipeline", "choice"]
+    assert {p.default for p in by_position} == {compiled.parameters[p.name].default for p in by_position}
+    assert all(f"\n    {p}: " in str(operation.compile.__doc__) for p in compiled.parameters)
     with pytest.raises(UsageError, match="has no argument 'nothing'"):
         qmlir.ops.Operation.compile(operation, nothing=1)
 

@@ -13,7 +13,7 @@ import pytest
 
 import qmlir
 from qmlir.passes.registry import PASSES
-from qmlir.targets import all_targets
+from qmlir.targets import all_targets, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,6 +54,28 @@ def test_there_is_a_page_of_everything() -> None:
     assert {p.stem for p in (docs / "schemes").glob("*.md")} - {"index"} == {
         p.stem for p in (docs / "schemes").glob("*.svg")
     }
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "notebook.md"], ids=lambda p: p.name)
+def test_pages_have_plain_words(page: Path) -> None:
+    """What earlier pages said in words that only their writers know."""
+    private = r"\b(ours|where (it|they) (lie|lies)|by turns|by twos|is said by|compute \w+ apart|once a signature)\b"
+    assert not re.search(private, page.read_text(encoding="utf-8"))
+
+
+def test_the_readme_has_the_level_of_proof_of_each_target() -> None:
+    """Its table says of every target what `Target.status` says."""
+    found: dict[str, str] = {}
+    for row in re.findall(
+        r"^\| (`(?:cpu|cuda|rocm|vulkan)\b.*) \| \*\*([\w ]+)\*\*", PAGES[0].read_text(), re.MULTILINE
+    ):
+        for part in row[0].split("; "):
+            backend, names = re.fullmatch(r"`(\w+):?` (.*)", part).groups()  # type: ignore[union-attr]
+            for name in names.split(", "):
+                spelling = backend if name == "(this host)" else f"{backend}:{name}"
+                assert spelling not in found, f"{spelling} has two lines"
+                found[spelling] = row[1]
+    assert found == {t.spelling: t.status for t in (resolve("cpu"), *all_targets())}
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda p: p.name)

@@ -39,7 +39,8 @@ OF_COMMANDS = {
     "tune": {"database", "emit", "measure", "dask", "merge"},  # parts of a search on several machines
     "inspect": {"source", "layout"},  # qmlir.source(program, level); a picture of an instruction
     "explain": set[str](),
-    "import": {"linear", "list"},  # qmlir.importing.linear; the mapping that a checkpoint is
+    # qmlir.importing.linear; the mapping that a checkpoint is; the second path of Imported.save
+    "import": {"linear", "list", "save_parameters"},
 }
 # What only a function has: objects of Python, and what the others imply.
 OF_FUNCTIONS = {
@@ -50,7 +51,7 @@ OF_FUNCTIONS = {
     "tune": {"step"},
     "inspect": {"level"},  # what --source names
     "explain": {"choice"},  # what tuning asks for
-    "import": set[str](),
+    "import": {"parameters"},  # --save-parameters: --parameters of other commands reads files
 }
 
 
@@ -86,7 +87,7 @@ def test_keyword_arguments_are_options(command: str) -> None:
 @pytest.mark.parametrize("function", [qmlir.check, qmlir.bench])
 def test_old_names_of_functions(function: Callable[..., Any]) -> None:
     text = "func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> { return %x : tensor<?x4xf32> }"
-    more: dict[str, Any] = {"repeats": 1} if function is qmlir.bench else {}
+    more: dict[str, Any] = {"rounds": 1} if function is qmlir.bench else {}
     with pytest.warns(DeprecationWarning, match="'sizes' is deprecated: use 'shapes'") as found:
         function(text, sizes={"arg0": (2, 4)}, **more)
     assert found[0].filename == __file__
@@ -95,11 +96,22 @@ def test_old_names_of_functions(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")
+def test_old_names_of_bench() -> None:
+    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    with pytest.warns(DeprecationWarning, match="use 'against'") as found:
+        report = qmlir.bench(text, vs=text, repeats=5)  # type: ignore[call-arg]
+    assert [str(w.message) for w in found] == [
+        "'vs' is deprecated: use 'against'", "'repeats' is deprecated: use 'rounds'"
+    ]  # fmt: skip
+    assert [len(row.timing.samples) for row in report.rows] == [5, 5]
+
+
+@pytest.mark.filterwarnings("default::DeprecationWarning")
 def test_old_names_of_limits_and_seeds() -> None:
     text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
     limits = qmlir.tools.measure.Limits(1e12, 1e10, "as stated")
     with pytest.warns(DeprecationWarning, match="'stated' is deprecated: use 'limits'"):
-        report = qmlir.bench(text, repeats=1, stated=limits)
+        report = qmlir.bench(text, rounds=1, stated=limits)
     assert report.rows[0].limits == limits
     with pytest.warns(DeprecationWarning, match="'seed' is deprecated: use 'order_seed'"):
         assert qmlir.Emulation(seed=3) == qmlir.Emulation(order_seed=3)
@@ -117,7 +129,9 @@ def test_a_number_is_a_relative_tolerance() -> None:
     [("check nowhere.mlir --tol 1", "--tolerance"), ("check nowhere.mlir --shape x=4", "--shapes"),
      ("bench nowhere.mlir --input x.npy", "--arguments"), ("run nowhere.vmfb --repeat 2", "--repeats"),
      ("run nowhere.vmfb --verify-hash 12", "--sha256"), ("explain nowhere.mlir --iree-flag=-x", "--flags"),
-     ("import nowhere.gguf --context 8", "--context-length")],
+     ("import nowhere.gguf --context 8", "--context-length"), ("bench nowhere.mlir --vs x.mlir", "--against"),
+     ("bench nowhere.mlir --repeats 2", "--rounds"), ("sign nowhere.vmfb --verify key.pem", "--verify-key"),
+     ("import nowhere.gguf --parameters x.safetensors", "--save-parameters")],
 )  # fmt: skip
 def test_old_names_of_options(words: str, new: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 1
@@ -134,3 +148,26 @@ def test_an_old_option_means_the_same() -> None:
     old = parser.parse_args(["run", "p.vmfb", "--input", "x.npy", "-i", "y.npy", "--repeat", "3"])
     assert vars(old) == vars(new)
     assert parser.parse_args(["check", "p", "--shape", "x=2x3"]).shapes == [("x", (2, 3))]
+    assert parser.parse_args(["bench", "p", "--vs", "q", "--against", "r"]).against == ["q", "r"]
+    assert parser.parse_args(["import", "p", "--parameters", "w"]).save_parameters == "w"
+
+
+@pytest.mark.parametrize("command", ["bench", "check", "explain", "inspect", "tune"])
+def test_help_names_every_kind_of_source(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    kinds = {".mlir", ".onnx", ".pt2"} | (set() if command == "tune" else {".vmfb"})
+    assert all(kind in said for kind in kinds)
+
+
+def test_help_says_units_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ("compile --help", "--memory GIB give up above GIB GiB (memory= in Python: bytes)"),
+        ("import --help", "--quantize-activations [token]"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words.split())
+        assert said in " ".join(capsys.readouterr().out.split())
+    assert "bytes (`--memory` of the command line: GiB)" in " ".join(str(qmlir.compile.__doc__).split())
+    assert "onnxruntime" in str(qmlir.check.__doc__)

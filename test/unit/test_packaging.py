@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import qmlir
+from qmlir import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
@@ -193,6 +194,30 @@ def test_each_python(version: str, distributions: tuple[Path, Path], tmp_path: P
     assert int(re.findall(r"(\d+) passed", said)[-1]) > 150, said
 
 
+@pytest.mark.parametrize("words", ["targets", "devices"])
+def test_a_command_names_a_package_that_is_missing(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("rich", "rich.console", "rich.table"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main([words]) == 1
+    assert capsys.readouterr().err == (
+        "qmlir: error: this needs the package rich, which is not installed: pip install rich\n"
+    )
+
+
+def test_the_version_without_the_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def found(package: str) -> str:
+        if package == "iree-base-compiler":
+            raise PackageNotFoundError(package)
+        return version(package)
+
+    assert cli.main(["--version"]) == 0  # what it imports keeps the true function
+    monkeypatch.setattr("importlib.metadata.version", found)
+    assert cli.main(["--version"]) == 0
+    assert "(IREE compiler not installed, runtime 3." in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("packaging")
 def test_runs_without_the_compiler(distributions: tuple[Path, Path], tmp_path: Path) -> None:
@@ -206,8 +231,24 @@ def test_runs_without_the_compiler(distributions: tuple[Path, Path], tmp_path: P
     runtime = f"iree-base-runtime=={version('iree-base-runtime')}"
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", distributions[1], runtime, cwd=tmp_path)
     run(python, "-m", "pip", "install", "--quiet", "numpy", "ml_dtypes", cwd=tmp_path)
+    np.save(tmp_path / "x.npy", np.ones((3, 8), np.int8))
     call = "import numpy as np, qmlir; print(qmlir.load('layer.vmfb').main(np.ones((3, 8), np.int8)).sum())"
     assert run(python, "-c", call, cwd=tmp_path) == "24\n"
     compiling = "import qmlir; qmlir.compile('func.func @main() { return }')"
     done = subprocess.run([python, "-c", compiling], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "iree-base-compiler" in done.stderr
+    [more] = re.findall(r"^pip install numpy ml_dtypes (.*)$", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
+    run(python, "-m", "pip", "install", "--quiet", *more.split(), cwd=tmp_path)
+    command = python.parent / "qmlir"
+    assert "IREE compiler not installed" in run(command, "--version", cwd=tmp_path)
+    for words in (
+        "targets", "devices", "cache path", "cache ls", "run layer.vmfb -i x.npy", "inspect layer.vmfb",
+        "explain layer.vmfb", "bench layer.vmfb --rounds 3 --limits 1e12,1e10",
+        "check layer.vmfb --against layer.vmfb",
+    ):  # fmt: skip
+        assert run(command, *words.split(), cwd=tmp_path)
+    (tmp_path / "empty.mlir").write_text("func.func @main() { return }")
+    for words in ("compile empty.mlir", "explain empty.mlir", "tune empty.mlir"):
+        done = subprocess.run([command, *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "iree-base-compiler is not installed" in done.stderr

@@ -261,7 +261,7 @@ def test_refusals_of_dense_arrays() -> None:
         (bad, {"format": "bsr", "block": (2, 2)}, "block=(2, 2) does not divide"),
         (bad, {"block": (1, 1)}, "block=(1, 1) belongs to format 'bsr', not 'csr'"),
         (bad * 9, {"dtype": "i4"}, "codes outside the range [-8, 7] of i4"),
-        (bad, {"dtype": "i1"}, "a dense array cannot say what is absent"),
+        (bad, {"dtype": "i1"}, "a dense array cannot show which entries are absent"),
         (bad, {"dtype": "nf4"}, "dtype='nf4' is not known"),
         (bad, {"dtype": "i4", "packing": "up"}, "packing='up' is not known"),
         (bad.astype(np.int64), {}, "values of dtype int64 are not codes"),

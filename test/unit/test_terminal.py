@@ -33,7 +33,7 @@ COMMANDS = {
     "--help": 0, "--version": 0, "compile layer.mlir -o again.vmfb": 0, "compile none.mlir": 1,
     "compile layer.mlir -v": 0,
     "run layer.vmfb -i x.npy -i s.npy": 0, "check layer.mlir --layers": 0, "check layer.mlir --against wrong.mlir": 1,
-    "bench layer.vmfb --repeats 5 --limits 1e12,1e10": 0, "inspect layer.vmfb": 0, "inspect layer.mlir": 0,
+    "bench layer.vmfb --rounds 5 --limits 1e12,1e10": 0, "inspect layer.vmfb": 0, "inspect layer.mlir": 0,
     "explain layer.mlir -t rocm:gfx942": 0, "explain layer.vmfb": 0, "targets": 0, "devices": 0,
     "cache path": 0, "cache ls": 0,
     "tune --merge t.json --database u.json": 0, "sign layer.vmfb": 1, "run layer.vmfb --sha256 12": 1,

@@ -122,14 +122,14 @@ def test_bench_alternates_and_states_its_limits() -> None:
     calls: list[str] = []
     slow = lambda: (calls.append("slow"), time.sleep(2e-3))  # noqa: E731
     fast = lambda: calls.append("fast")  # noqa: E731
-    a, b = timing.alternate([slow, fast], repeats=5, warmup=1)
+    a, b = timing.alternate([slow, fast], rounds=5, warmup=1)
     assert len(a.samples) == len(b.samples) == 5
     assert a.median > b.median
     assert a.p10 <= a.median <= a.p90
     first = [i for i, name in enumerate(calls[4:]) if name == "slow"]
     assert 1 < len(first) < len(calls), "in alternation"
 
-    report = qmlir.bench(qmlir.compile(TEXT), repeats=5, limits=measure.Limits(1e12, 1e10, "as stated"))
+    report = qmlir.bench(qmlir.compile(TEXT), rounds=5, limits=measure.Limits(1e12, 1e10, "as stated"))
     [row] = report.rows
     assert row.operations == 2 * 64 * 256 * 128
     assert row.traffic == 64 * 256 + 256 * 128 + 4 * 64 * 128
@@ -151,20 +151,20 @@ def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
     path = tmp_path / "m.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-    report = qmlir.bench(path, vs="onnxruntime", repeats=5, limits=measure.Limits(1e12, 1e10, "as stated"))
+    report = qmlir.bench(path, against="onnxruntime", rounds=5, limits=measure.Limits(1e12, 1e10, "as stated"))
     ours, peer = report.rows
     assert (ours.name, peer.name, peer.share) == (str(path), "onnxruntime", None)
     assert report.ratio(peer) > 0
     assert "onnxruntime" in str(report)
     with pytest.raises(UsageError, match="'onnxruntime' runs ONNX models"):
-        qmlir.bench(TEXT, vs="onnxruntime")
+        qmlir.bench(TEXT, against="onnxruntime")
     code = ("import onnxruntime, qmlir, sys; onnxruntime.set_global_thread_pool_sizes(1, 1); "
-            "print(qmlir.bench(sys.argv[1], vs='onnxruntime', repeats=2))")  # fmt: skip
+            "print(qmlir.bench(sys.argv[1], against='onnxruntime', rounds=2))")  # fmt: skip
     of_one_pool = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
     assert of_one_pool.returncode == 0, of_one_pool.stderr
     saved = qmlir.compile(TEXT).save(tmp_path / "a.vmfb")
     with pytest.raises(UsageError, match=r"onnxruntime runs ONNX models: give the \.onnx file instead of .*a\.vmfb"):
-        qmlir.bench(saved, vs="onnxruntime")
+        qmlir.bench(saved, against="onnxruntime")
 
 
 def test_limits_of_targets() -> None:

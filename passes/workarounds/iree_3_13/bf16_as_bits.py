@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "Drivers refuse the SPIR-V that IREE makes of codes that are converted to bf16.",
+        "Drivers refuse the SPIR-V that IREE generates where codes are converted to bf16.",
         canary="code_to_bf16",
     ),
 )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "MLIR folds a mask of a leading size of one without its other bounds, so that a padded tile loads "
-        "rows behind the end; what hides that size needs a bound.",
+        "MLIR folds a mask whose leading size is one and loses the bounds of its other axes, so that a padded tile "
+        "loads rows beyond the end. Where that size of one is hidden, a bound has to be stated.",
         canary="mask_of_rows",
     ),
 )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE packs a product that sums over a dynamic size together with what makes its operand, and divides by a "
-        "size of 0 there (`no basis element may be statically non-positive`).",
+        "IREE packs a product that sums over a dynamic size together with the op that computes its operand, and "
+        "divides by a size of 0 there (`no basis element may be statically non-positive`).",
         canary="dynamic_sum",
     ),
 )

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE drops the loop of a single window, and takes the window's length for that of an axis that is longer: the "
-        "convolution or pooling is wrong, or refused.",
+        "For a single window, IREE drops the window's loop and takes the length of the axis to be that of the window, "
+        "although the axis is longer: the convolution or pooling is wrong, or refused.",
         canary="single_window",
     ),
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "Mesa's llvmpipe leaves a shader's loop after 65535 iterations: a longer sum lacks its rest.",
+        "Mesa's llvmpipe ends a shader's loop after 65535 iterations, so that longer sums are incomplete.",
         canary="long_sum",
     ),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE does not convert floats of one byte for NVIDIA.",
+        "IREE does not convert one-byte floats for NVIDIA.",
         canary="float8",
         upstream="https://github.com/iree-org/iree/issues/24625",
     ),

@@ -20,12 +20,13 @@ _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
 
 FAULTS = (
     Fault(
-        "On x86 CPUs without instructions for bf16, LLVM converts integers to it by a call that nothing links.",
+        "On x86 CPUs without instructions for bf16, LLVM converts integers to bf16 by a library call that is never "
+        "linked.",
         canary="integer_to_bf16",
         upstream="https://github.com/iree-org/iree/issues/13499",
     ),
     Fault(
-        "IREE leaves out the rounding to bf16 where it has fused what rounds with what reads it.",
+        "IREE drops the rounding to bf16 when it fuses the op that rounds with the op that reads its result.",
         canary="rounding_to_bf16",
     ),
 )

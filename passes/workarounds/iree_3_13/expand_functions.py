@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "`log10` on CPUs is a call that nothing links; other functions are approximated badly.",
+        "`log10` on CPUs becomes a library call that is never linked; other functions are approximated inaccurately.",
         canary="log10",
         upstream="https://github.com/iree-org/iree/issues/20165",
     ),
-    Fault("`trunc` on x86-64 CPUs without SSE4.1 is a call that nothing links.", canary="truncation"),
+    Fault("`trunc` on x86-64 CPUs without SSE4.1 becomes a library call that is never linked.", canary="truncation"),
     Fault(
-        "A function with a branch on the undefined padding of a product's tile is undefined, and LLVM drops "
-        "the kernel.",
+        "A function that branches on the undefined padding of a product's tile has undefined behaviour, and LLVM "
+        "removes the kernel.",
         canary="branch_on_a_tile",
     ),
     Fault(
-        "`arith.mului_extended` of vectors with several axes is not legalised for CPUs: a sine of what each number is "
-        "repeated in did not compile.",
+        "`arith.mului_extended` of vectors with several axes is not legalised for CPUs: a sine of numbers that are "
+        "repeated along an axis did not compile.",
         canary="extended_product",
     ),
 )

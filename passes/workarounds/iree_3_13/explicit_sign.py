@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE's SPIR-V route loses the sign of bytes that are summed, where it emulates their loads through words.",
+        "IREE's SPIR-V route emulates loads of bytes by loads of words, and loses the sign of bytes that are summed.",
         canary="byte_sum",
     ),
 )

@@ -23,11 +23,11 @@ FAULTS = (
         canary="empty_axis",
     ),
     Fault(
-        "IREE's CUDA driver launches grids of no workgroup, which devices refuse.",
+        "IREE's CUDA driver launches grids without workgroups, which devices refuse.",
         canary="empty_grid",
     ),
     Fault(
-        "IREE takes the offset of a result for 0 where two branches of a program join, and reads another result there.",
+        "Where two branches of a program join, IREE takes the offset of a result to be 0 and reads another result.",
         canary="joined_results",
     ),
 )

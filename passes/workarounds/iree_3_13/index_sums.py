@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "A sum across lanes that reads its running index keeps values of type `index` in shared memory, which "
-        "SPIR-V has not.",
+        "A sum across lanes that reads its running index keeps values of type `index` in shared memory, which SPIR-V "
+        "does not support.",
         canary="index_sum",
     ),
 )

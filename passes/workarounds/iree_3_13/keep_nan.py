@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE compiles `arith.maximumf` for AMD to an instruction that gives the other operand for NaN.",
+        "IREE compiles `arith.maximumf` for AMD to an instruction that returns the other operand where one is NaN.",
         canary="maximum_of_nan",
         upstream="https://github.com/iree-org/iree/pull/15069",
     ),

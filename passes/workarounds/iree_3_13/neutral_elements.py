@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE starts a reduction across lanes of signed integers of up to 32 bits by minimum with -1, and one by "
-        "maximum with 0: the bits of the largest and the smallest integer of 64 bits.",
+        "IREE initialises the minimum across lanes of signed integers of up to 32 bits with -1, and the maximum with "
+        "0: the low bits of the largest and the smallest 64-bit integer.",
         canary="smallest_integer",
     ),
     Fault(
-        "IREE starts a reduction across lanes by `arith.andi` with 0: whether all of many hold was never so.",
+        "IREE initialises a reduction across lanes by `arith.andi` with 0, so that its result is always false.",
         canary="all_of_many",
     ),
     Fault(
-        "LLVM for AMD ends the process where integers of 8 bits are reduced across lanes (`Do not know how to promote "
-        "this operator!`).",
+        "LLVM for AMD ends the process where 8-bit integers are reduced across lanes (`Do not know how to promote this "
+        "operator!`).",
         canary="sum_of_bytes",
     ),
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE confuses the summed axes of a convolution on GPUs where they lie in two orders.",
+        "On GPUs, IREE confuses the reduction axes of a convolution whose operands have them in different orders.",
         canary="convolution_of_two_orders",
         upstream="https://github.com/iree-org/iree/issues/20473",
     ),

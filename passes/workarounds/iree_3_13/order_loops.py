@@ -14,8 +14,8 @@ from ...base import Pass, State
 
 FAULTS = (
     Fault(
-        "SPIR-V tiles a reduction by its loops and what makes its initial value by the result's axes, as if both had "
-        "one order: where they differ, elements are left out or wrong.",
+        "For SPIR-V, IREE tiles a reduction by its loops, and the op that computes its initial value by the axes of "
+        "the result, as if both had the same order: where they differ, elements are missing or wrong.",
         canary="transposed_sum",
     ),
 )

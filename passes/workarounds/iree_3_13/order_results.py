@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "Half of the result of NVIDIA's f16 instruction is in wrong places where columns lead.",
+        "Half of the result of NVIDIA's f16 instruction is stored in wrong places where the columns come before the "
+        "rows.",
         canary="columns_first",
     ),
 )

@@ -14,12 +14,13 @@ from ...base import Pass, State
 
 FAULTS = (
     Fault(
-        "IREE runs a sort in place of a tensor that has other readers.",
+        "IREE sorts a tensor in place although it has other readers.",
         canary="two_sorts",
         upstream="https://github.com/iree-org/iree/issues/24665",
     ),
     Fault(
-        "IREE fuses a filled tensor of dynamic sizes into the scan that reads it, and allocates it there.",
+        "IREE fuses a filled tensor of dynamic sizes into the scan that reads it, and allocates it inside that "
+        "dispatch.",
         canary="filled_scan",
         upstream="https://github.com/iree-org/iree/issues/19481",
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE writes the shared memory of all of an executable's functions on each of its exports.",
+        "IREE states the shared memory of all functions of an executable on each of its exports.",
         canary="shared_memory",
     ),
 )

@@ -12,7 +12,7 @@ from ...base import Pass, State
 
 FAULTS = (
     Fault(
-        "MLIR marks the operands of cooperative matrices as signed and not their sums.",
+        "MLIR marks the operands of cooperative matrix products as signed, but not their accumulators.",
         canary="signed_sums",
         upstream="https://github.com/llvm/llvm-project/pull/197932",
     ),

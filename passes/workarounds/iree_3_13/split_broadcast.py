@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "SPIR-V tiles a sum and what broadcasts it by the loops of the sum: all but the first tile reads what "
-        "was never written.",
+        "For SPIR-V, IREE tiles a sum and the op that broadcasts its result by the loops of the sum: all tiles but the "
+        "first read memory that was never written.",
         canary="broadcast_sum",
     ),
 )

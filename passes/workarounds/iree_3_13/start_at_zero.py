@@ -16,8 +16,8 @@ from ...core.contractions import is_product
 
 FAULTS = (
     Fault(
-        "The waves of a grouped convolution that starts from a reshaped bias write into each other's shared "
-        "memory on AMD.",
+        "On AMD, the waves of a grouped convolution whose accumulator starts from a reshaped bias overwrite each "
+        "other's shared memory.",
         canary="bias_of_groups",
     ),
 )

@@ -1,4 +1,4 @@
-"""qmlir-store-batches: compute an operand of a batch of products apart where it is padded."""
+"""qmlir-store-batches: compute an operand of a batched product in a separate dispatch where its rows are padded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE merges the batch and the rows of what makes an operand of a batch of products, then packs it for a CPU "
-        "with the rows of each product padded to whole tiles, in another place than the product reads: all products of "
-        "the batch but the first are wrong.",
+        "IREE merges the batch and the rows of the op that computes an operand of a batched product. Then it packs "
+        "that operand for a CPU with the rows of each product padded to whole tiles, in other places than the product "
+        "reads: every product of the batch but the first is wrong.",
         canary="padded_batch",
     ),
     Fault(
-        "So it does where the operand is a transpose of rows that are scaled by what sums over them.",
+        "The same happens where the operand is a transpose of rows that are scaled by a sum over them.",
         canary="padded_transposed",
     ),
 )
@@ -46,7 +46,7 @@ class StoreBatchesPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-store-batches"
-    summary: ClassVar[str] = "compute an operand of a batch of products apart where it is padded"
+    summary: ClassVar[str] = "compute an operand of a batched product in a separate dispatch where its rows are padded"
 
     def run(self, module: ir.Module, state: State) -> None:
         for c in find_contractions(module):

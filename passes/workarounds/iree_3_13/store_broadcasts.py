@@ -1,4 +1,4 @@
-"""qmlir-store-broadcasts: compute an operand apart where a product's result has an axis that no operand really has."""
+"""qmlir-store-broadcasts: compute an operand in a separate dispatch where an axis of the result is in no operand."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE fuses a broadcast into a product, so that an axis of the result is in no operand, and ends the process "
-        "when it packs that for a CPU (`PackOp::getResultShape`).",
+        "IREE fuses a broadcast into a product, whose result then has an axis that no operand has, and ends the "
+        "process when it packs that product for a CPU (`PackOp::getResultShape`).",
         canary="broadcast_operand",
     ),
 )
@@ -40,7 +40,7 @@ class StoreBroadcastsPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-store-broadcasts"
-    summary: ClassVar[str] = "compute an operand apart where a product's result has an axis that no operand really has"
+    summary: ClassVar[str] = "compute an operand in a separate dispatch where an axis of the result is in no operand"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=is_product):

@@ -1,4 +1,4 @@
-"""qmlir-store-pooled: compute apart what a pooling reads, where it is one number everywhere."""
+"""qmlir-store-pooled: compute the operand of a pooling in a separate dispatch where its elements are all equal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .store_broadcasts import is_broadcast
 
 FAULTS = (
     Fault(
-        "IREE puts a number that a pooling sums up into the sum, which then reads nothing of the window's size, and "
-        "sums it up once: on CPUs, CUDA and ROCm.",
+        "IREE fuses an operand whose elements are all equal into the sum of a pooling, which then reads nothing of the "
+        "window's size, and adds the number once instead of once per element of the window: on CPUs, CUDA and ROCm.",
         canary="pooled_broadcast",
     ),
 )
@@ -29,7 +29,7 @@ class StorePooledPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-store-pooled"
-    summary: ClassVar[str] = "compute apart what a pooling reads, where it is one number everywhere"
+    summary: ClassVar[str] = "compute the operand of a pooling in a separate dispatch where its elements are all equal"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=lambda op: op.name.startswith("linalg.pooling")):

@@ -1,4 +1,4 @@
-"""qmlir-store-shared: compute a tensor apart of which one reader reads a part and another one all."""
+"""qmlir-store-shared: compute a tensor in a separate dispatch where one reader reads a part and another one all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FAULTS = (
     Fault(
         "IREE fuses an elementwise op into one that reads its result with strides, and writes the result for its other "
-        "readers there too: elements that the strides leave out are never written.",
+        "readers in the same loop: elements that the strides skip are never written.",
         canary="shared_with_strides",
     ),
 )
@@ -32,7 +32,7 @@ class StoreSharedPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-store-shared"
-    summary: ClassVar[str] = "compute a tensor apart of which one reader reads a part and another one all"
+    summary: ClassVar[str] = "compute a tensor in a separate dispatch where one reader reads a part and another one all"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=_is_elementwise):

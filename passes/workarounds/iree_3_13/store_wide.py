@@ -1,4 +1,4 @@
-"""qmlir-store-wide: convert apart what is reduced in 64 bits, on CUDA."""
+"""qmlir-store-wide: convert to 64 bits in a separate dispatch what is reduced in 64 bits, on CUDA."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE chooses to reduce numbers of 64 bits that it converts from shorter ones across the lanes of an NVIDIA "
-        "GPU, and then cannot, because those hand each other 32 bits (`failed to distribute`).",
+        "For an NVIDIA GPU, IREE chooses to reduce 64-bit numbers that are converted from shorter ones across the "
+        "lanes, and then fails, because lanes exchange 32 bits at a time (`failed to distribute`).",
         canary="wide_sum",
     ),
 )
@@ -37,7 +37,7 @@ class StoreWidePass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-store-wide"
-    summary: ClassVar[str] = "convert apart what is reduced in 64 bits (CUDA)"
+    summary: ClassVar[str] = "convert to 64 bits in a separate dispatch what is reduced in 64 bits (CUDA)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=_is_wide):

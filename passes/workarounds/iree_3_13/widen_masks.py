@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE packs a mask of i1 with a product's result, as bytes with a padding of i1: a masked product is wrong.",
+        "IREE packs a mask of i1 with a product's result, as bytes with a padding of i1: masked products are wrong.",
         canary="masked_product",
     ),
 )

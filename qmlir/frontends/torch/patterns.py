@@ -116,7 +116,7 @@ for _name in OPERATIONS:
 
 @raises("torch.aten.grid_sampler", "torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
 def _grid_sampler(op: TorchNode) -> Tensor:
-    """By a kernel of ours: torch-mlir's reads outside of the image."""
+    """A built-in kernel: torch-mlir's conversion reads outside of the image."""
     a = op.attributes
     mode, padding = MODES[a["interpolation_mode"]], PADDINGS[a["padding_mode"]]
     return grid_sampled(op.operand(0), op.operand(1), mode, padding, bool(a["align_corners"]))

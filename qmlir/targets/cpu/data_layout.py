@@ -8,7 +8,7 @@ from ...core.faults import Fault
 FAULTS = (
     Fault(
         "A load of bytes or 16-bit integers in a loop promises LLVM the alignment that the data layout of 64-bit Arm "
-        "prefers, four bytes, so that of a constant of four bytes each element is the first.",
+        "prefers, four bytes: every element that is read from a constant of four bytes is its first one.",
         canary="short_constant",
     ),
 )

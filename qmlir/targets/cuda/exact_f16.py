@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE has no matrix instruction of int8 codes for NVIDIA: such a product becomes scalar multiply-adds.",
+        "IREE has no int8 matrix instruction for NVIDIA: a product of int8 codes becomes scalar multiply-adds.",
         canary="int8_product",
     ),
 )

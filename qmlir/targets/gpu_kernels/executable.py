@@ -84,7 +84,7 @@ class KernelFunction:
 
 FAULTS = (
     Fault(
-        "IREE binds several tensors of a `stream.executable` as offsets into one buffer, and cannot lower that for "
+        "IREE binds several tensors of a `stream.executable` as offsets into one buffer, which it cannot lower for "
         "memrefs of vectors on SPIR-V.",
         canary="vectors_at_offsets",
     ),

@@ -286,7 +286,7 @@ def determinant(op: Node) -> Tensor:
 
 @raises("onnx.GridSample")
 def grid_sample(op: Node) -> Tensor:
-    """By a kernel of ours: torch-mlir's reads outside of the image, and has not every mode."""
+    """A built-in kernel: torch-mlir's conversion reads outside of the image, and lacks some modes."""
     a = op.attributes
     mode, padding = (str(a.get(n, d)) for n, d in (("mode", "linear"), ("padding_mode", "zeros")))
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)  # as opset 16 calls them

@@ -118,7 +118,7 @@ def group_query_attention(op: Node) -> list[Tensor]:
     op.plain = True
     heads, keys = head_count(op), head_count(op, "kv_num_heads")
     if heads % keys:
-        raise refuse(f"num_heads {heads} is no multiple of kv_num_heads {keys}", op.where)
+        raise refuse(f"num_heads {heads} is not a multiple of kv_num_heads {keys}", op.where)
     shared = heads // keys
     q, k, v = _normalised(op, *_separate(op, heads, keys))
     past = op.optional(3), op.optional(4)
@@ -207,8 +207,8 @@ def _check_lengths(op: Node, past: Tensor, before: Tensor, queries: Extent, leng
     )
     enough = arith.cmpi(arith.CmpIPredicate.sge, least, arith.constant(i32, 0))
     room = arith.cmpi(arith.CmpIPredicate.sle, arith.addi(as_place(most), as_index(queries)), as_index(length))
-    assert_that(arith.andi(enough, room), f"{op.where}: seqlens_k of a row is no place of the cache, or leaves no "
-                "place for its queries")  # fmt: skip
+    assert_that(arith.andi(enough, room), f"{op.where}: seqlens_k of a row is not a position in the cache, or "
+                "leaves no room for its queries")  # fmt: skip
 
 
 def _appended(past: Tensor, new: Tensor, before: Tensor, length: Extent) -> Tensor:

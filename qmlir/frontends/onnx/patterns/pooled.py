@@ -20,8 +20,8 @@ LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 
 FAULTS = (
     Fault(
-        "IREE cannot round an f64 number outside of a kernel, and what torch-mlir pads a MaxPool with uneven pads with "
-        "is one.",
+        "IREE cannot round an f64 number outside of a kernel, and torch-mlir's padding of a MaxPool with uneven pads "
+        "is such a number.",
         canary="rounded_padding",
     ),
 )

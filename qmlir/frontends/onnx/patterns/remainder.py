@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "On CPUs IREE makes the remainder of f64 numbers a call of `fmod`, which nothing links.",
+        "On CPUs, IREE compiles the remainder of f64 numbers to a call of `fmod`, which is never linked.",
         canary="remainder_of_f64",
     ),
 )

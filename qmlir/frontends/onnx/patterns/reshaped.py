@@ -35,9 +35,7 @@ def reshape(op: Node) -> Tensor:
             return _stated(spec, _by_one_axis(x.value, [int(size) for size in shape], op.where))
         made = onnx_op(op, "Reshape", x, op.operand(1))
         had, has = (build.product(build.dims(t.value)) for t in (x, made))
-        assert_equal(
-            had, has, f"{op.where}: a shape of as many elements as the input has cannot be told from the graph"
-        )
+        assert_equal(had, has, f"{op.where}: no shape with as many elements as the input follows from the graph")
         return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
         return onnx_op(op, "Reshape", x, op.operand(1))  # no size of a shape that is computed is 0
