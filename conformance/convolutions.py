@@ -82,7 +82,7 @@ def static_conv(c: Case, d: Draw) -> Variant:
     operands = {"input": "q", "weight": w, "input_scale": "x_scale", "input_zero_point": "x_zero_point",
                 "weight_scale": draw_uniform(c, d, scales["w"], (v["K"],)),
                 "bias": d.uniform((v["K"],), -1, 1)}  # fmt: skip
-    attributes |= {"input_layout": "NCHW", "filter_layout": layout, "bias_stage": "scaled",
+    attributes |= {"input_layout": "NCHW", "weight_layout": layout, "bias_stage": "scaled",
                    "activation": c.word("activation", ACTIVATIONS)}  # fmt: skip
     if c.word("out_dtype", {"f32": False, "i8 (dequantised for comparison)": True}):
         requantise_and_dequant(c, p, "conv2d_q", operands, attributes)
@@ -108,6 +108,6 @@ def float_conv(c: Case, d: Draw) -> Variant:
         x, w = np.transpose(x, (0, 2, 3, 1)), np.transpose(w, (0, 2, 3, 1))
     p = Program()
     p.step("conv2d_q", ("y",), {"input": x, "weight": w, "bias": d.normal((v["K"],), kind) if has_bias else None},
-           **attributes, input_layout=layout, filter_layout="FCHW" if layout == "NCHW" else "FHWC",
+           **attributes, input_layout=layout, weight_layout="FCHW" if layout == "NCHW" else "FHWC",
            activation=activation, out_dtype=dtype)  # fmt: skip
     return Variant(p, {}, v["work"])

@@ -125,7 +125,7 @@ class Network(Problem):
             "weight_scale": c.constant(w.scale.reshape(-1, 1, 1, 1)),
             "input_zero_point": c.constant(self.zero_of(n.source)), "bias": c.constant(w.bias), "c": residual,
             "out_scale": c.constant(w.out_scale), "out_zero_point": c.constant(ZERO)},
-            input_layout="NHWC", filter_layout="FHWC", strides=(w.stride,) * 2, padding=(w.padding,) * 4,
+            input_layout="NHWC", weight_layout="FHWC", strides=(w.stride,) * 2, padding=(w.padding,) * 4,
             bias_stage="acc", input_zero_mode="int", out_dtype="i8", activation="relu" if w.relu else "none",
             **({"beta": 1.0} if residual else {}))[0]  # fmt: skip
 

@@ -224,7 +224,7 @@ class Convolution(Problem):
         return artifact, [self.image]
 
     def geometry(self) -> dict[str, Any]:
-        return {"input_layout": "NHWC", "filter_layout": "FHWC", "strides": (self.stride,) * 2,
+        return {"input_layout": "NHWC", "weight_layout": "FHWC", "strides": (self.stride,) * 2,
                 "padding": (self.padding,) * 4, "groups": self.groups}  # fmt: skip
 
     def reference(self) -> Array:

@@ -182,7 +182,7 @@ def _convolution(
         zero = np.uint8(117) if lhs == "u8" else np.int8(5)
         return {"input": _codes(rng, lhs, m, 14, 14, channels), "groups": groups,
                 "weight": _codes(rng, "i8", filters, kernel, kernel, channels // groups),
-                "filter_layout": "FHWC", "input_scale": np.float32(0.02), "weight_scale": _scales(rng, filters),
+                "weight_layout": "FHWC", "input_scale": np.float32(0.02), "weight_scale": _scales(rng, filters),
                 "input_zero_point": zero, "strides": (stride, stride), "padding": (kernel // 2,) * 4,
                 "activation": "relu", "out_dtype": "i8", "out_scale": np.float32(0.5)}  # fmt: skip
 
@@ -191,7 +191,7 @@ def _convolution(
 
 def _float_convolution(rng: np.random.Generator, m: int) -> dict[str, Any]:
     return {"input": _codes(rng, "f16", m, 14, 14, 32), "weight": _codes(rng, "i8", 48, 3, 3, 32),
-            "filter_layout": "FHWC", "weight_scale": _scales(rng, 48), "padding": (1, 1, 1, 1)}  # fmt: skip
+            "weight_layout": "FHWC", "weight_scale": _scales(rng, 48), "padding": (1, 1, 1, 1)}  # fmt: skip
 
 
 def _float_experts(rng: np.random.Generator, m: int) -> dict[str, Any]:

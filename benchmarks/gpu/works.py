@@ -141,7 +141,7 @@ def _convolution(size: int, c: int, f: int, kernel: int, stride: int, batch: int
         (Argument("input", "i8", (batch, size, size, c), "codes"),
          Argument("weight", "i8", (f, kernel, kernel, c), "codes")),
         (Argument("weight_scale", "f32", (f,), "scale"),),
-        {"filter_layout": "FHWC", "strides": (stride, stride), "padding": (pad,) * 4, "activation": "relu",
+        {"weight_layout": "FHWC", "strides": (stride, stride), "padding": (pad,) * 4, "activation": "relu",
          "out_dtype": "i8"}, None, 2.0 * batch * out * out * f * taps,
         batch * (size * size * c + out * out * f) + f * taps, ("torch f16 channels-last",),
         (Goal("torch f16 channels-last", 0.6),),

@@ -61,9 +61,9 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
     SIDES = product_sides("input", "weight", "input", "weight")
 
     input = operand(ANY, doc="codes or floats `[N, H, W, C]`, or `[N, C, H, W]` by `input_layout`")
-    weight = operand(ANY, doc="codes or floats `[F, KH, KW, C/groups]`, or as `filter_layout` states")
+    weight = operand(ANY, doc="codes or floats `[F, KH, KW, C/groups]`, or as `weight_layout` states")
     input_layout = attr(Enum(INPUT_LAYOUT), default="NHWC", doc="order of the axes of `input` and of the result")
-    filter_layout = attr(Enum(FILTER_LAYOUT), default="FHWC", doc="order of the axes of `weight`")
+    weight_layout = attr(Enum(FILTER_LAYOUT), default="FHWC", doc="order of the axes of `weight`")
     strides = attr(I64s(2), default=(1, 1), doc="steps (down, across), in pixels")
     dilations = attr(I64s(2), default=(1, 1), doc="distances of the filter's taps (down, across), in pixels")
     padding = attr(I64s(4), default=(0, 0, 0, 0), doc="(top, left, bottom, right), in pixels of the real value 0")
@@ -84,7 +84,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         s = operands["input"][0]
         nchw = attributes["input_layout"] == "NCHW"
         n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
-        f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes["filter_layout"]][:3])
+        f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes["weight_layout"]][:3])
         if kh is None or kw is None:
             raise ValueError("the size of the filters, 'weight', must be static")
         top, left, bottom, right = attributes["padding"]
@@ -122,7 +122,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         """The weight's own shape, in codes."""
         last = None
         if self.rhs_packing != "none":
-            if self.filter_layout != "FHWC":
+            if self.weight_layout != "FHWC":
                 fail("packed weights must be in layout 'FHWC', packed along C")
             c = self.input_nhwc()[3]
             last = None if c is None else c // self.groups
@@ -130,7 +130,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
 
     def filter_fhwc(self) -> Shape:
         s = self.filter_codes_shape()
-        return tuple(s[i] for i in FILTER_AXES[self.filter_layout])
+        return tuple(s[i] for i in FILTER_AXES[self.weight_layout])
 
     def result_axes(self, axes: AxisSizes) -> AxisSizes:
         return axes if self.input_layout == "NHWC" or len(axes) != 4 else (axes[0], axes[3], axes[1], axes[2])
@@ -149,7 +149,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
                 Size(name, stride, reach + extra - pads - stride),
             )
             spatial.append(back if self.transposed else forward)
-        filters = tuple("N" if axis == 0 else None for axis in _places(self.filter_layout))
+        filters = tuple("N" if axis == 0 else None for axis in _places(self.weight_layout))
         found = self.epilogue_sizes(("B", *spatial, "N"))
         scales = {self.ROLES[n]: ("N",) for n in ("rhs_scale", "rhs_zero_point")
                   if getattr(self, n) is not None and len(shape_of(getattr(self, n))) == 1}  # fmt: skip
@@ -199,7 +199,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         """Scales and zero points: per tensor for the input; per tensor or per filter for the weight."""
         a, b = self.lhs_code, self.rhs_code
         weight_shape = self.filter_codes_shape()
-        f_axis = FILTER_AXES[self.filter_layout][0]
+        f_axis = FILTER_AXES[self.weight_layout][0]
         for side, d, mode in (("lhs", a, self.lhs_zero_mode), ("rhs", b, self.rhs_zero_mode)):
             check_zero_point(getattr(self, f"{side}_zero_point"), mode, d, side, "none")
             for what in ("scale", "zero_point"):
@@ -256,7 +256,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
 
 def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int) -> str:
     """Why a convolution's result would have a negative size."""
-    layouts = attributes["input_layout"], attributes["filter_layout"]
+    layouts = attributes["input_layout"], attributes["weight_layout"]
     sides = [f"{name!r} {show(operands[name][0])} ({layout})"
              for name, layout in zip(("input", "weight"), layouts, strict=True)]  # fmt: skip
     padding, dilations = list(attributes["padding"]), list(attributes["dilations"])
@@ -265,5 +265,5 @@ def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int
     others = ", ".join(repr(name) for name in FILTER_AXES if name != layouts[1])
     return (
         f"{sides[1]} has filters of {kh}x{kw}, which with dilations {dilations} do not fit {sides[0]} with padding "
-        f"{padding}; 'filter_layout' {others} reads the weight's axes in another order"
+        f"{padding}; 'weight_layout' {others} reads the weight's axes in another order"
     )

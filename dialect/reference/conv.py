@@ -49,7 +49,7 @@ def conv2d_q(
     weight_zero_mode: str | None = None,
     input_zero_mode: str | None = None,
     input_layout: str = _DEFAULTS["input_layout"],
-    filter_layout: str = _DEFAULTS["filter_layout"],
+    weight_layout: str = _DEFAULTS["weight_layout"],
     strides: tuple[int, int] = _DEFAULTS["strides"],
     dilations: tuple[int, int] = _DEFAULTS["dilations"],
     padding: tuple[int, int, int, int] = _DEFAULTS["padding"],
@@ -69,8 +69,8 @@ def conv2d_q(
     """
     e = ReferenceEpilogue(**with_bounds(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
     weight_scale, weight_zero_point = (
-        filter_parameter(weight_scale, filter_layout),
-        filter_parameter(weight_zero_point, filter_layout),
+        filter_parameter(weight_scale, weight_layout),
+        filter_parameter(weight_zero_point, weight_layout),
     )
     a = make_side("input", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none",
                   False, None, global_scale=input_global_scale)  # fmt: skip
@@ -83,7 +83,7 @@ def conv2d_q(
     else:
         x, w = a.numbers, b.numbers
     x = np.moveaxis(x, 1, -1) if input_layout == "NCHW" else x
-    w = np.transpose(w, _TO_FHWC[filter_layout])
+    w = np.transpose(w, _TO_FHWC[weight_layout])
     acc = sums(
         lambda x, w: _convolve(x, w, strides, dilations, padding, groups, transposed, output_padding),
         x, w, math.prod(w.shape[1:]),
@@ -96,7 +96,7 @@ def conv2d_q(
     else:
         if not weight_only and (a.scale is not None or b.scale is not None):
             sa = F32(1) if a.scale is None else _one(a.scale)
-            sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[filter_layout])[:, 0, 0, 0]
+            sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[weight_layout])[:, 0, 0, 0]
             y = y * (sa * sb)
         if not weight_only:
             for g in (input_global_scale, weight_global_scale):

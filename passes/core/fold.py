@@ -88,13 +88,13 @@ def forget_sums(view: ProductOp) -> ProductOp:
 
 def fold_filter_layout(view: ProductOp) -> ProductOp:
     """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
-    if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.rhs_packing != "none":
+    if not isinstance(view, Conv2dQOp) or view.weight_layout == "FHWC" or view.rhs_packing != "none":
         return view
     weight = constant_array(view.weight)
     if weight is None:
         return view
-    order = FILTER_AXES[view.filter_layout]
-    changes: dict[str, object] = {"filter_layout": "FHWC"}
+    order = FILTER_AXES[view.weight_layout]
+    changes: dict[str, object] = {"weight_layout": "FHWC"}
     for name in ("rhs_scale", "rhs_zero_point"):
         value = getattr(view, name)
         if value is None or len(shape_of(value)) == 0:
@@ -102,7 +102,7 @@ def fold_filter_layout(view: ProductOp) -> ProductOp:
         array = constant_array(value)
         if array is None:
             return view
-        array = filter_parameter(array, view.filter_layout)
+        array = filter_parameter(array, view.weight_layout)
         assert array is not None
         if array.ndim == 4:
             array = np.transpose(array, order)
@@ -226,7 +226,7 @@ def fold_sums(view: ProductOp) -> ProductOp:
         return view
     codes = weight.astype(np.int32)
     if isinstance(view, Conv2dQOp):
-        axes: tuple[int, ...] = tuple(FILTER_AXES[view.filter_layout][1:])
+        axes: tuple[int, ...] = tuple(FILTER_AXES[view.weight_layout][1:])
         return rebuilt(view, rhs_sum=elements(codes.sum(axes, dtype=np.int32)))
     assert isinstance(view, (ScaledMatmulOp, GroupedMatmulOp))
     if _grouped(view):

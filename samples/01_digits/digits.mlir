@@ -55,7 +55,7 @@ module @digits {
     %conv1 = "qmlir.conv2d_q"(%images, %conv1_weight, %input_scale, %conv1_weight_scale, %input_zero_point,
         %conv1_bias, %conv1_out_scale, %conv1_out_zero_point) {
       operand_names = ["input", "weight", "input_scale", "weight_scale", "input_zero_point", "bias", "out_scale", "out_zero_point"],
-      input_layout = "NHWC", filter_layout = "FHWC", strides = array<i64: 1, 1>, padding = array<i64: 1, 1, 1, 1>,
+      input_layout = "NHWC", weight_layout = "FHWC", strides = array<i64: 1, 1>, padding = array<i64: 1, 1, 1, 1>,
       input_zero_mode = "int", bias_stage = "acc", activation = "relu", rounding = "half_even"
     } : (tensor<?x8x8x1xi8>, tensor<16x3x3x1xi8>, tensor<f32>, tensor<16x1x1x1xf32>, tensor<i8>,
          tensor<16xi32>, tensor<f32>, tensor<i8>) -> tensor<?x8x8x16xi8>
@@ -68,7 +68,7 @@ module @digits {
     %conv2 = "qmlir.conv2d_q"(%conv1, %conv2_weight, %conv1_out_scale, %conv2_weight_scale, %conv1_out_zero_point,
         %conv2_bias, %conv2_out_scale, %conv2_out_zero_point) {
       operand_names = ["input", "weight", "input_scale", "weight_scale", "input_zero_point", "bias", "out_scale", "out_zero_point"],
-      input_layout = "NHWC", filter_layout = "FHWC", strides = array<i64: 2, 2>, padding = array<i64: 1, 1, 1, 1>,
+      input_layout = "NHWC", weight_layout = "FHWC", strides = array<i64: 2, 2>, padding = array<i64: 1, 1, 1, 1>,
       input_zero_mode = "int", bias_stage = "acc", activation = "relu", rounding = "half_even"
     } : (tensor<?x8x8x16xi8>, tensor<32x3x3x16xi8>, tensor<f32>, tensor<32x1x1x1xf32>, tensor<i8>,
          tensor<32xi32>, tensor<f32>, tensor<i8>) -> tensor<?x4x4x32xi8>
@@ -81,7 +81,7 @@ module @digits {
     %conv3 = "qmlir.conv2d_q"(%conv2, %conv3_weight, %conv2_out_scale, %conv3_weight_scale, %conv2_out_zero_point,
         %conv3_bias, %conv3_out_scale, %conv3_out_zero_point) {
       operand_names = ["input", "weight", "input_scale", "weight_scale", "input_zero_point", "bias", "out_scale", "out_zero_point"],
-      input_layout = "NHWC", filter_layout = "FHWC", strides = array<i64: 1, 1>, padding = array<i64: 1, 1, 1, 1>,
+      input_layout = "NHWC", weight_layout = "FHWC", strides = array<i64: 1, 1>, padding = array<i64: 1, 1, 1, 1>,
       input_zero_mode = "int", bias_stage = "acc", activation = "relu", rounding = "half_even"
     } : (tensor<?x4x4x32xi8>, tensor<64x3x3x32xi8>, tensor<f32>, tensor<64x1x1x1xf32>, tensor<i8>,
          tensor<64xi32>, tensor<f32>, tensor<i8>) -> tensor<?x4x4x64xi8>

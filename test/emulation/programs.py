@@ -158,7 +158,7 @@ def convolutions() -> Iterator[Form]:
              layout: str = "FHWC", **more: Any) -> Form:  # fmt: skip
         def build(d: Draw, m: int) -> dict[str, Any]:
             shape = {"FHWC": (f, kernel, kernel, c // groups), "HWCF": (kernel, kernel, c // groups, f)}[layout]
-            made = {"input": d.codes("i8", m, h, w, c), "weight": d.codes("i8", *shape), "filter_layout": layout,
+            made = {"input": d.codes("i8", m, h, w, c), "weight": d.codes("i8", *shape), "weight_layout": layout,
                     "input_scale": np.float32(0.02), "weight_scale": d.scales(f), "groups": groups, **more}  # fmt: skip
             if more.get("zero"):
                 del made["zero"]
@@ -180,7 +180,7 @@ def convolutions() -> Iterator[Form]:
         """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
         weight = d.weight(code, 32, 3, 3, c // groups)
         weight = {"weight" + name.removeprefix("rhs"): value for name, value in weight.items()}
-        return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "filter_layout": "FHWC",
+        return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "weight_layout": "FHWC",
                 "weight_scale": np.exp2(d.rng.integers(-3, 1, 32)).astype(np.float32), "groups": groups,
                 "padding": [1, 1, 1, 1]}  # fmt: skip
 

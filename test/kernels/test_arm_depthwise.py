@@ -45,7 +45,7 @@ def test_depthwise(
 
 def test_raw_sums_of_the_largest_codes(arm: Emulator) -> None:
     x, w = np.full((1, 5, 9, 18), -128, np.int8), np.full((18, 3, 3, 1), -128, np.int8)
-    kw: dict[str, Any] = {"out_dtype": "i32", "padding": (1, 1, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC"}
+    kw: dict[str, Any] = {"out_dtype": "i32", "padding": (1, 1, 1, 1), "input_layout": "NHWC", "weight_layout": "FHWC"}
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "i8"), w, groups=18, target="cpu:neoverse-v2", **kw)
     want = qmlir.reference.conv2d_q(x, w, groups=18, **kw)
     np.testing.assert_array_equal(arm.run(artifact, [[x]])[0], want)
@@ -53,7 +53,7 @@ def test_raw_sums_of_the_largest_codes(arm: Emulator) -> None:
 
 def test_a_refusal() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((1, 9, 9, 16), "i8"), np.ones((16, 3, 3, 1), np.int8), groups=16, input_layout="NHWC", filter_layout="FHWC",
+        T((1, 9, 9, 16), "i8"), np.ones((16, 3, 3, 1), np.int8), groups=16, input_layout="NHWC", weight_layout="FHWC",
         out_dtype="i32", target="cpu:aarch64",
     )  # fmt: skip
     refused = next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == NAME)

@@ -192,7 +192,7 @@ def test_convolution_with_its_epilogue(
         "input_zero_point": np.uint8(9), "input_zero_mode": "int", "input_scale": np.float32(0.5),
         "weight_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
         "activation": "relu6", "out_dtype": "u8", "out_scale": np.float32(0.25), "strides": strides,
-        "padding": padding, "input_layout": "NHWC", "filter_layout": "FHWC",
+        "padding": padding, "input_layout": "NHWC", "weight_layout": "FHWC",
         **({"weight_dtype": "i4"} if short else {}),
     }  # fmt: skip
     artifact = qmlir.ops.conv2d_q.compile(T(image.shape, "u8"), weight, target=TARGETS[name], **kw)

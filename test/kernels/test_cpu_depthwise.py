@@ -48,7 +48,7 @@ def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, paddin
 
 def test_raw_sums_of_the_largest_codes() -> None:
     x, w = np.full((1, 5, 9, 66), -128, np.int8), np.full((66, 3, 3, 1), -128, np.int8)
-    kw: dict[str, Any] = {"out_dtype": "i32", "padding": (1, 1, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC"}
+    kw: dict[str, Any] = {"out_dtype": "i32", "padding": (1, 1, 1, 1), "input_layout": "NHWC", "weight_layout": "FHWC"}
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "i8"), w, groups=66, pipeline=forced(NAME), **kw)
     want = qmlir.reference.conv2d_q(x, w, groups=66, **kw)
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
@@ -63,7 +63,7 @@ def test_refusals(change: dict[str, Any], reason: str) -> None:
     shape = (32, *change.get("kernel", (3, 3)), 1)
     weight: Any = T(shape, "i8") if "argument" in change else np.ones(shape, np.int8)
     artifact = qmlir.ops.conv2d_q.compile(
-        T((1, 12, 12, 32), "i8"), weight, groups=32, input_layout="NHWC", filter_layout="FHWC", out_dtype="i32",
+        T((1, 12, 12, 32), "i8"), weight, groups=32, input_layout="NHWC", weight_layout="FHWC", out_dtype="i32",
         target=change.get("target", "cpu:znver4"),
     )  # fmt: skip
     answers = artifact.manifest.strategies[0]["answers"]

@@ -240,7 +240,7 @@ def test_convolution_with_its_epilogue(name: str) -> None:
         "input_zero_point": np.uint8(9), "input_zero_mode": "int", "input_scale": np.float32(0.5),
         "weight_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
         "activation": "relu6", "out_dtype": "u8", "out_scale": np.float32(0.25), "strides": (2, 1),
-        "padding": (1, 0, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC",
+        "padding": (1, 0, 1, 1), "input_layout": "NHWC", "weight_layout": "FHWC",
     }  # fmt: skip
     artifact = qmlir.ops.conv2d_q.compile(T(image.shape, "u8"), weight, pipeline=forced(f"{name}-conv"), **kw)
     assert artifact.manifest.strategies[0]["chosen"] == f"{name}-conv"
@@ -269,7 +269,7 @@ def test_padding_in_front_of_a_convolution(
         image, weight = codes(2, 8, 7, channels, unsigned=unsigned), codes(24, *kernel, channels)
         kw: dict[str, Any] = {
             "strides": strides, "dilations": dilations, "padding": padding, "input_layout": "NHWC",
-            "filter_layout": "FHWC", "out_dtype": "i32",
+            "weight_layout": "FHWC", "out_dtype": "i32",
         }  # fmt: skip
         if unsigned:
             kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}

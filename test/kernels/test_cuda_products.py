@@ -201,7 +201,7 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
 def test_padding_and_groups_are_parts_of_a_convolution(images: int | None, channels: int, more: dict[str, Any]) -> None:
     weight = codes(32, 3, 3, channels // more.get("groups", 1))
     artifact = qmlir.ops.conv2d_q.compile(
-        T((images, 9, 9, channels), "i8"), weight, filter_layout="FHWC", input_scale=np.float32(0.5),
+        T((images, 9, 9, channels), "i8"), weight, weight_layout="FHWC", input_scale=np.float32(0.5),
         weight_scale=scales(32), target="cuda:sm_80", **more,
     )  # fmt: skip
     one_kernel(artifact, S8)
@@ -209,7 +209,7 @@ def test_padding_and_groups_are_parts_of_a_convolution(images: int | None, chann
 
 def test_filters_of_codes_meet_floats() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((None, 9, 9, 64), "f16"), codes(32, 3, 3, 64), filter_layout="FHWC", weight_scale=scales(32),
+        T((None, 9, 9, 64), "f16"), codes(32, 3, 3, 64), weight_layout="FHWC", weight_scale=scales(32),
         padding=(1, 1, 1, 1), bias=np.zeros(32, np.float32), activation="relu", out_dtype="f16", target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32")
@@ -217,7 +217,7 @@ def test_filters_of_codes_meet_floats() -> None:
 
 def test_groups_of_few_filters_are_exact_in_f16() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), filter_layout="FHWC", input_scale=np.float32(0.5),
+        T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), weight_layout="FHWC", input_scale=np.float32(0.5),
         weight_scale=scales(32), groups=8, target="cuda:sm_80",
     )  # fmt: skip
     decision = artifact.manifest.strategies[0]
@@ -228,7 +228,7 @@ def test_groups_of_few_filters_are_exact_in_f16() -> None:
 
 def test_a_filter_may_be_an_argument() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((2, 9, 9, 64), "i8"), T((32, 3, 3, 64), "i8"), filter_layout="FHWC", input_scale=np.float32(0.5),
+        T((2, 9, 9, 64), "i8"), T((32, 3, 3, 64), "i8"), weight_layout="FHWC", input_scale=np.float32(0.5),
         weight_scale=scales(32), activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, S8)

@@ -117,14 +117,14 @@ def test_dynamic_batch(batch: int, target: str, data: Any, same: Any) -> None:
     same(program.main(x), R.conv2d_q(x, weight, **kw))
 
 
-@pytest.mark.parametrize(("filter_layout", "input_layout"), diagonal(["FHWC", "HWCF", "FCHW"], ["NCHW", "NHWC"]))
-def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, same: Any) -> None:
+@pytest.mark.parametrize(("weight_layout", "input_layout"), diagonal(["FHWC", "HWCF", "FCHW"], ["NCHW", "NHWC"]))
+def test_layouts(input_layout: str, weight_layout: str, target: str, data: Any, same: Any) -> None:
     x = data.codes(2, 7, 6, 8, dtype="u8")
     weight = data.codes(5, 3, 2, 8)
-    kw = {"strides": (2, 1), "padding": (1, 0, 1, 1), "input_layout": input_layout, "filter_layout": filter_layout,
+    kw = {"strides": (2, 1), "padding": (1, 0, 1, 1), "input_layout": input_layout, "weight_layout": weight_layout,
           **_symmetric(data, 5), "input_zero_point": np.uint8(120), "bias": data.floats(5)}  # fmt: skip
-    expected = R.conv2d_q(x, weight, **{**kw, "input_layout": "NHWC", "filter_layout": "FHWC"})
-    order = {"FHWC": (0, 1, 2, 3), "HWCF": (1, 2, 3, 0), "FCHW": (0, 3, 1, 2)}[filter_layout]
+    expected = R.conv2d_q(x, weight, **{**kw, "input_layout": "NHWC", "weight_layout": "FHWC"})
+    order = {"FHWC": (0, 1, 2, 3), "HWCF": (1, 2, 3, 0), "FCHW": (0, 3, 1, 2)}[weight_layout]
     given = np.ascontiguousarray(np.transpose(weight, order))
     if input_layout == "NCHW":
         x = np.ascontiguousarray(np.moveaxis(x, -1, 1))
@@ -170,8 +170,8 @@ def test_one_byte_floats(first: str, second: str, data: Any, same: Any) -> None:
     [
         ((1, 8, 8, 16), (3, 3, 16, 32), {},
          r"'weight' \[3, 3, 16, 32\] \(FHWC\) has filters of 3x16, which with dilations \[1, 1\] do not fit 'input' "
-         r"\[1, 8, 8, 16\] \(NHWC\) with padding \[0, 0, 0, 0\]; 'filter_layout' 'HWCF', 'FCHW' reads"),
-        ((1, 16, 4, 4), (32, 16, 3, 3), {"input_layout": "NCHW", "filter_layout": "FCHW", "dilations": (4, 4)},
+         r"\[1, 8, 8, 16\] \(NHWC\) with padding \[0, 0, 0, 0\]; 'weight_layout' 'HWCF', 'FCHW' reads"),
+        ((1, 16, 4, 4), (32, 16, 3, 3), {"input_layout": "NCHW", "weight_layout": "FCHW", "dilations": (4, 4)},
          r"'weight' \[32, 16, 3, 3\] \(FCHW\) has filters of 3x3, which with dilations \[4, 4\] do not fit"),
         ((1, 4, 4, 8), (8, 3, 3, 8), {"transposed": True, "padding": (9, 9, 9, 9)},
          r"'padding' \[9, 9, 9, 9\] takes away more than the result has"),

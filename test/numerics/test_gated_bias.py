@@ -27,7 +27,7 @@ def test_a_bias_behind_the_gate(op: str, activation: str, layout: str) -> None:
                "c": rng.standard_normal((5, 12)).astype(np.float32), "beta": 0.75}  # fmt: skip
     else:
         x, w = rng.integers(-128, 128, (1, 5, 5, 16), np.int8), rng.integers(-128, 128, (12, 3, 3, 16), np.int8)
-        kw |= {"filter_layout": "FHWC", "input_layout": "NHWC", "input_scale": np.float32(0.01),
+        kw |= {"weight_layout": "FHWC", "input_layout": "NHWC", "input_scale": np.float32(0.01),
                "weight_scale": np.float32(0.01)}  # fmt: skip
     made = getattr(qmlir.ops, op).compile(TensorSpec(x.shape, "i8"), w, **kw)
     want = getattr(qmlir.reference, op)(x, w, **kw)

@@ -99,7 +99,7 @@ def _conv(api: Any) -> Any:
     x, w = s((4, 192, 71, 71), -128, 127).astype(np.int8), s((64, 192, 3, 3), -128, 127).astype(np.int8)
     scale = ((1 + np.arange(64) / 64) * 2**-12).astype(F).reshape(1, 64, 1, 1)
     y = api.conv2d_q(
-        x, w, input_layout="NCHW", filter_layout="FCHW", strides=(2, 2), padding=(1, 1, 1, 1), activation="relu",
+        x, w, input_layout="NCHW", weight_layout="FCHW", strides=(2, 2), padding=(1, 1, 1, 1), activation="relu",
         out_dtype="i8", out_multiplier=scale, rounding="trunc",
     )  # fmt: skip
     return y[None]  # [G, N, K, Ho, Wo] with one group

@@ -50,7 +50,7 @@ def conv2d_q(input: Any, weight: Any, *, fused: bool = False, **kw: Any) -> Tens
     """`qmlir.conv2d_q`."""
     f = Arithmetic(fused)
     kw = {_of_side(name): value for name, value in kw.items()}
-    layout, filters = kw.get("input_layout", "NHWC"), kw.get("filter_layout", "FHWC")
+    layout, filters = kw.get("input_layout", "NHWC"), kw.get("weight_layout", "FHWC")
     a = side(input, kw["lhs_dtype"], kw, "lhs")
     sizes = dict(zip(layout, a.codes.shape, strict=True))
     groups, packing = kw.get("groups", 1), kw.get("rhs_packing", "none")

@@ -160,7 +160,7 @@ def _conv2d_q(m: Maker) -> dict[str, Any]:
         oh = (sizes["H"] + pad[0] + pad[2] - dh - 1) // sh + 1
         ow = (sizes["W"] + pad[1] + pad[3] - dw - 1) // sw + 1
     input = tuple(sizes[c] for c in row["input_layout"])
-    weight = tuple(reach[c] for c in row["filter_layout"])
+    weight = tuple(reach[c] for c in row["weight_layout"])
     nhwc = _epilogue(m, (1, oh, ow, f))
     if row["input_layout"] == "NCHW":
         nhwc = {

@@ -189,7 +189,7 @@ RULES: dict[str, list[Rule]] = {
     "conv2d_q": [
         *(r for r in PRODUCT_RULES if "rhs_transposed" not in r.names),
         rule("rhs_zero_mode", lambda m: m not in ("offset_float", "rescale", "packed_int")),
-        rule("rhs_packing filter_layout", lambda p, layout: p == "none" or layout == "FHWC"),
+        rule("rhs_packing weight_layout", lambda p, layout: p == "none" or layout == "FHWC"),
         rule("output_padding transposed", lambda p, t: t or p == (0, 0)),
         rule("output_padding strides dilations",
              lambda p, s, d: all(x < max(y, z) for x, y, z in zip(p, s, d, strict=True))),

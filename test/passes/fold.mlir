@@ -91,30 +91,30 @@ func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
   %z = arith.constant dense<[[[[1, 2, 3]]]]> : tensor<1x1x1x3xi32>
   %0 = "qmlir.conv2d_q"(%x, %w, %s, %z) {
     operand_names = ["input", "weight", "weight_scale", "weight_zero_point"],
-    filter_layout = "HWCF", weight_zero_mode = "int"
+    weight_layout = "HWCF", weight_zero_mode = "int"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>, tensor<1x1x1x3xi32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
 }
 
 // A filter that is not constant keeps its layout.
 // CHECK-LABEL: func.func @filter_argument(
-// CHECK: "qmlir.conv2d_q"(%arg0, %arg1) {{.*}}filter_layout = "HWCF"
+// CHECK: "qmlir.conv2d_q"(%arg0, %arg1) {{.*}}weight_layout = "HWCF"
 func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32> {
   %0 = "qmlir.conv2d_q"(%x, %w) {
     operand_names = ["input", "weight"],
-    filter_layout = "HWCF"
+    weight_layout = "HWCF"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32>
   return %0 : tensor<1x3x4x3xi32>
 }
 
 // Nor does one whose scale is not constant.
 // CHECK-LABEL: func.func @filter_scale(
-// CHECK: "qmlir.conv2d_q"({{.*}}) {{.*}}filter_layout = "HWCF"
+// CHECK: "qmlir.conv2d_q"({{.*}}) {{.*}}weight_layout = "HWCF"
 func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32> {
   %w = arith.constant dense<1> : tensor<2x1x2x3xi8>
   %0 = "qmlir.conv2d_q"(%x, %w, %s) {
     operand_names = ["input", "weight", "weight_scale"],
-    filter_layout = "HWCF"
+    weight_layout = "HWCF"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
 }

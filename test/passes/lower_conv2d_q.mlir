@@ -93,7 +93,7 @@ func.func @unsigned(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> 
 func.func @nchw(%input: tensor<1x4x8x8xi8>, %weight: tensor<6x4x3x3xi8>) -> tensor<1x6x6x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    input_layout = "NCHW", filter_layout = "FCHW"
+    input_layout = "NCHW", weight_layout = "FCHW"
   }
       : (tensor<1x4x8x8xi8>, tensor<6x4x3x3xi8>) -> tensor<1x6x6x6xi32>
   return %0 : tensor<1x6x6x6xi32>

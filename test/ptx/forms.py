@@ -118,7 +118,7 @@ def stream_k() -> Iterator[Form]:
     )
 
     def convolution(d: Draw, m: int) -> dict[str, Any]:
-        return {"input": d.codes("i8", m, 7, 7, 64), "weight": d.codes("i8", 72, 3, 3, 64), "filter_layout": "FHWC",
+        return {"input": d.codes("i8", m, 7, 7, 64), "weight": d.codes("i8", 72, 3, 3, 64), "weight_layout": "FHWC",
                 "input_scale": np.float32(0.02), "weight_scale": d.scales(72), "padding": [1, 1, 1, 1]}  # fmt: skip
 
     for dynamic, rows in ((False, (1,)), (True, (1, 2))):

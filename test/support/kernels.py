@@ -45,7 +45,7 @@ def depthwise(
         "input_scale": np.float32(0.5), "weight_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",
         "out_scale": np.float32(16), "out_zero_point": np.int8(3), "activation": "relu6", "strides": strides,
         "bias": codes.rng.standard_normal(channels).astype(np.float32), "dilations": dilations, "padding": padding,
-        "input_layout": "NHWC", "filter_layout": "FHWC", "groups": channels,
+        "input_layout": "NHWC", "weight_layout": "FHWC", "groups": channels,
     }  # fmt: skip
     if unsigned:
         kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}

@@ -60,7 +60,7 @@ def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path)
     """It asked for the tiles of its images twice, which sm_120 refused where their kernel fits."""
     image = TensorSpec((None, 4, 4, 32), "i8")
     artifact = qmlir.ops.conv2d_q.compile(
-        image, np.ones((64, 3, 3, 32), np.int8), filter_layout="FHWC", padding=[1, 1, 1, 1], target=f"cuda:{target}",
+        image, np.ones((64, 3, 3, 32), np.int8), weight_layout="FHWC", padding=[1, 1, 1, 1], target=f"cuda:{target}",
         input_scale=np.float32(1), weight_scale=np.ones(64, np.float32),
     )  # fmt: skip
     artifact.save(tmp_path / "x.vmfb")

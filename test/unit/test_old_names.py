@@ -44,7 +44,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, Any]]]] = {
          ("lhs_dtype", "input_dtype", "u8"), ("rhs_dtype", "weight_dtype", "u4"),
          ("lhs_global_scale", "input_global_scale", F(2)), ("rhs_global_scale", "weight_global_scale", F(0.5)),
          ("lhs_zero_mode", "input_zero_mode", "int"), ("zero_mode", "weight_zero_mode", "int"),
-         ("packing", "weight_packing", "low_first")],
+         ("packing", "weight_packing", "low_first"), ("filter_layout", "weight_layout", "FHWC")],
     ),
 }  # fmt: skip
 WEIGHTS = [(op, api) for op in CASES for api in (ops, qmlir.reference)]

@@ -55,9 +55,9 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
     shape: list[Extent] = [s for s in op.filter_codes_shape() if s is not None]
     packed = op.rhs_packing != "none"
     codes = unpack_stored(op.weight, op.rhs_code, op.rhs_packing, shape[-1]) if packed else op.weight
-    w = _to_fhwc(codes, op.filter_layout)
-    b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.filter_layout),
-                  zero=_per_filter(op.rhs_zero_point, op.filter_layout), mode=op.rhs_zero_mode, packing="none",
+    w = _to_fhwc(codes, op.weight_layout)
+    b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.weight_layout),
+                  zero=_per_filter(op.rhs_zero_point, op.weight_layout), mode=op.rhs_zero_mode, packing="none",
                   sum_=known_sums(op), codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     y = _convolution(op, a, b)
     return [transpose(y, (0, 3, 1, 2)) if nchw else y]

@@ -207,7 +207,7 @@ def _conv2d(graph: TorchGraph, node: Node) -> TorchProduct | None:
         return None
     made = TorchProduct("conv2d_q", side, weight, node, node, FLOATS[dtype_of(node)], 3, stage=SCALED)
     made.attributes.update(
-        input_layout="NCHW", filter_layout="FCHW", strides=_pair(argument(node, "stride")),
+        input_layout="NCHW", weight_layout="FCHW", strides=_pair(argument(node, "stride")),
         dilations=_pair(argument(node, "dilation")), padding=padding, groups=argument(node, "groups"),
     )  # fmt: skip
     if argument(node, "bias") is not None:

@@ -38,15 +38,15 @@ func.func @strided(%input: tensor<?x8x8x4xi8>, %weight: tensor<16x3x3x4xi8>, %lh
 // NCHW with groups.
 // CHECK-LABEL: func.func @grouped(
 // CHECK: "qmlir.conv2d_q"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {filter_layout = "FCHW", groups = 2 : i64, input_layout = "NCHW",
-// CHECK-SAME: operand_names = ["input", "weight", "input_scale", "weight_scale", "bias"]}
+// CHECK-SAME: {groups = 2 : i64, input_layout = "NCHW",
+// CHECK-SAME: operand_names = ["input", "weight", "input_scale", "weight_scale", "bias"], weight_layout = "FCHW"}
 // CHECK-SAME: : (tensor<1x4x5x6xi8>, tensor<6x2x3x3xi8>, tensor<f32>, tensor<6xf32>,
 // CHECK-SAME: tensor<6x1x1xf32>) -> tensor<1x6x3x4xf32>
 func.func @grouped(%input: tensor<1x4x5x6xi8>, %weight: tensor<6x2x3x3xi8>, %lhs_scale: tensor<f32>,
     %rhs_scale: tensor<6xf32>, %bias: tensor<6x1x1xf32>) -> tensor<1x6x3x4xf32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale, %rhs_scale, %bias) {
     operand_names = ["input", "weight", "input_scale", "weight_scale", "bias"],
-    input_layout = "NCHW", filter_layout = "FCHW", groups = 2 : i64
+    input_layout = "NCHW", weight_layout = "FCHW", groups = 2 : i64
   }
       : (tensor<1x4x5x6xi8>, tensor<6x2x3x3xi8>, tensor<f32>, tensor<6xf32>, tensor<6x1x1xf32>) -> tensor<1x6x3x4xf32>
   return %0 : tensor<1x6x3x4xf32>
@@ -55,15 +55,15 @@ func.func @grouped(%input: tensor<1x4x5x6xi8>, %weight: tensor<6x2x3x3xi8>, %lhs
 // One filter a channel, unsigned input, HWCF.
 // CHECK-LABEL: func.func @depthwise(
 // CHECK: "qmlir.conv2d_q"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {filter_layout = "HWCF", groups = 4 : i64, input_dtype = "u8",
-// CHECK-SAME: operand_names = ["input", "weight", "input_scale", "weight_scale", "weight_zero_point"], weight_zero_mode = "int"}
+// CHECK-SAME: {groups = 4 : i64, input_dtype = "u8",
+// CHECK-SAME: operand_names = ["input", "weight", "input_scale", "weight_scale", "weight_zero_point"], weight_layout = "HWCF", weight_zero_mode = "int"}
 // CHECK-SAME: : (tensor<1x8x8x4xi8>, tensor<3x3x1x4xi8>, tensor<f32>, tensor<1x1x1x4xf32>,
 // CHECK-SAME: tensor<1x1x1x4xi32>) -> tensor<1x6x6x4xf32>
 func.func @depthwise(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x1x4xi8>, %lhs_scale: tensor<f32>,
     %rhs_scale: tensor<1x1x1x4xf32>, %rhs_zero_point: tensor<1x1x1x4xi32>) -> tensor<1x6x6x4xf32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale, %rhs_scale, %rhs_zero_point) {
     operand_names = ["input", "weight", "input_scale", "weight_scale", "weight_zero_point"],
-    filter_layout = "HWCF", groups = 4 : i64, input_dtype = "u8", weight_zero_mode = "int"
+    weight_layout = "HWCF", groups = 4 : i64, input_dtype = "u8", weight_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<3x3x1x4xi8>, tensor<f32>, tensor<1x1x1x4xf32>, tensor<1x1x1x4xi32>)
           -> tensor<1x6x6x4xf32>

@@ -38,10 +38,10 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 // -----
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{attribute 'filter_layout' is 'OIHW', which is not known; did you mean 'HWCF' or 'FHWC' or 'FCHW'?}}
+  // expected-error@+1 {{attribute 'weight_layout' is 'OIHW', which is not known; did you mean 'HWCF' or 'FHWC' or 'FCHW'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    filter_layout = "OIHW"
+    weight_layout = "OIHW"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -279,7 +279,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x4x3xi8>) -> tensor<
   // expected-error@+1 {{packed weights must be in layout 'FHWC', packed along C}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    weight_dtype = "i4", weight_packing = "low_first", filter_layout = "HWCF"
+    weight_dtype = "i4", weight_packing = "low_first", weight_layout = "HWCF"
   }
       : (tensor<1x8x8x4xi8>, tensor<3x3x4x3xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>

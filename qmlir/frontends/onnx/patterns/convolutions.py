@@ -73,7 +73,7 @@ def conv_product(
         strides, dilations, finish = [1, *strides], [1, *dilations], _without_height
         padding = [0, padding[0], 0, padding[1]]
     arguments = {
-        "input": codes[0], "weight": codes[1], "input_layout": "NCHW", "filter_layout": "FCHW",
+        "input": codes[0], "weight": codes[1], "input_layout": "NCHW", "weight_layout": "FCHW",
         "strides": tuple(strides), "dilations": tuple(dilations), "padding": tuple(padding),
         "groups": int(op.attributes.get("group", 1)),
         "input_zero_point": x.zero if isinstance(x, DequantizedValue) else None,

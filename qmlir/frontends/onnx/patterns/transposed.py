@@ -87,7 +87,7 @@ def transposed_product(op: Node) -> OnnxProduct:
 
     arguments = {
         "input": x.codes, "weight": Tensor.constant(filters, w.codes.dtype), "input_layout": "NCHW",
-        "filter_layout": "FCHW", "strides": (1, 1), "dilations": (1, 1),
+        "weight_layout": "FCHW", "strides": (1, 1), "dilations": (1, 1),
         "padding": (taps[0] - 1, taps[1] - 1, after[0], after[1]), "groups": 1,
         "input_zero_point": x.zero, "weight_zero_point": zero,
     }  # fmt: skip
