@@ -121,7 +121,7 @@ def _run(
         manifest.work = work_of(manifest.strategies) if options.start != "configured" else None
         manifest.task_work = work_of(for_tasks(manifest.strategies)) if options.start != "configured" else None
         if manifest.driver.startswith("local"):
-            manifest.borrowed = zero_copy_arguments(module)
+            manifest.zero_copy = zero_copy_arguments(module)
         assert_sizes(module, manifest.functions)
         manifest.has_state = has_state(module)
         drop_attributes(module)

@@ -226,7 +226,7 @@ def part(t: Tensor, axis: int, start: int, count: int) -> Tensor:
     return Tensor(TensorSpec((*t.shape[:axis], count, *t.shape[axis + 1 :]), t.dtype), build.crop(t.value, low, sizes))
 
 
-def picked(t: Tensor, axis: int, place: int) -> Tensor:
+def at_index(t: Tensor, axis: int, place: int) -> Tensor:
     """The tensor at one place along an axis, without that axis."""
     return drop_axis(part(t, axis, place, 1), axis)
 
@@ -286,6 +286,7 @@ _NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 
 
 __all__ = [
     "at_axis",
+    "at_index",
     "broadcast",
     "cast_real",
     "clamp",
@@ -297,7 +298,6 @@ __all__ = [
     "number",
     "one_more",
     "part",
-    "picked",
     "quantised",
     "real",
     "repeat",

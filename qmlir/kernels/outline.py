@@ -72,7 +72,7 @@ def outline(
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
-        inputs = [lhs, rhs(), *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
+        inputs = [lhs, rhs(), *gather_indices(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
         # A batch with an index is as long as that, and its activation may have any number of rows.
         counted = lhs if kernel.batch is None or kernel.batch.index is None else kernel.batch.index
         first_sizes = [_first_size(counted)] if kernel.dynamic else []
@@ -130,7 +130,7 @@ def function_of(op: OpLike) -> OpLike:
     return function
 
 
-def picks(kernel: Kernel) -> list[ir.Value]:
+def gather_indices(kernel: Kernel) -> list[ir.Value]:
     """What says which matrix and which rows the products of a batch have, and where these go: index, counts, rows,
     target, as far as there are."""
     batch = kernel.batch

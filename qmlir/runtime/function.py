@@ -88,7 +88,7 @@ class Function:
         self._multiples = signature.multiples
         local = program.device_driver.startswith("local")
         self._transfers = None if local else transfers(program._device, program.device_driver)
-        self._zero_copy = frozenset(program.manifest.borrowed.get(name, ()) if local else ())
+        self._zero_copy = frozenset(program.manifest.zero_copy.get(name, ()) if local else ())
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:

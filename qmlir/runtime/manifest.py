@@ -11,7 +11,7 @@ from ..errors import ArtifactError, Diagnostic, QmlirError
 from ..spec import Signature
 
 SCHEMA = 1  # grows when a reader of the form before would take a file for something else; new keys leave it as it is
-_KEYS = {"import_report": "import"}  # fields whose name in the file is another
+_KEYS = {"import_report": "import", "zero_copy": "borrowed"}  # fields whose name in the file is another
 
 
 def scheme_text(row: SchemeRow) -> str:
@@ -54,7 +54,7 @@ class Manifest:
         strategies: `Decision.summary` of each contraction.
         work: multiply-adds of one call; None when some size is dynamic.
         task_work: of them, those that the runtime's task system shares out.
-        borrowed: the numbers of each function's arguments that are passed without a copy (zero-copy); kernels read them
+        zero_copy: the numbers of each function's arguments that are passed without a copy; kernels read them
             unaligned.
         has_state: whether a call may change what the next gives.
         packer: the program that packs weights when they are loaded, as text; None where there is none.
@@ -80,7 +80,7 @@ class Manifest:
     strategies: list[DecisionRow] = field(default_factory=list)
     work: int | None = None
     task_work: int | None = None
-    borrowed: dict[str, list[int]] = field(default_factory=dict)
+    zero_copy: dict[str, list[int]] = field(default_factory=dict)
     has_state: bool = False
     packer: str | None = None
 
@@ -178,7 +178,7 @@ def _counts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(k, str) and type(n) is int for k, n in value.items())
 
 
-def _borrowed(value: object) -> bool:
+def _numbers(value: object) -> bool:
     return isinstance(value, dict) and all(type(i) is int for numbers in value.values() for i in numbers)
 
 
@@ -216,7 +216,7 @@ _PARTS: dict[str, Callable[[object], bool]] = {
     "work": _size,
     "task_work": _size,
     "packer": lambda v: v is None or isinstance(v, str),
-    "borrowed": _borrowed,
+    "borrowed": _numbers,
     "import": _report,
     "source": _source,
 }

@@ -278,7 +278,7 @@ def test_padding_in_front_of_a_convolution(
         assert artifact.manifest.strategies[0]["chosen"] == f"{name}-conv"
         np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
         if name == "avx512-vnni":
-            assert artifact.manifest.borrowed == {"main": [0]}  # nothing else reads the image
+            assert artifact.manifest.zero_copy == {"main": [0]}  # nothing else reads the image
 
 
 @pytest.mark.skipif(amx.NAME not in NAMES, reason="this host has no AVX-512 to stand in for AMX")

@@ -108,7 +108,7 @@ def borrowing() -> Any:
     """A program whose argument nothing but a kernel of ours reads."""
     w = np.random.default_rng(0).integers(-9, 9, (128, 8), dtype=np.int8)
     artifact = qmlir.ops.scaled_matmul.compile(TensorSpec((None, 128), "i8"), w, out_dtype="i32", target="cpu")
-    assert artifact.manifest.borrowed == {"main": [0]}
+    assert artifact.manifest.zero_copy == {"main": [0]}
     return qmlir.load(artifact), w
 
 
@@ -134,7 +134,7 @@ def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: in
 def test_a_kernel_of_one_chunk_asks_for_no_alignment(offset: int) -> None:
     """It was inlined to where LLVM knew what IREE's own buffers are aligned to, and faulted."""
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec((48, 64), "f32"), granularity="token", target="cpu")
-    assert artifact.manifest.borrowed == {"main": [0]}
+    assert artifact.manifest.zero_copy == {"main": [0]}
     memory = np.zeros(48 * 64 * 4 + 128, np.uint8)
     begin = -memory.ctypes.data % 64 + offset
     x = memory[begin : begin + 48 * 64 * 4].view(np.float32).reshape(48, 64)
@@ -158,7 +158,7 @@ def test_an_argument_that_a_body_reads_by_an_index_is_copied() -> None:
   } -> tensor<8x512xf32>
   return %q#0, %g : tensor<64x512xi8>, tensor<8x512xf32>
 }"""
-    assert 0 not in qmlir.compile(text, target="cpu").manifest.borrowed.get("main", [])
+    assert 0 not in qmlir.compile(text, target="cpu").manifest.zero_copy.get("main", [])
 
 
 def test_a_long_chain_of_ops_is_compiled() -> None:
@@ -167,7 +167,7 @@ def test_a_long_chain_of_ops_is_compiled() -> None:
     ops = [f"  {b} = arith.addf {a}, {a} : tensor<4x8xf32>" for a, b in pairwise(names)]
     head = "func.func @main(%x0: tensor<4x8xf32>) -> tensor<4x8xf32> {"
     text = "\n".join([head, *ops, f"  return {names[-1]} : tensor<4x8xf32>", "}"])
-    assert qmlir.compile(text, target="cpu").manifest.borrowed == {}
+    assert qmlir.compile(text, target="cpu").manifest.zero_copy == {}
 
 
 def test_an_argument_that_is_returned_is_copied() -> None:
@@ -178,7 +178,7 @@ def test_an_argument_that_is_returned_is_copied() -> None:
       return %x, %t : tensor<64x512xi8>, tensor<8x64x64xi8>
     }"""
     artifact = qmlir.compile(text, target="cpu", start="linalg")
-    assert artifact.manifest.borrowed == {}
+    assert artifact.manifest.zero_copy == {}
     x = np.random.default_rng(0).integers(-128, 128, (64, 512), dtype=np.int8)
     same, _ = qmlir.load(artifact).main(x)
     assert not np.shares_memory(same, x)

@@ -17,9 +17,9 @@ _PLACE = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Resize": 3}
 def learn_stated(node: Node, shapes: Shapes, folding: Folding) -> None:
     """What the operand of a node says of the shape of its result, dynamic sizes by name."""
     place = _PLACE.get(node.op_type)
-    if place is None or (told := node.optional(place)) is None or (x := node.optional(0)) is None:
+    if place is None or (shape := node.optional(place)) is None or (x := node.optional(0)) is None:
         return
-    sizes = folding.sizes(node.proto.input[place], told)
+    sizes = folding.sizes(node.proto.input[place], shape)
     found = None if sizes is None else _sizes(node, shapes.named(node.proto.input[0], x.shape), sizes)
     if found is None:
         return

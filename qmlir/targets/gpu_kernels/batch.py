@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
-from ...kernels.outline import has_tokens, picks
+from ...kernels.outline import gather_indices, has_tokens
 from . import emit as e
 from .executable import RuntimeSize, View
 
@@ -35,7 +35,7 @@ class Products:
 
     @property
     def views(self) -> list[View]:
-        """Of what picks matrices and rows; see `outline.picks`."""
+        """Of what picks matrices and rows; see `outline.gather_indices`."""
         batch = self.kernel.batch
         if batch is None:
             return []
@@ -49,7 +49,7 @@ class Products:
             *(["rows"] if batch.rows is not None else []),
             *(["target"] if batch.target is not None else []),
         ]
-        assert len(there) == len(picks(self.kernel))
+        assert len(there) == len(gather_indices(self.kernel))
         return [View(shapes[name], e.integer(32)) for name in there]
 
     @property
@@ -94,8 +94,8 @@ class Products:
             rows = e.minimum(rows, there)
         left = list(memory)
         target = left.pop() if batch.target is not None else None
-        picked = left.pop() if batch.rows is not None else None
-        place = Place(rows, product, matrix, used, self.kernel, picked, target)
+        gathered = left.pop() if batch.rows is not None else None
+        place = Place(rows, product, matrix, used, self.kernel, gathered, target)
         # Rows of a block stand at its start: a tile whose first row goes nowhere has none.
         if target is None or first_row is None:
             return place
@@ -111,7 +111,7 @@ class Place:
     matrix: e.Index = 0
     used: e.Condition = True
     kernel: Kernel | None = None  # of a batch
-    picked: ir.Value | None = None  # the memref that says which row of the activation each row is
+    gathered: ir.Value | None = None  # the memref that says which row of the activation each row is
     target: ir.Value | None = None  # the memref that says which row of the result each row is
     last_token: int | None = None  # of the activation, where rows that hold none may say any number
 
@@ -130,15 +130,15 @@ class Place:
         batch = self.kernel.batch
         assert batch is not None
         assert self.kernel.m is not None
-        if self.picked is None:
+        if self.gathered is None:
             return e.add(e.multiply(self.product, self.kernel.m), row)
         token = e.divide(self.slot(row), batch.repeats)
         return token if self.last_token is None else e.minimum(token, self.last_token)
 
     def slot(self, row: e.Index) -> e.Index:
         """The number that picks a row."""
-        assert self.picked is not None
-        return e.as_index(e.load(self.picked, [self.product, row]))
+        assert self.gathered is not None
+        return e.as_index(e.load(self.gathered, [self.product, row]))
 
     def goes(self, row: e.Index) -> tuple[e.Index, ir.Value]:
         """The row of the result that a row is, and whether it is one."""

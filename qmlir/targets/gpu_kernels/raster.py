@@ -43,13 +43,13 @@ class Raster:
         return self.across, e.divide_up(rows, self.height), size
 
     def found(
-        self, size: e.Index, picks: Sequence[ir.Value], number: e.Index | None
+        self, size: e.Index, indices: Sequence[ir.Value], number: e.Index | None
     ) -> tuple[Place, tuple[e.Index, e.Index]]:
         """The product, and the row and column of the tile among its tiles, of number `number`, by default of this
-        workgroup. `picks`: the memrefs of `Products.views`."""
+        workgroup. `indices`: the memrefs of `Products.views`."""
         row: e.Index = e.block(1) if number is None else e.divide(number, self.across)
         column: e.Index = e.block(0) if number is None else e.remainder(number, self.across)
-        return Products(self.kernel).place(size, picks, first_row=e.multiply(row, self.height)), (row, column)
+        return Products(self.kernel).place(size, indices, first_row=e.multiply(row, self.height)), (row, column)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class InBands(Raster):
         return e.multiply(self.tiles(self.kernel.m), size), 1, 1
 
     def found(
-        self, size: e.Index, picks: Sequence[ir.Value], number: e.Index | None
+        self, size: e.Index, indices: Sequence[ir.Value], number: e.Index | None
     ) -> tuple[Place, tuple[e.Index, e.Index]]:
         products = Products(self.kernel)
         if number is None:  # IREE gives it a bound, which `gpu.block_id` lacks: 32 bits are enough for addresses
@@ -76,8 +76,8 @@ class InBands(Raster):
             assert self.kernel.m is not None
             each = self.tiles(self.kernel.m)
             product, number = e.divide(number, each), e.remainder(number, each)
-        place, tokens = products.place(size, picks, product), products.activation_rows
-        if place.picked is not None and isinstance(tokens, int):  # nothing says how many rows a block has
+        place, tokens = products.place(size, indices, product), products.activation_rows
+        if place.gathered is not None and isinstance(tokens, int):  # nothing says how many rows a block has
             place = replace(place, last_token=tokens - 1)
         return place, self._tile(place.rows, number)
 

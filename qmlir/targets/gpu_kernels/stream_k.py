@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
-from ...kernels.outline import Scratch, picks
+from ...kernels.outline import Scratch, gather_indices
 from ..cost import Figures
 from . import emit as e
 from .executable import KernelBody, KernelFunction, View
@@ -96,7 +96,7 @@ def in_order(kernel: Kernel) -> bool:
 
 def split_inputs(kernel: Kernel, inputs: Sequence[ir.Type]) -> tuple[Sequence[ir.Type], Sequence[ir.Type]]:
     """What the kernel reads, and the types of scratch where there are any behind (see `outline`)."""
-    count = 2 + len(picks(kernel)) + len(kernel.operands)
+    count = 2 + len(gather_indices(kernel)) + len(kernel.operands)
     return inputs[:count], inputs[count:]
 
 

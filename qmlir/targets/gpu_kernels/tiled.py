@@ -140,9 +140,9 @@ class TileProgram:
 
     def _tile(self, size: e.Index, memory: Sequence[ir.Value], number: e.Index | None = None) -> TileLoop:
         lhs, rhs, *others = memory
-        picks = len(Products(self.raster.kernel).views)
-        place, tile = self.raster.found(size, others[:picks], number)
-        self.epilogue.bind(others[picks:], place)
+        indices = len(Products(self.raster.kernel).views)
+        place, tile = self.raster.found(size, others[:indices], number)
+        self.epilogue.bind(others[indices:], place)
         return self.loop(Workgroup(place, tile, lhs, rhs, self.epilogue))
 
     def _body(self, size: e.Index, memory: list[ir.Value]) -> None:

@@ -28,7 +28,7 @@ from ....ir.scalars import const
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, drop_axis, elementwise, new_axis, one_more, part, picked, real, scalar_of
+from ...tensors import at_index, cast_real, drop_axis, elementwise, new_axis, one_more, part, real, scalar_of
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
@@ -57,7 +57,7 @@ def rotary_embedding(op: Node) -> Tensor:
         x = in_heads(x, 2, heads)
     if places.shape == (1,):
         places = _following(places, dims(x.value)[1 if flat else 2])
-    made = cast_real(_turned(op, real(x), places, 2, 3, 2 if flat else 1, "interleaved"), x.dtype)
+    made = cast_real(_rotated(op, real(x), places, 2, 3, 2 if flat else 1, "interleaved"), x.dtype)
     if flat:
         made = Tensor(op.operand(0).spec, collapse(made.value, [[0], [1], [2, 3]]))
     return op.sized_as(0, made)
@@ -75,7 +75,7 @@ def _following(first: Tensor, count: Extent) -> Tensor:
     return Tensor(TensorSpec((first.shape[0], count if isinstance(count, int) else None), "i64"), made)
 
 
-def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int, interleaved: str) -> Tensor:
+def _rotated(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int, interleaved: str) -> Tensor:
     """f32 `x` of four axes, of which `heads` is the one that angles are the same along, by the rows of the tables at
     two inputs that `places [batch or 1, places]` picks. The two elements of a pair are neighbours, or half of what is
     turned apart."""
@@ -90,7 +90,7 @@ def _turned(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int,
     pair = [half, 2] if axis == 4 else [2, half]
     split = expand(turning.value, [[size] for size in sizes[:3]] + [[*pair]])
     pairs = Tensor(TensorSpec((*x.shape[:3], *pair), "f32"), split)
-    a, b = (picked(pairs, axis, i) for i in (0, 1))
+    a, b = (at_index(pairs, axis, i) for i in (0, 1))
 
     def first(x: ir.Value, y: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
         return arith.subf(arith.mulf(x, cos), arith.mulf(y, sin))
@@ -128,7 +128,7 @@ def group_query_attention(op: Node) -> list[Tensor]:
         if places is None:
             first = before if isinstance(before, Tensor) else Tensor.constant(np.full(1, before, np.int64))
             places = _following(first, dims(q.value)[1])
-        q, k = (cast_real(_turned(op, real(t), places, 7, 8, 2, "rotary_interleaved"), t.dtype) for t in (q, k))
+        q, k = (cast_real(_rotated(op, real(t), places, 7, 8, 2, "rotary_interleaved"), t.dtype) for t in (q, k))
     found = KeyOrValue(k), KeyOrValue(v)
     if past[0] is not None and past[1] is not None and isinstance(before, Tensor):
         length = _length(op, past[0])

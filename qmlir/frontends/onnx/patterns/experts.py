@@ -16,7 +16,7 @@ from ....ir.build import dims, expand
 from ....ir.scalars import activate, const, gelu_by_sigmoid, sigmoid
 from ....spec import TensorSpec
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, elementwise, in_rows, picked, real
+from ...tensors import at_index, cast_real, elementwise, in_rows, real
 from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op
@@ -102,7 +102,7 @@ def _halves(t: Tensor, neighbours: bool) -> Sequence[Tensor]:
     half = width // 2
     pair = (half, 2) if neighbours else (2, half)
     split = Tensor(TensorSpec((*t.shape[:2], *pair), t.dtype), expand(t.value, [[lead[0]], [lead[1]], [*pair]]))
-    return [picked(split, 3 if neighbours else 2, i) for i in (0, 1)]
+    return [at_index(split, 3 if neighbours else 2, i) for i in (0, 1)]
 
 
 def _coded(op: Node, layer: int) -> dict[str, object]:

@@ -42,15 +42,15 @@ def gather_block_quantized(op: Node) -> Tensor:
     zero = _zero_points(op, scales.shape, dtype, packed)
     first = onnx.helper.make_attribute("axis", 0)
 
-    def picked(table: Tensor) -> Tensor:
+    def gathered(table: Tensor) -> Tensor:
         found: Tensor = op.graph.torch_op("Gather", [table, op.operand(1)], [first], op)
         return found
 
     wide = "i8" if dtype.startswith("i") else "u8"
-    rows = picked(Tensor.constant(codes.astype(np.int8 if wide == "i8" else np.uint8), wide))
+    rows = gathered(Tensor.constant(codes.astype(np.int8 if wide == "i8" else np.uint8), wide))
     made: Tensor = op.build(
-        "dequantize", input=rows, scale=picked(Tensor.constant(scales.astype(np.float32))),
-        zero_point=None if not zero.any() else picked(Tensor.constant(zero)), dtype=wide,
+        "dequantize", input=rows, scale=gathered(Tensor.constant(scales.astype(np.float32))),
+        zero_point=None if not zero.any() else gathered(Tensor.constant(zero)), dtype=wide,
         out_dtype=op.operand(2).dtype,
     )  # fmt: skip
     return op.sized(made, (*op.named(1), width))

@@ -16,7 +16,7 @@ from ....ir.build import Extent, collapse, dims
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED, attention
 from ...raising import PatternDeclined, Tensor, raises
-from ...tensors import cast_real, new_axis, one_more, part, picked, real
+from ...tensors import at_index, cast_real, new_axis, one_more, part, real
 from ..model import refuse
 from ..node import Node
 from .common import onnx_op
@@ -250,4 +250,4 @@ def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
 
 def _taken_apart(t: Tensor) -> list[Tensor]:
     """The tensors along the last axis but one."""
-    return [picked(t, 3, i) for i in range(t.shape[3] or 0)]
+    return [at_index(t, 3, i) for i in range(t.shape[3] or 0)]

@@ -71,19 +71,19 @@ class _Layer:
         if len(backward) != self.directions or (direction == "bidirectional") != (self.directions == 2):
             raise refuse(f"{self.op.op_type} has weights of {self.directions} directions, and direction {direction!r}",
                          self.op.where)  # fmt: skip
-        # Where rows have lengths of their own, the loop goes forward, and these rows are turned around it.
-        turned = [d for d in range(self.directions) if backward[d] and self.lengths is not None]
+        # Where rows have lengths of their own, the loop goes forward, and these rows are reversed around it.
+        reverse = [d for d in range(self.directions) if backward[d] and self.lengths is not None]
         layer = Recurrence(
-            self.cell, self.hidden, tuple(b and d not in turned for d, b in enumerate(backward)), self._activations(),
+            self.cell, self.hidden, tuple(b and d not in reverse for d, b in enumerate(backward)), self._activations(),
             late_reset=self.late_reset, coupled=self.cell == LSTM and bool(a.get("input_forget", 0)),
             clip=float(a.get("clip", 0.0)), peepholes=self.peepholes is not None, lengths=self.lengths is not None,
         )  # fmt: skip
         inputs = self._inputs()
-        if turned:
+        if reverse:
             width = self.gates * self.hidden
             parts = [self._part(inputs, 2, d * width, (d + 1) * width) for d in range(self.directions)]
-            inputs = onnx_op(self.op, "Concat", *(self._turned(p) if d in turned else p for d, p in enumerate(parts)),
-                             axis=2)  # fmt: skip
+            parts = [self._reversed(p) if d in reverse else p for d, p in enumerate(parts)]
+            inputs = onnx_op(self.op, "Concat", *parts, axis=2)
         operands = {"inputs": inputs, "weights": self.op.operand(2), "h": self._state(5)}
         if self.cell == LSTM:
             operands["c"] = self._state(6)
@@ -97,9 +97,9 @@ class _Layer:
         shape = (self.directions, batch, self.hidden)
         y, *states = recurrent(layer, {name: t.value for name, t in operands.items()})
         whole = Tensor(TensorSpec((steps, *shape), "f32"), y)
-        if turned:
+        if reverse:
             parts = [self._part(whole, 1, d, d + 1) for d in range(self.directions)]
-            parts = [new_axis(self._turned(drop_axis(p, 1)), 1) if d in turned else p for d, p in enumerate(parts)]
+            parts = [new_axis(self._reversed(drop_axis(p, 1)), 1) if d in reverse else p for d, p in enumerate(parts)]
             whole = onnx_op(self.op, "Concat", *parts, axis=1)
         found = [whole, *(Tensor(TensorSpec(shape, "f32"), s) for s in states)]
         if not self.batch_first:
@@ -179,7 +179,7 @@ class _Layer:
     def _part(self, t: Tensor, axis: int, start: int, end: int) -> Tensor:
         return onnx_op(self.op, "Slice", t, ints([start]), ints([end]), ints([axis]))
 
-    def _turned(self, t: Tensor) -> Tensor:
+    def _reversed(self, t: Tensor) -> Tensor:
         """`[T, B, N]` with the steps of each row last first, those behind its length where they are."""
         assert self.lengths is not None
         sizes = dims(t.value)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
-from ....kernels.outline import picks
+from ....kernels.outline import gather_indices
 from ....kernels.ranges import Ranges
 from . import emit as e
 from .emit import Buffer
@@ -64,8 +64,8 @@ class Chunk(TileEpilogue, ABC):
         self.ahead: tuple[e.Index, int] | None = None
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
-        self.picks = buffers[2 : 2 + len(picks(self.kernel))]
-        self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
+        self.gather_indices = buffers[2 : 2 + len(gather_indices(self.kernel))]
+        self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.gather_indices) : -1], strict=True))
         self.cloner = BodyCloner(self.micro.lanes, RULES, Ranges(self.kernel).bound)
         self.vectors = self.micro.panel // self.micro.lanes
         self.panel_bytes = gemm.panel_bytes
@@ -242,8 +242,8 @@ class Chunk(TileEpilogue, ABC):
             return [row]
         if batch.rows is None:
             return [self.product, row]
-        picked = arith.index_cast(ir.IndexType.get(), e.load_element(self.picks[-1], [self.product, row]))
-        return [e.divide(picked, batch.repeats)]
+        gathered = arith.index_cast(ir.IndexType.get(), e.load_element(self.gather_indices[-1], [self.product, row]))
+        return [e.divide(gathered, batch.repeats)]
 
     @abstractmethod
     def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
-from ....kernels.outline import picks
+from ....kernels.outline import gather_indices
 from ..threads.cost import nanoseconds
 from ..threads.program import has_helpers
 from . import emit as e
@@ -71,7 +71,7 @@ class Product:
             return
         # Products with the same matrix are neighbours, and share a chunk's part of it.
         product, part = e.remainder(number, count), e.divide(number, count)
-        picked = buffers[2 : 2 + len(picks(self.gemm.kernel))]
+        picked = buffers[2 : 2 + len(gather_indices(self.gemm.kernel))]
         with self._matrix(product, picked) as matrix:
             rows = self._rows(product, matrix, picked)
             self._in_tiles(

@@ -72,7 +72,7 @@ class Block(TileLoop):
         rhs_length = ir.MemRefType(rhs.type).shape[-1] if self.gemm.constant else kernel.k
         common = (self.thread, self.tile.threads)
         few = rows if isinstance(rows, int) and rows < shapes[0].rows else None
-        outer = [self.place.product] if kernel.batch is not None and self.place.picked is None else []
+        outer = [self.place.product] if kernel.batch is not None and self.place.gathered is None else []
         window = kernel.lhs.window
         self.lhs: SharedTile[e.Index] | SharedTile[ImagePlace]
         if window is None:
@@ -95,7 +95,7 @@ class Block(TileLoop):
         m = e.add(self.m0, row)
         if not self._whole[0]:
             m = self.place.inside(m)
-        return m if self.place.picked is None else self.place.token(m)
+        return m if self.place.gathered is None else self.place.token(m)
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
