@@ -110,9 +110,9 @@ class Operation:
 
     def _described_compile(self) -> Callable[..., Artifact]:
         """`compile` as a function whose signature and documentation name the arguments of this operation."""
-        method = self.compile
+        method: Callable[..., Artifact] = self.compile
 
-        def compile(*args: object, **kw: Any) -> Artifact:
+        def compile(*args: object, **kw: object) -> Artifact:
             return method(*args, **kw)
 
         own = [p.replace(annotation=_ANNOTATIONS_OF_COMPILE.get(p.annotation, p.annotation))
