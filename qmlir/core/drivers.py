@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Driver:
+class RuntimeDriver:
     """A driver by IREE's name.
 
     Attributes:
@@ -35,21 +35,21 @@ class Driver:
     opened: Callable[[HalDevice], None] | None = None
 
 
-LOCAL_SYNC = Driver("local-sync", local=True)
-LOCAL_TASK = Driver("local-task", local=True, has_threads=True, in_caller=LOCAL_SYNC.name)
+LOCAL_SYNC = RuntimeDriver("local-sync", local=True)
+LOCAL_TASK = RuntimeDriver("local-task", local=True, has_threads=True, in_caller=LOCAL_SYNC.name)
 
-DRIVERS: Mapping[str, Driver] = {
+DRIVERS: Mapping[str, RuntimeDriver] = {
     driver.name: driver
     for driver in (
         LOCAL_SYNC,
         LOCAL_TASK,
-        Driver("cuda", sees_host_writes=True, says_architecture=True, opened=cuda.opened),
-        Driver("hip", sees_host_writes=True, says_architecture=True),
-        Driver("vulkan"),
+        RuntimeDriver("cuda", sees_host_writes=True, says_architecture=True, opened=cuda.opened),
+        RuntimeDriver("hip", sees_host_writes=True, says_architecture=True),
+        RuntimeDriver("vulkan"),
     )
 }
 
 
-def driver_named(name: str) -> Driver:
+def driver_named(name: str) -> RuntimeDriver:
     """The driver of a name. Of one that is not in the table nothing is assumed."""
-    return DRIVERS.get(name, Driver(name))
+    return DRIVERS.get(name, RuntimeDriver(name))

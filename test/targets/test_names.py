@@ -1,5 +1,5 @@
-"""What a device has is a field of `Capabilities`, what a backend or a driver does of its `Backend` or `Driver`: no code
-asks for their names."""
+"""What a device has is a field of `Capabilities`; what a backend or a driver does, of its `Backend` or `RuntimeDriver`:
+no code asks for their names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_no_branch_on_the_name_of_a_target() -> None:
         if lines:
             found[str(path.relative_to(ROOT))] = lines
     beyond = {file: lines for file, lines in found.items() if len(lines) > READ.get(file, 0)}
-    assert not beyond, "ask a field of Capabilities, Target, Backend, Driver or Generation"
+    assert not beyond, "ask a field of Capabilities, Target, Backend, RuntimeDriver or Generation"
 
 
 @pytest.mark.parametrize(
