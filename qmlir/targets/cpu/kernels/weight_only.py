@@ -39,8 +39,8 @@ class FloatChunk(Chunk):
 
     @property
     def _in_place(self) -> bool:
-        """Whether one row is multiplied from where it lies."""
-        alike = self.lhs_buffer.element == self.micro.lhs_type
+        """Whether one row is multiplied from where it lies; that of a convolution is gathered."""
+        alike = self.lhs_buffer.element == self.micro.lhs_type and self.kernel.lhs.window is None
         return alike and self.size.rows == 1 and self.size.padded_k == self.kernel.k
 
     def _copy(self, tile: e.Index, first_k: e.Index) -> None:
