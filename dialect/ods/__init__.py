@@ -24,7 +24,7 @@ Ops of an unregistered namespace get no C++ verifier: `verify_module` does that 
 |---|---|
 | `constraints.py` | what types and attributes must be |
 | `fields.py` | what a class declares |
-| `side.py` | which fields say how an operand's codes are read |
+| `coded_operand.py` | which fields say how an operand's codes are read |
 | `op.py` | the base class: declarations, builder, view |
 | `view.py` | the rules of a class over values that are no such op |
 | `verifier.py` | the verifier |
@@ -33,6 +33,7 @@ Ops of an unregistered namespace get no C++ verifier: `verify_module` does that 
 
 from __future__ import annotations
 
+from .coded_operand import CodedOperand, product_sides
 from .constraints import (
     ANY,
     BOOL,
@@ -74,7 +75,6 @@ from .op import (
     view_of,
     views_of,
 )
-from .side import Side, product_sides
 from .verifier import SEGMENTS, misfit, problem, quoted_as, verify_module, verify_structure
 from .view import FieldView
 
@@ -99,6 +99,7 @@ __all__ = [
     "AttrKind",
     "Attributes",
     "AxisSizes",
+    "CodedOperand",
     "Constraint",
     "Enum",
     "F64s",
@@ -109,7 +110,6 @@ __all__ = [
     "Op",
     "OpError",
     "Operands",
-    "Side",
     "Sizes",
     "Spec",
     "attr",

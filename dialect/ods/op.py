@@ -10,9 +10,9 @@ from ...core.mlir import collect, ir
 from ...core.spelling import did_you_mean
 from ..shapes import Shape
 from ..sizes import Size
+from .coded_operand import CodedOperand
 from .constraints import OpError
 from .fields import Field
-from .side import Side
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,7 +66,9 @@ class Op:
     POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
     FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
     DEFAULTS: ClassVar[Attributes] = {}  # what its functions take for arguments that are not given
-    SIDES: ClassVar[tuple[Side, ...]] = ()  # its operands of codes; of a product the activations, then the weights
+    SIDES: ClassVar[
+        tuple[CodedOperand, ...]
+    ] = ()  # its operands of codes; of a product the activations, then the weights
     ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
 
     def __init_subclass__(

@@ -11,10 +11,10 @@ from ..ods import (
     ZERO,
     Attributes,
     AxisSizes,
+    CodedOperand,
     Enum,
     Op,
     Operands,
-    Side,
     Sizes,
     Spec,
     attr,
@@ -49,7 +49,7 @@ class DequantOp(Op, name="dequant", function="dequantize"):
 
     POSITIONAL = ("zero_point",)
 
-    SIDES = (Side("input", "dtype", "scale", ("zero_point",), "zero_mode", "packing"),)
+    SIDES = (CodedOperand("input", "dtype", "scale", ("zero_point",), "zero_mode", "packing"),)
 
     input = operand(ANY, doc="codes `[.., L]`, or packed bytes")
     scale = operand(FLOAT, doc="scale, broadcast in blocks against `[.., L]`")

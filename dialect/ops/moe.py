@@ -26,12 +26,12 @@ from ..ods import (
     RESULT,
     ZERO,
     Attributes,
+    CodedOperand,
     Enum,
     FieldView,
     Op,
     Operands,
     OpError,
-    Side,
     Sizes,
     Spec,
     attr,
@@ -65,8 +65,8 @@ class MoeOp(Op, name="moe"):
     """
 
     SIDES = (
-        Side("input", "input_dtype", "input_scale", ("input_zero_point",), "input_zero_mode"),
-        Side(
+        CodedOperand("input", "input_dtype", "input_scale", ("input_zero_point",), "input_zero_mode"),
+        CodedOperand(
             "w1", "weight_dtype", "w1_scale", ("w1_zero_point", "w2_zero_point"), "weight_zero_mode", "weight_packing"
         ),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Side:
+class CodedOperand:
     """An operand of codes, and the names of the op's fields that say how they are read: the attribute of its dtype, its
     scale and zero points (of several operands where they share the attributes), the attributes of the zero points' mode
     and of how the codes are packed (`""` where they are not)."""
@@ -19,9 +19,9 @@ class Side:
     packing: str = ""
 
 
-def product_sides(lhs: str, rhs: str, a: str = "lhs", b: str = "rhs") -> tuple[Side, Side]:
+def product_sides(lhs: str, rhs: str, a: str = "lhs", b: str = "rhs") -> tuple[CodedOperand, CodedOperand]:
     """The activations `lhs`, whose other fields begin with `a`; the weights `rhs`, which may be packed, with `b`."""
     return (
-        Side(lhs, f"{a}_dtype", f"{a}_scale", (f"{a}_zero_point",), f"{a}_zero_mode"),
-        Side(rhs, f"{b}_dtype", f"{b}_scale", (f"{b}_zero_point",), f"{b}_zero_mode", f"{b}_packing"),
+        CodedOperand(lhs, f"{a}_dtype", f"{a}_scale", (f"{a}_zero_point",), f"{a}_zero_mode"),
+        CodedOperand(rhs, f"{b}_dtype", f"{b}_scale", (f"{b}_zero_point",), f"{b}_zero_mode", f"{b}_packing"),
     )
