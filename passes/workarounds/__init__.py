@@ -11,8 +11,8 @@ from . import iree_3_13
 # Parts of lowerings and of front ends that work around a fault, beside the passes of the package.
 HOOKS = (
     "core.cuda",
+    "ir.barriers",
     "ir.util_globals",
-    "passes.core.guard",
     "targets.detach",
     "targets.row_masks",
     "targets.tile_and_fuse",

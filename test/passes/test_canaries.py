@@ -19,7 +19,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from support import onnx_models, recurrent
 from support.executables import cuda_shared_bytes
 
 import qmlir
@@ -30,6 +33,7 @@ from qmlir.compiler.options import Options
 from qmlir.compiler.sources import program_of
 from qmlir.core.isolation import ProcessLimits
 from qmlir.core.mlir import context, ir, passmanager
+from qmlir.ir.barriers import FAULT_OF, Reason, fusion_barrier
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.workarounds import workarounds
 from qmlir.passes.workarounds.iree_3_13.shared_memory import SharedMemoryPass
@@ -236,8 +240,129 @@ def test_mask_of_rows() -> None:
         assert list(module.body.operations[0].regions[0].blocks[0].arguments[0].uses)
 
 
-def compiled(name: str, target: str) -> qmlir.Artifact:
-    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), Options(cache=False), None)
+def compiled(name: str, target: str, limits: ProcessLimits | None = None) -> qmlir.Artifact:
+    options = Options(cache=False, limits=limits)
+    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), options, None)
+
+
+# -------------------------------------------------------------------------------------------------- fusion barriers
+
+
+@dataclass(frozen=True)
+class BarrierCanary:
+    """A program that a target needs the barriers of a reason for.
+
+    Attributes:
+        reason: of the barriers.
+        module: that makes them.
+        target: that needs them.
+        shows: what the program must be, with the barriers; it fails without them.
+    """
+
+    reason: Reason
+    module: str
+    target: str
+    shows: Callable[[str, str], object]
+
+
+def compiles(name: str, target: str) -> None:
+    """In a time of many times what it needs."""
+    compiled(name, target, ProcessLimits(seconds=30))
+
+
+def computes(expected: Callable[..., Array], *arguments: Array) -> Callable[[str, str], None]:
+    def check(name: str, target: str) -> None:
+        np.testing.assert_array_equal(qmlir.load(compiled(name, target)).main(*arguments), expected(*arguments))
+
+    return check
+
+
+def dispatches(count: int) -> Callable[[str, str], None]:
+    """At least so many: the tensors that the barriers keep apart are each computed once."""
+
+    def check(name: str, target: str) -> None:
+        assert compiled(name, target).source("dispatch").count("hal.executable.variant ") >= count
+
+    return check
+
+
+def recurs(_: str, target: str) -> None:
+    """A layer of two directions, of a dynamic number of steps and rows."""
+    model, inputs = recurrent.layer("RNN", 4, dynamic=True, rest="H", direction="bidirectional")
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    got = qmlir.load(qmlir.compile(model, target=target, cache=False)).main(*inputs.values())
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def pools(_: str, target: str) -> None:
+    """A MaxPool of codes, which are converted for it."""
+    node = onnx.helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2], strides=[1, 2])
+    x = rng.integers(0, 100, (2, 3, 21, 23), np.uint8)
+    made = qmlir.compile(onnx_models.model([node], {"x": x}, ["y"], {}), target=target, cache=False)
+    np.testing.assert_array_equal(qmlir.load(made).main(x), np.maximum(x[..., :-1:2], x[..., 1::2]))
+
+
+def spreads(_: str, target: str) -> None:
+    """A ConvTranspose of stride 2, four convolutions side by side."""
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], kernel_shape=[4, 4])
+    model = onnx_models.model([node], {"x": small(1, 16, 8, 8)}, ["y"], {"w": small(16, 8, 4, 4)})
+    artifact = qmlir.compile(model, target=target, cache=False)
+    assert artifact.source("dispatch").count("hal.executable.variant ") >= 4
+
+
+BARRIERS = {
+    "compared_indices": BarrierCanary(Reason.COMPARED, "passes.core.check_indices", "vulkan:lavapipe", compiles),
+    "indexed_reads": BarrierCanary(Reason.INDEXED_READS, "passes.core.lower.blocks", "cuda:sm_80", compiles),
+    "small_gather": BarrierCanary(Reason.SMALL_GATHER, "passes.core.lower.grouped", "vulkan:lavapipe", compiles),
+    "one_row": BarrierCanary(Reason.ONE_ROW, "passes.core.lower.blocks", "vulkan:lavapipe", compiles),
+    "pooled_codes": BarrierCanary(Reason.POOLED, "frontends.onnx.patterns.pooled", "vulkan:lavapipe", pools),
+    "padded_sums": BarrierCanary(
+        Reason.PADDED_SUMS, "passes.core.lower.contraction", "cpu",
+        computes(lambda x, w, z: x.astype(np.float32) @ (w.astype(np.float32) - z),
+                 small(2, 5, 7, dtype=np.int8), small(2, 7, 9, dtype=np.int8), small(2, 1, 9, dtype=np.int8)),
+    ),
+    "loop_start": BarrierCanary(Reason.LOOP_START, "frontends.recurrence", "cpu:x86-64", recurs),
+    "phases": BarrierCanary(Reason.PHASES, "frontends.onnx.patterns.phases", "cpu:x86-64", spreads),
+    "aligned_product": BarrierCanary(Reason.ALIGNED, "targets.aligned", "vulkan:lavapipe", dispatches(4)),
+    "patches": BarrierCanary(Reason.PATCHES, "targets.im2col", "vulkan:lavapipe", dispatches(3)),
+    "converted_once": BarrierCanary(Reason.CONVERTED_ONCE, "targets.widened", "vulkan:lavapipe", dispatches(3)),
+    "in_memory": BarrierCanary(
+        Reason.IN_MEMORY, "targets.vulkan.strategies", "vulkan:lavapipe",
+        computes(lambda x, w: x.astype(np.float32) @ w.astype(np.float32).T,
+                 small(36, 72, dtype=np.float16), small(4, 72, dtype=np.int8)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.parametrize("name", BARRIERS)
+def test_with_the_barriers(name: str) -> None:
+    BARRIERS[name].shows(name, BARRIERS[name].target)
+
+
+@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
+@pytest.mark.parametrize("name", BARRIERS)
+def test_without_the_barriers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `ir/barriers.FAULT_OF` says of the reason."""
+    canary = BARRIERS[name]
+
+    def none(value: Any, reason: Reason, sizes: Any = None) -> Any:
+        return value if reason is canary.reason else fusion_barrier(value, reason, sizes)
+
+    monkeypatch.setattr(f"qmlir.{canary.module}.fusion_barrier", none)
+    canary.shows(name, canary.target)
+
+
+def test_barriers_canaries_are_of_their_faults() -> None:
+    assert {name: canary.reason for name, canary in BARRIERS.items()} == {
+        fault.canary: reason for reason, fault in FAULT_OF.items()
+    }
+    assert len(FAULT_OF) == len(BARRIERS)
+
+
+# ---------------------------------------------------------------------------------------------- parts of other files
 
 
 def _uses_mfma() -> None:
@@ -325,7 +450,7 @@ def test_unknown_op() -> None:
         "from qmlir.compiler.options import Options\n"
         "from qmlir.compiler.sources import program_of\n"
         "from qmlir.errors import QmlirError\n"
-        "from qmlir.passes.core.guard import GuardPass\n"
+        "from qmlir.passes.workarounds.iree_3_13.guard import GuardPass\n"
         "from qmlir.targets import resolve\n"
         "GuardPass.run = lambda *_: None\n"
         "try:\n"
@@ -376,8 +501,9 @@ HERE = {
 
 def test_each_canary_is_of_a_workaround() -> None:
     named = [fault.canary for _, faults in workarounds() for fault in faults]
-    assert set(named) == {*CANARIES, *ELSEWHERE, *HERE}
-    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, *HERE} - {"shared_memory"}
+    assert set(named) == {*CANARIES, *BARRIERS, *ELSEWHERE, *HERE}
+    of_files = {*CANARIES, *BARRIERS, *HERE} - {"loop_start", "phases", "pooled_codes", "shared_memory"}
+    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == of_files
 
 
 @pytest.mark.parametrize("canary", ELSEWHERE)
@@ -410,3 +536,8 @@ def test_no_workaround_is_left_out() -> None:
     modules = {".".join(path.parts if path.parts[0] == "qmlir" else ("qmlir", *path.parts)) for path in stating}
     assert {name for name, _ in workarounds()} == modules
     assert inspect.getdoc(workarounds)
+
+
+def test_core_passes_work_around_nothing() -> None:
+    core = TEST.parent / "passes" / "core"
+    assert not [path for path in core.rglob("*.py") if re.search(r"^FAULTS\b|import Fault\b", path.read_text(), re.M)]
