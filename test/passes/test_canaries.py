@@ -8,7 +8,9 @@ Five are in other files, beside what they need: `ELSEWHERE`.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -32,7 +34,7 @@ from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
 from qmlir.compiler.sources import program_of
 from qmlir.core.isolation import ProcessLimits
-from qmlir.core.mlir import context, ir, passmanager
+from qmlir.core.mlir import api, context, ir, passmanager
 from qmlir.ir.barriers import FAULT_OF, Reason, fusion_barrier
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.workarounds import workarounds
@@ -129,6 +131,10 @@ CANARIES = {
     ),
     "filled_scan": Canary(
         "qmlir-own-destinations", "cpu", [small(3, 7)], lambda x: np.broadcast_to(np.arange(1, 8), x.shape),
+    ),
+    "float8_rounding": Canary(
+        "qmlir-decode-small-floats", "cpu", [np.linspace(0.0137, 0.0158, 64, dtype=np.float32)],
+        lambda x: x.astype(ml_dtypes.float8_e4m3fn),
     ),
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
@@ -421,6 +427,123 @@ def test_int8_product() -> None:
     assert "mma.sync" in qmlir.compile(program, target="cuda:sm_80", choice={"strategy": "stock"}).source("ptx")
 
 
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_bitcast_of_one() -> None:
+    """Why `ir/build.bitcast` is of IREE's own op."""
+    compiled("bitcast_of_one", "cpu")
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_resource_of_bf16() -> None:
+    """Why the front end of torch makes no resources of small constants of bf16."""
+    compiled("resource_of_bf16", "cpu")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_part_of_a_list() -> None:
+    """Why `frontends/torch_mlir.py` reads sizes out of the whole list."""
+    assert qmlir.load(compiled("part_of_a_list", "cpu")).main(np.zeros((3, 7), np.float32)).shape == (7, 7)
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.QmlirError)
+def test_named_product() -> None:
+    """Why `ir/products.py` states the indexing maps of a product. It ends the process."""
+    compiled("named_product", "cpu", ProcessLimits())
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_rows_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why a sparse weight that is known at run time is made dense, where it is not too large for that."""
+    monkeypatch.setattr("qmlir.passes.core.lower.sparse_form.DENSE_ELEMENTS", 0)
+    compiled("rows_at_run_time", "vulkan:lavapipe")
+
+
+FORK = """
+import os, signal, sys
+register = os.register_at_fork
+def others(**hooks):  # all hooks but those of one module
+    if getattr(hooks.get("after_in_child"), "__module__", "") != sys.argv[1]:
+        register(**hooks)
+os.register_at_fork = others
+import numpy as np, qmlir
+program = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{ return %x : tensor<4xf32> }}"
+artifact = qmlir.compile(program, target="cpu", cache=False)
+main = qmlir.load(artifact, device="local-task").main
+if not (child := os.fork()):
+    signal.alarm(10)
+    {child}
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+os._exit(0)
+"""
+COMPILES = 'qmlir.compile(program, target="cpu", cache=False); os._exit(0)'
+
+
+def _forked(child: str, without: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK.format(child=child), without]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "0\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.parametrize("child", [COMPILES, "pass"])
+def test_with_hooks_at_a_fork(child: str) -> None:
+    _forked(child, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_fork_of_a_session() -> None:
+    """What `core/mlir.py` does in the child of a fork."""
+    _forked(COMPILES, "qmlir.core.mlir")
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_fork_of_a_device() -> None:
+    """What `core/hal.py` does in the child of a fork."""
+    _forked("pass", "qmlir.core.hal")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_kept_contexts() -> None:
+    """What `core/mlir.release_contexts` is there for."""
+    resident = resident_bytes()
+    for _ in range(5):
+        made = api.Session()
+        with made.context:
+            ir.DenseElementsAttr.get(rng.integers(0, 100, 4 << 20, np.int32))
+    del made
+    gc.collect()
+    assert resident_bytes() - resident < 64 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bounded_scores(left_out: str = "") -> None:
+    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 4, 8), (1, 6, 8), (1, 6, 8)))
+    weights = np.exp(np.tanh(q @ k.transpose(0, 2, 1)))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    target = resolve("cpu")
+    steps = [step.text() for step in Pipeline.parse(default_pipeline(target)).steps]
+    options = Options(cache=False, pipeline=",".join(s for s in steps if s.split("{")[0] != left_out))
+    made = compile_built(program_of(PROGRAMS / "attention_body.mlir", {}), target, options, None)
+    np.testing.assert_allclose(qmlir.load(made).main(q, k, v), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_products_and_a_softmax() -> None:
+    _bounded_scores()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_attention_body() -> None:
+    """Why `qmlir-attention` lowers attention with a body itself."""
+    _bounded_scores(left_out="qmlir-attention")
+
+
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_joined_results() -> None:
     """Why the two sides of a branch of `qmlir-guard-empty` each return: test/runtime/test_calls.py has that form."""
@@ -483,13 +606,22 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 HERE = {
+    "attention_body",
+    "bitcast_of_one",
+    "fork_of_a_device",
+    "fork_of_a_session",
     "int8_product",
     "joined_results",
+    "kept_contexts",
     "known_multiple",
     "mask_of_rows",
+    "named_product",
+    "part_of_a_list",
     "pointer_call",
     "remainder_of_f64",
+    "resource_of_bf16",
     "rounded_padding",
+    "rows_at_run_time",
     "shared_memory",
     "shared_state",
     "splat_operand",
@@ -498,12 +630,21 @@ HERE = {
     "vectors_at_offsets",
 }
 
+MADE = {
+    "fork_of_a_device",
+    "fork_of_a_session",
+    "kept_contexts",
+    "loop_start",
+    "phases",
+    "pooled_codes",
+    "shared_memory",
+}  # by the tests
+
 
 def test_each_canary_is_of_a_workaround() -> None:
     named = [fault.canary for _, faults in workarounds() for fault in faults]
     assert set(named) == {*CANARIES, *BARRIERS, *ELSEWHERE, *HERE}
-    of_files = {*CANARIES, *BARRIERS, *HERE} - {"loop_start", "phases", "pooled_codes", "shared_memory"}
-    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == of_files
+    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, *BARRIERS, *HERE} - MADE
 
 
 @pytest.mark.parametrize("canary", ELSEWHERE)
