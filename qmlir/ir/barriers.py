@@ -62,6 +62,7 @@ FAULT_OF = {
         "IREE fuses computed indices of a dynamic number with the sum that compares them, and allocates them in shared "
         "memory there: SPIR-V has none of that size (`shared memory allocation size overflows`).",
         canary="compared_indices",
+        upstream="https://github.com/iree-org/iree/issues/9802",
     ),
     Reason.INDEXED_READS: Fault(
         "IREE fuses a tensor that loops read by index into their dispatch on GPUs, where it becomes an allocation or "
@@ -72,6 +73,7 @@ FAULT_OF = {
         "IREE fuses a gather of few numbers into the epilogue of a product, and vectorises it for SPIR-V to widths "
         "that it cannot legalise (`failed to legalize operation 'arith.constant'`).",
         canary="small_gather",
+        upstream="https://github.com/iree-org/iree/pull/13670",
     ),
     Reason.ONE_ROW: Fault(
         "IREE fuses the broadcast of a single long row into the product that reads it, and unrolls that over all of K "

@@ -10,5 +10,6 @@ FAULTS = (
         "'memref.alloc'`): sparse weights in csr or coo form that are known at run time are made dense, by "
         "`passes/core/lower/sparse_form.py`, on every target.",
         canary="rows_at_run_time",
+        upstream="https://github.com/iree-org/iree/issues/9322",
     ),
 )

@@ -24,7 +24,11 @@ FAULTS = (
         canary="log10",
         upstream="https://github.com/iree-org/iree/issues/20165",
     ),
-    Fault("`trunc` on x86-64 CPUs without SSE4.1 is a call that nothing links.", canary="truncation"),
+    Fault(
+        "`trunc` on x86-64 CPUs without SSE4.1 is a call that nothing links.",
+        canary="truncation",
+        upstream="https://github.com/iree-org/iree/issues/20165",
+    ),
     Fault(
         "A function with a branch on the undefined padding of a product's tile is undefined, and LLVM drops "
         "the kernel.",

@@ -25,6 +25,7 @@ FAULTS = (
     Fault(
         "IREE's CUDA driver launches grids of no workgroup, which devices refuse.",
         canary="empty_grid",
+        upstream="https://github.com/iree-org/iree/issues/18834",
     ),
     Fault(
         "IREE takes the offset of a result for 0 where two branches of a program join, and reads another result there.",

@@ -21,6 +21,7 @@ FAULTS = (
         "IREE chooses to reduce numbers of 64 bits that it converts from shorter ones across the lanes of an NVIDIA "
         "GPU, and then cannot, because those hand each other 32 bits (`failed to distribute`).",
         canary="wide_sum",
+        upstream="https://github.com/iree-org/iree/pull/24432",
     ),
 )
 

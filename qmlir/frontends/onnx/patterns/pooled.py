@@ -23,6 +23,7 @@ FAULTS = (
         "IREE cannot round an f64 number outside of a kernel, and what torch-mlir pads a MaxPool with uneven pads with "
         "is one.",
         canary="rounded_padding",
+        upstream="https://github.com/iree-org/iree/issues/20022",
     ),
 )
 
