@@ -68,7 +68,7 @@ A program is a module with `qmlir`, `linalg`, `arith` and `tensor` ops. Each sta
 | `import` | parsed; front ends have raised quantised operators to `qmlir` ops | `qmlir/compiler/parsing.py` |
 | `qmlir` | verified; parameters baked in; weights unpacked and laid out, scales and weight sums folded | `passes/core/verify.py`, `bake_parameters.py`, `fold.py` |
 | `linalg` | each op is lowered to contractions and elementwise generics on tensors, in one canonical form | `passes/core/lower/` |
-| `configured` | each contraction has the strategy that the target chose; all ops are IREE's | `passes/core/select.py`, `guard.py`, `qmlir/targets/`; `passes/workarounds/` |
+| `configured` | each contraction has the strategy that the target chose; all ops are IREE's | `passes/core/select.py`, `qmlir/targets/`; `passes/workarounds/` |
 | `executable` | device code: `artifact.source("asm")`, `"ptx"`, `"isa"`, `"spirv"` | IREE |
 | `vmfb` | one file, its manifest inside | `qmlir/runtime/artifact.py` |
 

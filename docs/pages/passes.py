@@ -12,6 +12,7 @@ import numpy as np
 
 from qmlir.core.mlir import context, ir
 from qmlir.errors import DiagnosticsError
+from qmlir.ir.barriers import FAULT_OF
 from qmlir.passes.base import State
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.registry import PASSES, pass_class
@@ -39,7 +40,8 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-code-kernels": ("passes/code_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
     "qmlir-widen-masks": ("passes/widen_masks.mlir", 0),
     "qmlir-store-batches": ("passes/store_batches.mlir", 0),
-    "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
+    "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 0),
+    "qmlir-drop-attributes": ("passes/drop_attributes.mlir", 0),
     "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
     "qmlir-order-results": ("passes/order_results.mlir", 0),
     "qmlir-store-broadcasts": ("passes/store_broadcasts.mlir", 0),
@@ -139,11 +141,13 @@ CANARIES = "test/passes/Inputs/canaries"
 def workarounds_page() -> str:
     """The faults that are worked around, in one table."""
     of_module = {place.partition(":")[0]: name for name, place in PASSES.items()}
+    of_fault = {fault: reason.value for reason, fault in FAULT_OF.items()}
     rows = []
     for module, faults in workarounds():
         name = of_module.get(module.partition(".passes.")[2])
         by = f"[{name}](passes/{name}.md)" if name else f"`{module.replace('.', '/')}.py`"
         for fault in faults:
+            by = f"fusion barrier `{of_fault[fault]}`" if fault in of_fault else by
             file = f"{CANARIES}/{fault.canary}.mlir"
             is_file = (TESTS.parent / file).is_file()
             shown = f"[{fault.canary}](../{file})" if is_file else f"`{fault.canary}`"
@@ -158,7 +162,8 @@ def workarounds_page() -> str:
 Faults and limits of IREE 3.13, of MLIR and LLVM in it, and of drivers below it that the project works around. The
 canary of a fault is the smallest known program that shows it: `test/passes/test_canaries.py` compiles it without the
 workaround, and is expected to fail, strictly. The day IREE is mended, that test says so. A canary without a file is a
-program that its test makes. The issue is one of upstream that describes the fault or a part of it, open or closed.
+program that its test makes. The issue is one of upstream that describes the fault or a part of it, open or closed: each
+fault was searched for among the issues and pull requests of IREE and LLVM, and none is known where nothing was found.
 
 | fault | worked around by | canary | issue |
 |---|---|---|---|

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.mlir import arith, ir, linalg, math, tensor
+from ...core.mlir import arith, ir, math, tensor
 from ...core.spelling import location_text
 from ...ir.build import Arg, Extent, collapse, dims, elementwise, expand, filled, generic, inlined, scalar, transpose
-from ...ir.walk import collect, defining_op
+from ...ir.products import matrix_product
+from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, AttentionTensor, describe, has_body
 from ...kernels.description import Unfit
 from ...targets import backend_of, resolve
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class AttentionPass(Pass):
     """Asks the target's kernels about each `iree_linalg_ext.attention`. One that no kernel accepts becomes two products
     and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros. So does one
-    with a body that changes the scores before the mask is added: IREE would hand it scores times log2(e).
+    with a body that changes the scores before the mask is added: IREE's own lowering is wrong about those
+    (`kernels/attention.has_body`).
     """
 
     name: ClassVar[str] = "qmlir-attention"
@@ -149,11 +151,7 @@ def _product(
     lhs = collapse(lhs, [*lead, [count + i for i in range(len(rows))], [count + len(rows)]])
     rhs = collapse(rhs, [*lead, [count], [count + 1]])
     out = filled([*dims(lhs)[:-1], sizes[column]], scalar(0.0, t))
-    product = (linalg.batch_matmul if count else linalg.matmul)(lhs, rhs, outs=[out])
-    # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
-    *one, m, n, k = (ir.AffineDimExpr.get(i) for i in range(len(lead) + 3))
-    maps = [ir.AffineMap.get(len(lead) + 3, 0, [*one, *axes]) for axes in ((m, k), (k, n), (m, n))]
-    defining_op(product).attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+    product = matrix_product(lhs, rhs, out)
     wide = [[sizes[b] for b in batch]] if count else []
     return expand(product, [*wide, [sizes[r] for r in rows], [sizes[column]]])
 

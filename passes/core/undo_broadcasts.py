@@ -9,6 +9,7 @@ from ...core.mlir import arith, ir, linalg
 from ...ir.affine import axis_loops, indexing_maps
 from ...ir.attributes import reassociation
 from ...ir.build import collapse, dims, expand, filled
+from ...ir.products import matrix_product
 from ...ir.walk import collect, defining_op, made_by, producer, terminator_of
 from ...kernels.bodies import scalar_constant
 from ..base import Pass, State
@@ -164,9 +165,5 @@ def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:
     last = len(sizes) - 1
     rows = collapse(lhs, [list(range(last)), [last]])
     zero = defining_op(out).operands[0]
-    product = linalg.matmul(rows, matrix, outs=[filled([dims(rows)[0], sizes[last]], zero)])
-    # The bindings leave them out, and IREE 3.13 crashes on a product without them behind a transpose.
-    m, n, k = (ir.AffineDimExpr.get(i) for i in range(3))
-    maps = [ir.AffineMap.get(3, 0, axes) for axes in ([m, k], [k, n], [m, n])]
-    defining_op(product).attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+    product = matrix_product(rows, matrix, filled([dims(rows)[0], sizes[last]], zero))
     return expand(product, [sizes[:last], [sizes[last]]])

@@ -11,8 +11,16 @@ from . import iree_3_13
 # Parts of lowerings and of front ends that work around a fault, beside the passes of the package.
 HOOKS = (
     "core.cuda",
+    "core.hal",
+    "core.mlir",
+    "ir.barriers",
+    "ir.build",
+    "ir.limits",
+    "ir.products",
+    "ir.resources",
+    "ir.scalars",
     "ir.util_globals",
-    "passes.core.guard",
+    "kernels.attention",
     "targets.detach",
     "targets.row_masks",
     "targets.tile_and_fuse",
@@ -23,6 +31,7 @@ HOOKS = (
     "targets.gpu_kernels.executable",
     "frontends.onnx.patterns.pooled",
     "frontends.onnx.patterns.remainder",
+    "frontends.torch_mlir",
 )
 
 

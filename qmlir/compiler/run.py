@@ -15,9 +15,10 @@ from ..ir.signature import assert_sizes, drop_attributes
 from ..ir.util_globals import has_state
 from ..kernels.zero_copy import zero_copy_arguments
 from ..passes.base import State
-from ..passes.core.guard import GuardPass
+from ..passes.core.drop_attributes import DropAttributesPass
 from ..passes.core.verify import VerifyPass
 from ..passes.pipeline import Pipeline
+from ..passes.workarounds.iree_3_13.guard import GuardPass
 from ..targets import Target
 from .helper import attach_helper
 from .invocation import invoke
@@ -100,6 +101,7 @@ def _run(
             Pipeline.parse(text).run(module, state)
             if options.strict:
                 refuse_notes(state.notes)
+            DropAttributesPass().run(module, state)
             GuardPass().run(module, state)  # what it refuses would crash IREE
         else:
             text = default_pipeline(target, options.start, options.choice)

@@ -13,7 +13,7 @@ STAGES: dict[str, str] = {
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
     "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
     "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
-    "qmlir-own-destinations,qmlir-guard",
+    "qmlir-own-destinations,qmlir-drop-attributes,qmlir-guard",
 }
 
 

@@ -14,9 +14,18 @@ from . import cuda
 from .bindings import binding
 from .drivers import driver_named
 from .emulated import is_emulated
+from .faults import Fault
 
 if TYPE_CHECKING:
     from iree.runtime import HalDevice, HalDriver, VmInstance
+
+FAULTS = (
+    Fault(
+        "IREE's devices have a thread that the child of a fork does not have: it waits for it forever when it destroys "
+        "the device, as Python does at the end of a process.",
+        canary="fork_of_a_device",
+    ),
+)
 
 _lock = threading.RLock()
 _kept: list[object] = []
@@ -38,11 +47,7 @@ def vm_instance() -> VmInstance:
 
 
 def keep(*objects: object) -> None:
-    """Never destroy these devices and drivers, in this process or in its forks.
-
-    IREE 3.13's devices have a thread. When the child of a fork destroys one, as Python does at the end of a process, it
-    waits forever for a thread that only its parent has.
-    """
+    """Never destroy these devices and drivers, in this process or in its forks (`FAULTS`)."""
     with _lock:
         if not _kept and hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=_forked)

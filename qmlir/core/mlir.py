@@ -20,7 +20,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from .bindings import LazyModule
+from .faults import Fault
 from .iree import compiler_version
+
+FAULTS = (
+    Fault(
+        "IREE's bindings do not destroy the contexts of compiler sessions: each stays in memory, with all that was "
+        "built in it.",
+        canary="kept_contexts",
+    ),
+    Fault(
+        "IREE's compiler sessions share threads that the child of a fork does not have: it waits for them forever when "
+        "it compiles.",
+        canary="fork_of_a_session",
+    ),
+)
 
 
 def _before_import() -> None:
@@ -169,8 +183,7 @@ def session(flags: Sequence[str]) -> api.Session:
     return made
 
 
-# Of sessions. IREE 3.13's bindings own the contexts that Python makes, and not those of sessions: each would stay in
-# memory with all that was built in it, constants too.
+# Of sessions. The bindings own the contexts that Python makes, and not those of sessions (`FAULTS`).
 _contexts: list[ir.Context] = []
 atexit.register(_contexts.clear)  # the bindings report objects that are left at the end
 
@@ -200,8 +213,8 @@ _UNUSED = _references([object()], 0)  # of what nothing refers to but a list
 
 
 def _forked() -> None:
-    """IREE 3.13's sessions share a pool of threads. The child of a fork has the pool, but none of its threads: it would
-    wait for them forever when it compiles, and crash when the compiler is shut down at its end."""
+    """Sessions share a pool of threads (`FAULTS`). The child of a fork has the pool, but none of its threads: it would
+    wait for them when it compiles, and crash when the compiler is shut down at its end."""
     global _is_fork, _session_lock
     _is_fork = True
     _session_lock = threading.Lock()  # whoever held it is not here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import ir, passmanager
 from ..core.spelling import location_text
 from ..errors import Diagnostic, FrontEndError
@@ -12,6 +13,14 @@ from ..ir.walk import collect, made_by
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+FAULTS = (
+    Fault(
+        "IREE reads another number where a number is read out of a part of a list of sizes: a tensor of that size is "
+        "empty.",
+        canary="part_of_a_list",
+    ),
+)
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -49,7 +58,7 @@ def to_linalg(
 
 def _read_directly(extract: OpLike) -> bool:
     """Replace a number that is read out of a part of a list by the number, where the list says which it is: sizes, of
-    which torch-mlir makes a tensor. MLIR does not look through the part, and IREE 3.13 reads another number there."""
+    which torch-mlir makes a tensor. MLIR does not look through the part (`FAULTS`)."""
     source, *indices = extract.operands
     known = [made_by(i, "arith.constant") for i in indices]
     if len(known) != 1 or known[0] is None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import overload
 
+from ..core.faults import Fault
 from ..core.mlir import ir, util
 from .build import Extent, dims
 
@@ -30,7 +31,6 @@ class Reason(str, Enum):
     # For every target.
     LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
     PHASES = "phases"  # the move of a convolution's results to their places would make its loops scalar
-    UNTILED_PRODUCT = "untiled-product"  # a small product over a dynamic size is not tiled with what makes its operands
     STATE = "state"  # globals that start with one number everywhere would be one buffer, which is written in place
 
     # Written by the strategies and passes of a target, for that target.
@@ -55,6 +55,72 @@ class Reason(str, Enum):
 PER_TARGET = frozenset({
     Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
 })  # fmt: skip
+
+# What goes wrong without a barrier: of each reason whose fault no pass of `passes/workarounds` states.
+FAULT_OF = {
+    Reason.COMPARED: Fault(
+        "IREE fuses computed indices of a dynamic number with the sum that compares them, and allocates them in shared "
+        "memory there: SPIR-V has none of that size (`shared memory allocation size overflows`).",
+        canary="compared_indices",
+        upstream="https://github.com/iree-org/iree/issues/9802",
+    ),
+    Reason.INDEXED_READS: Fault(
+        "IREE fuses a tensor that loops read by index into their dispatch on GPUs, where it becomes an allocation or "
+        "cannot be distributed (`failed to distribute`).",
+        canary="indexed_reads",
+    ),
+    Reason.SMALL_GATHER: Fault(
+        "IREE fuses a gather of few numbers into the epilogue of a product, and vectorises it for SPIR-V to widths "
+        "that it cannot legalise (`failed to legalize operation 'arith.constant'`).",
+        canary="small_gather",
+        upstream="https://github.com/iree-org/iree/pull/13670",
+    ),
+    Reason.ONE_ROW: Fault(
+        "IREE fuses the broadcast of a single long row into the product that reads it, and unrolls that over all of K "
+        "for SPIR-V: compilation takes minutes.",
+        canary="one_row",
+    ),
+    Reason.POOLED: Fault(
+        "IREE fuses a pooling for SPIR-V with what makes its operand, and many of its results are wrong.",
+        canary="pooled_codes",
+    ),
+    Reason.PADDED_SUMS: Fault(
+        "IREE packs sums of codes over K for CPUs together with the batch of products that they correct: with a "
+        "dynamic number of rows, padding of the sums is read that nothing has written.",
+        canary="padded_sums",
+    ),
+    Reason.LOOP_START: Fault(
+        "IREE puts the first values of several loops, of dynamic size, into one allocation, and loses the place of one "
+        "of them on the way into its loop: states of a recurrent layer are wrong.",
+        canary="loop_start",
+    ),
+    Reason.PHASES: Fault(
+        "IREE fuses the move of a convolution's results to their places into the convolution, whose loops are then "
+        "scalar: slow, not wrong.",
+        canary="phases",
+    ),
+    Reason.ALIGNED: Fault(
+        "IREE fuses the padding and the transposes of a product's operands into the product again, which for SPIR-V is "
+        "then ragged again, or one whose tiles do not fit: slow, or not compiled.",
+        canary="aligned_product",
+    ),
+    Reason.PATCHES: Fault(
+        "IREE fuses the patches of a convolution back into the product that reads them, which is then no matrix "
+        "product that its code generation tiles as one: slow, not wrong.",
+        canary="patches",
+    ),
+    Reason.CONVERTED_ONCE: Fault(
+        "IREE fuses the conversion of an operand into the product, where each tile of the result does it again: slow, "
+        "not wrong.",
+        canary="converted_once",
+    ),
+    Reason.IN_MEMORY: Fault(
+        "IREE fuses what makes an operand of a float product into it and distributes both wrongly for SPIR-V, so that "
+        "elements of small results stay zero; larger ones are unrolled over all of K.",
+        canary="in_memory",
+    ),
+}
+FAULTS = tuple(FAULT_OF.values())
 
 
 def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | None = None) -> ir.Value:

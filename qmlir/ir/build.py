@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..core.faults import Fault
 from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import DTYPES, Array
 from .attributes import iterator_types
@@ -19,6 +20,13 @@ from .facts import REPEATS, FactValue, note
 
 Extent: TypeAlias = "ir.Value | int"  # the value is of index type
 Body: TypeAlias = "Callable[..., ir.Value]"
+
+FAULTS = (
+    Fault(
+        "IREE fuses the `tensor.bitcast` of one element into a dispatch, and then does not bufferize it.",
+        canary="bitcast_of_one",
+    ),
+)
 
 
 # ------------------------------------------------------------------------------------------------ constants
@@ -224,8 +232,7 @@ def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Extent]) -> ir.Val
 
 
 def bitcast(value: ir.Value, sizes: Sequence[Extent], element: ir.Type) -> ir.Value:
-    """The same memory as a tensor of `sizes`. In IREE's spelling: of `tensor.bitcast` it fuses the one of one element,
-    and then does not bufferize it."""
+    """The same memory as a tensor of `sizes`, in IREE's spelling (`FAULTS`)."""
     before, after = ([s for s in of if not isinstance(s, int)] for of in (dims(value), sizes))
     segments = ir.DenseI32ArrayAttr.get([1, len(before), len(after)])
     return ir.Operation.create(

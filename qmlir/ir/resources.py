@@ -11,8 +11,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..core.faults import Fault
 from ..core.mlir import ir
 from ..dialect.dtypes import Array
+
+FAULTS = (
+    Fault(
+        "IREE computes with the bits of bf16 and of floats of one byte in some dispatches, and rewrites small "
+        "constants for that, but not resources (`failed to legalize operation 'arith.constant'`): the torch front end "
+        "makes no resources of those.",
+        canary="resource_of_bf16",
+    ),
+)
 
 _NAME = re.compile(r'dense_resource<("[^"]+"|[^>]+)>')
 

@@ -9,9 +9,17 @@ import math as _math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
+from ..core.faults import Fault
 from ..core.mlir import arith, ir, math
 from ..dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
+
+FAULTS = (
+    Fault(
+        "IREE's conversion of floats to one byte makes zero of what rounds up to the smallest normal number.",
+        canary="float8_rounding",
+    ),
+)
 
 
 def f32() -> ir.Type:
@@ -120,7 +128,7 @@ def rounded(x: ir.Value, t: ir.Type) -> ir.Value:
 def to_small_float(x: ir.Value, d: DType) -> ir.Value:
     """f32 `x` as an 8-bit float: half to even, saturated, NaN as 0.
 
-    The rounding is done in f32, where it is exact: IREE's own cast flushes what rounds up to the smallest normal one.
+    The rounding is done in f32, where it is exact (`FAULTS`).
     """
     small = SMALL_FLOATS[d.name]
     x = clamp(arith.select(_cmp_f("UNO", x, x), const(0.0), x), -d.largest, d.largest)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.faults import Fault
 from ..core.mlir import arith, ir, tensor
 from ..ir.walk import behind, made_by
 from .description import Unfit
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 OP = "iree_linalg_ext.attention"
+
+FAULTS = (
+    Fault(
+        "IREE hands the body of an attention, which changes the scores before the softmax, scores times log2(e).",
+        canary="attention_body",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,8 @@ def build(
 
 
 def has_body(op: OpLike) -> bool:
-    """Whether something else than scale and mask is done to the scores."""
+    """Whether something else than scale and mask is done to the scores: IREE's own attention is wrong then
+    (`FAULTS`)."""
     first: ir.OpView = op.regions[0].blocks[0].operations[0]
     return bool(first.operation.name != "iree_linalg_ext.yield")
 

@@ -298,7 +298,8 @@ class MmaStrategy:
                 "the stock route reduces across lanes, which is bound by memory as it must be",
             )
         if c.k is None:
-            # IREE 3.13 fails to compile some: its iree-codegen-gpu-pad-operands, where another size is dynamic too.
+            # Caution and no workaround: IREE's iree-codegen-gpu-pad-operands once failed in some programs where another
+            # size is dynamic too. No program is known that shows it; a product of i8 with dynamic M, N and K compiles.
             return Decline("K is dynamic: IREE's padding of it fails in some programs", "a static K")
         if c.k == 1:
             return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")

@@ -1,15 +1,4 @@
 // RUN: qmlir-opt %s --split-input-file --verify-diagnostics --pass-pipeline=qmlir-guard
-// RUN: not qmlir-opt %s --split-input-file --pass-pipeline=qmlir-guard 2> %t.err | filecheck %s
-
-// Our own attributes are dropped, others stay.
-// CHECK-LABEL: func.func @lowered
-// CHECK: arith.addi %arg0, %arg0 {other.note = 1 : i64} : i32
-func.func @lowered(%x: i32) -> i32 {
-  %0 = arith.addi %x, %x {qmlir.lhs_magnitude = 3 : i64, other.note = 1 : i64} : i32
-  return %0 : i32
-}
-
-// -----
 
 // An op of ours that is left over would crash IREE.
 func.func @left_over(%x: tensor<4xi8>) -> tensor<8xi8> {

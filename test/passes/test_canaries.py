@@ -8,7 +8,9 @@ Five are in other files, beside what they need: `ELSEWHERE`.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +21,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from support import onnx_models, recurrent
 from support.executables import cuda_shared_bytes
 
 import qmlir
@@ -29,7 +34,8 @@ from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
 from qmlir.compiler.sources import program_of
 from qmlir.core.isolation import ProcessLimits
-from qmlir.core.mlir import context, ir, passmanager
+from qmlir.core.mlir import api, context, ir, passmanager
+from qmlir.ir.barriers import FAULT_OF, Reason, fusion_barrier
 from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.workarounds import workarounds
 from qmlir.passes.workarounds.iree_3_13.shared_memory import SharedMemoryPass
@@ -125,6 +131,10 @@ CANARIES = {
     ),
     "filled_scan": Canary(
         "qmlir-own-destinations", "cpu", [small(3, 7)], lambda x: np.broadcast_to(np.arange(1, 8), x.shape),
+    ),
+    "float8_rounding": Canary(
+        "qmlir-decode-small-floats", "cpu", [np.linspace(0.0137, 0.0158, 64, dtype=np.float32)],
+        lambda x: x.astype(ml_dtypes.float8_e4m3fn),
     ),
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
@@ -236,8 +246,129 @@ def test_mask_of_rows() -> None:
         assert list(module.body.operations[0].regions[0].blocks[0].arguments[0].uses)
 
 
-def compiled(name: str, target: str) -> qmlir.Artifact:
-    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), Options(cache=False), None)
+def compiled(name: str, target: str, limits: ProcessLimits | None = None) -> qmlir.Artifact:
+    options = Options(cache=False, limits=limits)
+    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), options, None)
+
+
+# -------------------------------------------------------------------------------------------------- fusion barriers
+
+
+@dataclass(frozen=True)
+class BarrierCanary:
+    """A program that a target needs the barriers of a reason for.
+
+    Attributes:
+        reason: of the barriers.
+        module: that makes them.
+        target: that needs them.
+        shows: what the program must be, with the barriers; it fails without them.
+    """
+
+    reason: Reason
+    module: str
+    target: str
+    shows: Callable[[str, str], object]
+
+
+def compiles(name: str, target: str) -> None:
+    """In a time of many times what it needs."""
+    compiled(name, target, ProcessLimits(seconds=30))
+
+
+def computes(expected: Callable[..., Array], *arguments: Array) -> Callable[[str, str], None]:
+    def check(name: str, target: str) -> None:
+        np.testing.assert_array_equal(qmlir.load(compiled(name, target)).main(*arguments), expected(*arguments))
+
+    return check
+
+
+def dispatches(count: int) -> Callable[[str, str], None]:
+    """At least so many: the tensors that the barriers keep apart are each computed once."""
+
+    def check(name: str, target: str) -> None:
+        assert compiled(name, target).source("dispatch").count("hal.executable.variant ") >= count
+
+    return check
+
+
+def recurs(_: str, target: str) -> None:
+    """A layer of two directions, of a dynamic number of steps and rows."""
+    model, inputs = recurrent.layer("RNN", 4, dynamic=True, rest="H", direction="bidirectional")
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    got = qmlir.load(qmlir.compile(model, target=target, cache=False)).main(*inputs.values())
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def pools(_: str, target: str) -> None:
+    """A MaxPool of codes, which are converted for it."""
+    node = onnx.helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2], strides=[1, 2])
+    x = rng.integers(0, 100, (2, 3, 21, 23), np.uint8)
+    made = qmlir.compile(onnx_models.model([node], {"x": x}, ["y"], {}), target=target, cache=False)
+    np.testing.assert_array_equal(qmlir.load(made).main(x), np.maximum(x[..., :-1:2], x[..., 1::2]))
+
+
+def spreads(_: str, target: str) -> None:
+    """A ConvTranspose of stride 2, four convolutions side by side."""
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], kernel_shape=[4, 4])
+    model = onnx_models.model([node], {"x": small(1, 16, 8, 8)}, ["y"], {"w": small(16, 8, 4, 4)})
+    artifact = qmlir.compile(model, target=target, cache=False)
+    assert artifact.source("dispatch").count("hal.executable.variant ") >= 4
+
+
+BARRIERS = {
+    "compared_indices": BarrierCanary(Reason.COMPARED, "passes.core.check_indices", "vulkan:lavapipe", compiles),
+    "indexed_reads": BarrierCanary(Reason.INDEXED_READS, "passes.core.lower.blocks", "cuda:sm_80", compiles),
+    "small_gather": BarrierCanary(Reason.SMALL_GATHER, "passes.core.lower.grouped", "vulkan:lavapipe", compiles),
+    "one_row": BarrierCanary(Reason.ONE_ROW, "passes.core.lower.blocks", "vulkan:lavapipe", compiles),
+    "pooled_codes": BarrierCanary(Reason.POOLED, "frontends.onnx.patterns.pooled", "vulkan:lavapipe", pools),
+    "padded_sums": BarrierCanary(
+        Reason.PADDED_SUMS, "passes.core.lower.contraction", "cpu",
+        computes(lambda x, w, z: x.astype(np.float32) @ (w.astype(np.float32) - z),
+                 small(2, 5, 7, dtype=np.int8), small(2, 7, 9, dtype=np.int8), small(2, 1, 9, dtype=np.int8)),
+    ),
+    "loop_start": BarrierCanary(Reason.LOOP_START, "frontends.recurrence", "cpu:x86-64", recurs),
+    "phases": BarrierCanary(Reason.PHASES, "frontends.onnx.patterns.phases", "cpu:x86-64", spreads),
+    "aligned_product": BarrierCanary(Reason.ALIGNED, "targets.aligned", "vulkan:lavapipe", dispatches(4)),
+    "patches": BarrierCanary(Reason.PATCHES, "targets.im2col", "vulkan:lavapipe", dispatches(3)),
+    "converted_once": BarrierCanary(Reason.CONVERTED_ONCE, "targets.widened", "vulkan:lavapipe", dispatches(3)),
+    "in_memory": BarrierCanary(
+        Reason.IN_MEMORY, "targets.vulkan.strategies", "vulkan:lavapipe",
+        computes(lambda x, w: x.astype(np.float32) @ w.astype(np.float32).T,
+                 small(36, 72, dtype=np.float16), small(4, 72, dtype=np.int8)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.parametrize("name", BARRIERS)
+def test_with_the_barriers(name: str) -> None:
+    BARRIERS[name].shows(name, BARRIERS[name].target)
+
+
+@pytest.mark.sweep(fast=4, slow=2)
+@pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
+@pytest.mark.parametrize("name", BARRIERS)
+def test_without_the_barriers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `ir/barriers.FAULT_OF` says of the reason."""
+    canary = BARRIERS[name]
+
+    def none(value: Any, reason: Reason, sizes: Any = None) -> Any:
+        return value if reason is canary.reason else fusion_barrier(value, reason, sizes)
+
+    monkeypatch.setattr(f"qmlir.{canary.module}.fusion_barrier", none)
+    canary.shows(name, canary.target)
+
+
+def test_barriers_canaries_are_of_their_faults() -> None:
+    assert {name: canary.reason for name, canary in BARRIERS.items()} == {
+        fault.canary: reason for reason, fault in FAULT_OF.items()
+    }
+    assert len(FAULT_OF) == len(BARRIERS)
+
+
+# ---------------------------------------------------------------------------------------------- parts of other files
 
 
 def _uses_mfma() -> None:
@@ -296,6 +427,123 @@ def test_int8_product() -> None:
     assert "mma.sync" in qmlir.compile(program, target="cuda:sm_80", choice={"strategy": "stock"}).source("ptx")
 
 
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_bitcast_of_one() -> None:
+    """Why `ir/build.bitcast` is of IREE's own op."""
+    compiled("bitcast_of_one", "cpu")
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_resource_of_bf16() -> None:
+    """Why the front end of torch makes no resources of small constants of bf16."""
+    compiled("resource_of_bf16", "cpu")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_part_of_a_list() -> None:
+    """Why `frontends/torch_mlir.py` reads sizes out of the whole list."""
+    assert qmlir.load(compiled("part_of_a_list", "cpu")).main(np.zeros((3, 7), np.float32)).shape == (7, 7)
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.QmlirError)
+def test_named_product() -> None:
+    """Why `ir/products.py` states the indexing maps of a product. It ends the process."""
+    compiled("named_product", "cpu", ProcessLimits())
+
+
+@pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
+def test_rows_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why a sparse weight that is known at run time is made dense, where it is not too large for that."""
+    monkeypatch.setattr("qmlir.passes.core.lower.sparse_form.DENSE_ELEMENTS", 0)
+    compiled("rows_at_run_time", "vulkan:lavapipe")
+
+
+FORK = """
+import os, signal, sys
+register = os.register_at_fork
+def others(**hooks):  # all hooks but those of one module
+    if getattr(hooks.get("after_in_child"), "__module__", "") != sys.argv[1]:
+        register(**hooks)
+os.register_at_fork = others
+import numpy as np, qmlir
+program = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{ return %x : tensor<4xf32> }}"
+artifact = qmlir.compile(program, target="cpu", cache=False)
+main = qmlir.load(artifact, device="local-task").main
+if not (child := os.fork()):
+    signal.alarm(10)
+    {child}
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+os._exit(0)
+"""
+COMPILES = 'qmlir.compile(program, target="cpu", cache=False); os._exit(0)'
+
+
+def _forked(child: str, without: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK.format(child=child), without]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "0\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.parametrize("child", [COMPILES, "pass"])
+def test_with_hooks_at_a_fork(child: str) -> None:
+    _forked(child, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_fork_of_a_session() -> None:
+    """What `core/mlir.py` does in the child of a fork."""
+    _forked(COMPILES, "qmlir.core.mlir")
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_fork_of_a_device() -> None:
+    """What `core/hal.py` does in the child of a fork."""
+    _forked("pass", "qmlir.core.hal")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_kept_contexts() -> None:
+    """What `core/mlir.release_contexts` is there for."""
+    resident = resident_bytes()
+    for _ in range(5):
+        made = api.Session()
+        with made.context:
+            ir.DenseElementsAttr.get(rng.integers(0, 100, 4 << 20, np.int32))
+    del made
+    gc.collect()
+    assert resident_bytes() - resident < 64 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bounded_scores(left_out: str = "") -> None:
+    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 4, 8), (1, 6, 8), (1, 6, 8)))
+    weights = np.exp(np.tanh(q @ k.transpose(0, 2, 1)))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    target = resolve("cpu")
+    steps = [step.text() for step in Pipeline.parse(default_pipeline(target)).steps]
+    options = Options(cache=False, pipeline=",".join(s for s in steps if s.split("{")[0] != left_out))
+    made = compile_built(program_of(PROGRAMS / "attention_body.mlir", {}), target, options, None)
+    np.testing.assert_allclose(qmlir.load(made).main(q, k, v), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_products_and_a_softmax() -> None:
+    _bounded_scores()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_attention_body() -> None:
+    """Why `qmlir-attention` lowers attention with a body itself."""
+    _bounded_scores(left_out="qmlir-attention")
+
+
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_joined_results() -> None:
     """Why the two sides of a branch of `qmlir-guard-empty` each return: test/runtime/test_calls.py has that form."""
@@ -325,7 +573,7 @@ def test_unknown_op() -> None:
         "from qmlir.compiler.options import Options\n"
         "from qmlir.compiler.sources import program_of\n"
         "from qmlir.errors import QmlirError\n"
-        "from qmlir.passes.core.guard import GuardPass\n"
+        "from qmlir.passes.workarounds.iree_3_13.guard import GuardPass\n"
         "from qmlir.targets import resolve\n"
         "GuardPass.run = lambda *_: None\n"
         "try:\n"
@@ -358,13 +606,22 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 HERE = {
+    "attention_body",
+    "bitcast_of_one",
+    "fork_of_a_device",
+    "fork_of_a_session",
     "int8_product",
     "joined_results",
+    "kept_contexts",
     "known_multiple",
     "mask_of_rows",
+    "named_product",
+    "part_of_a_list",
     "pointer_call",
     "remainder_of_f64",
+    "resource_of_bf16",
     "rounded_padding",
+    "rows_at_run_time",
     "shared_memory",
     "shared_state",
     "splat_operand",
@@ -373,11 +630,21 @@ HERE = {
     "vectors_at_offsets",
 }
 
+MADE = {
+    "fork_of_a_device",
+    "fork_of_a_session",
+    "kept_contexts",
+    "loop_start",
+    "phases",
+    "pooled_codes",
+    "shared_memory",
+}  # by the tests
+
 
 def test_each_canary_is_of_a_workaround() -> None:
     named = [fault.canary for _, faults in workarounds() for fault in faults]
-    assert set(named) == {*CANARIES, *ELSEWHERE, *HERE}
-    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, *HERE} - {"shared_memory"}
+    assert set(named) == {*CANARIES, *BARRIERS, *ELSEWHERE, *HERE}
+    assert {path.stem for path in PROGRAMS.glob("*.mlir")} == {*CANARIES, *BARRIERS, *HERE} - MADE
 
 
 @pytest.mark.parametrize("canary", ELSEWHERE)
@@ -410,3 +677,8 @@ def test_no_workaround_is_left_out() -> None:
     modules = {".".join(path.parts if path.parts[0] == "qmlir" else ("qmlir", *path.parts)) for path in stating}
     assert {name for name, _ in workarounds()} == modules
     assert inspect.getdoc(workarounds)
+
+
+def test_core_passes_work_around_nothing() -> None:
+    core = TEST.parent / "passes" / "core"
+    assert not [path for path in core.rglob("*.py") if re.search(r"^FAULTS\b|import Fault\b", path.read_text(), re.M)]

@@ -39,7 +39,7 @@ def form_of(op: SparseMatmulOp) -> str:
             raise OpError(f"the weight {show(op.rhs_shape)} is too large to be made dense, and {reason}")
         return "dense"
     form = "blocks" if op.format == "bsr" else "rows"
-    # IREE's SPIR-V route does not compile rows whose padding is known at run time (3.13: memref.alloc).
+    # Rows whose padding is known at run time do not compile for every target (`ir/limits.py`).
     few = op.constant() is not None and padded_share(op) <= share_limit(op)
     return form if large or few else "dense"
 

@@ -24,7 +24,11 @@ FAULTS = (
         canary="log10",
         upstream="https://github.com/iree-org/iree/issues/20165",
     ),
-    Fault("`trunc` on x86-64 CPUs without SSE4.1 becomes a library call that is never linked.", canary="truncation"),
+    Fault(
+        "`trunc` on x86-64 CPUs without SSE4.1 becomes a library call that is never linked.",
+        canary="truncation",
+        upstream="https://github.com/iree-org/iree/issues/20165",
+    ),
     Fault(
         "A function that branches on the undefined padding of a product's tile has undefined behaviour, and LLVM "
         "removes the kernel.",

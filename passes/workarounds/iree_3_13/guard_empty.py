@@ -25,6 +25,7 @@ FAULTS = (
     Fault(
         "IREE's CUDA driver launches grids without workgroups, which devices refuse.",
         canary="empty_grid",
+        upstream="https://github.com/iree-org/iree/issues/18834",
     ),
     Fault(
         "Where two branches of a program join, IREE takes the offset of a result to be 0 and reads another result.",

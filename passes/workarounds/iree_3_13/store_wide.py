@@ -21,6 +21,7 @@ FAULTS = (
         "For an NVIDIA GPU, IREE chooses to reduce 64-bit numbers that are converted from shorter ones across the "
         "lanes, and then fails, because lanes exchange 32 bits at a time (`failed to distribute`).",
         canary="wide_sum",
+        upstream="https://github.com/iree-org/iree/pull/24432",
     ),
 )
 

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
     from ...core.mlir import OpLike
 
-# IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
-# constants for that, but not resources, which is what torch-mlir's importer makes.
+# Small constants of these may not be resources (`FAULTS` of `ir/resources.py`), which torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _SMALL = 4096  # bytes; IREE's limit is 256
 # Tables of positions and the like, of which bounds of the indices follow; nothing can be read out of a resource.

@@ -33,8 +33,9 @@ def reshape(
     of a size of the result, None where it says none (-1).
 
     An axis that is split or merged with one dynamic size stays part of a loop (`expand_shape`, `collapse_shape`); with
-    more the tensor is reshaped between dispatches: IREE's code generation takes the marker of a dynamic size for a size
-    ("no basis element may be statically non-positive")."""
+    more the tensor is reshaped between dispatches: fused into a product that sums over dynamic sizes, such a reshape
+    did not compile. `qmlir-choose-data-tiling` works around that fault, and no program is known any more that needs
+    this: what test_views.py has compiles without it, and is right."""
     groups = axes_together(old, new)
     have = dims(value)
     sizes = _sizes(groups, old, new, have, size_of)

@@ -23,6 +23,7 @@ FAULTS = (
         "IREE cannot round an f64 number outside of a kernel, and torch-mlir's padding of a MaxPool with uneven pads "
         "is such a number.",
         canary="rounded_padding",
+        upstream="https://github.com/iree-org/iree/issues/20022",
     ),
 )
 

@@ -12,7 +12,6 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
-from ....ir.barriers import Reason, fusion_barrier
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...tensors import (
     at_axis,
@@ -213,8 +212,7 @@ def _through_float(op: Node, lhs: DequantizedValue, rhs: DequantizedValue, to: R
         number = real(side.codes)
         if side.zero is not None:
             number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
-        # IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
-        numbers.append(Tensor(number.spec, fusion_barrier(number.value, Reason.UNTILED_PRODUCT)))
+        numbers.append(number)
     total = op.graph.torch_op("MatMul", numbers, [], op)
     factor = ratio([lhs.scale, rhs.scale], to.scale)
     d = DTYPES[to.dtype]

@@ -1,0 +1,27 @@
+"""qmlir-drop-attributes: drop the attributes of qmlir's own, of which IREE knows nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ...ir.walk import collect
+from ..base import Pass, State
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+
+
+@dataclass(frozen=True)
+class DropAttributesPass(Pass):
+    """The last that reads them is a kernel or a pass of qmlir: facts (`qmlir/ir/facts.py`) and the reasons of fusion
+    barriers."""
+
+    name: ClassVar[str] = "qmlir-drop-attributes"
+    summary: ClassVar[str] = "drop the attributes that qmlir's passes have written on ops"
+
+    def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module):
+            for name in [a if isinstance(a, str) else a.name for a in op.attributes]:
+                if name.startswith("qmlir."):
+                    del op.attributes[name]
