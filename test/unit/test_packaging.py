@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import qmlir
-from qmlir import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
@@ -26,13 +25,6 @@ MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"
 DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
     f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
 }
-
-# Those that the metadata names, without this one, on which all other tests run.
-PYTHONS = [
-    version
-    for version in re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
-    if version != f"{sys.version_info.major}.{sys.version_info.minor}"
-]
 
 
 def listed_packages() -> list[str]:
@@ -152,70 +144,6 @@ def test_installs_and_imports(
     assert Path(where.strip()).is_relative_to(python.parents[1] if form == "wheel" else checkout)
     for tool in ("qmlir", "qmlir-opt"):
         assert "usage" in run(python.parent / tool, "--help", cwd=tmp_path).lower()
-
-
-def interpreter(version: str) -> str | None:
-    """A Python of this version: `python3.N` of the PATH, or pyenv's."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    on_path = [found] if (found := shutil.which(f"python{version}")) else []
-    for python in [*on_path, *map(str, pyenv.glob(f"versions/{version}.*/bin/python{version}"))]:
-        # pyenv puts a command on the PATH for each version, which fails but for the one that is chosen.
-        if subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0:
-            return python
-    return None
-
-
-# The dialect, passes, command line, numbers, calls, and a front end; what needs no torch (a gigabyte for each Python).
-ON_EACH_PYTHON = (
-    "test/test_lit.py",
-    "test/cli",
-    "test/oracle",
-    "test/numerics/test_scaled_matmul.py",
-    "test/runtime/test_calls.py",
-    "test/frontends/test_onnx_operators.py",
-    "test/unit/test_arguments.py",
-)
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("packaging")
-@pytest.mark.parametrize("version", PYTHONS)
-def test_each_python(version: str, distributions: tuple[Path, Path], tmp_path: Path) -> None:
-    """The wheel's dependencies install on it, and tests pass."""
-    base = interpreter(version)
-    if base is None:
-        pytest.skip(f"there is no Python {version} here")
-    run(base, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
-    python = tmp_path / "venv" / "bin" / "python"
-    tools = ["onnxruntime", "pytest", "hypothesis", "lit", "filecheck", "scipy", "shtab"]
-    run(python, "-m", "pip", "install", "--quiet", f"{distributions[1]}[onnx,checkpoint]", *tools, cwd=tmp_path)
-    options = ["-m", "not slow", "-k", "not targets and not lavapipe", "-p", "no:cacheprovider"]
-    said = run(python, "-m", "pytest", *options, f"--basetemp={tmp_path / 'tests'}", *ON_EACH_PYTHON, cwd=ROOT)
-    assert int(re.findall(r"(\d+) passed", said)[-1]) > 150, said
-
-
-@pytest.mark.parametrize("words", ["targets", "devices"])
-def test_a_command_names_a_package_that_is_missing(
-    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("rich", "rich.console", "rich.table"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert cli.main([words]) == 1
-    assert capsys.readouterr().err == (
-        "qmlir: error: this needs the package rich, which is not installed: pip install rich\n"
-    )
-
-
-def test_the_version_without_the_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def found(package: str) -> str:
-        if package == "iree-base-compiler":
-            raise PackageNotFoundError(package)
-        return version(package)
-
-    assert cli.main(["--version"]) == 0  # what it imports keeps the true function
-    monkeypatch.setattr("importlib.metadata.version", found)
-    assert cli.main(["--version"]) == 0
-    assert "(IREE compiler not installed, runtime 3." in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -21,15 +21,25 @@ TESTS = [
 ]  # fmt: skip
 
 
+def interpreter_of(version: str) -> str | None:
+    """`python3.N` of the PATH, or pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = [found] if (found := shutil.which(f"python{version}")) else []
+    for python in [*on_path, *map(str, pyenv.glob(f"versions/{version}.*/bin/python{version}"))]:
+        # pyenv puts a command on the PATH for each version, which fails but for the one that is chosen.
+        if subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.sweep(slow=3)
 @pytest.mark.parametrize("version", VERSIONS, ids=[f"{a}.{b}" for a, b in VERSIONS])
 def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
     """One version a run of the slow tier: an environment is 3 GB."""
-    name = "python{}.{}".format(*version)
-    interpreter = shutil.which(name)
-    if interpreter is None or subprocess.run([interpreter, "-c", "import venv"], check=False).returncode:
-        pytest.skip(f"no {name} that makes virtual environments is installed")
+    interpreter = interpreter_of("{}.{}".format(*version))
+    if interpreter is None:
+        pytest.skip("no Python {}.{} that makes virtual environments is installed".format(*version))
     checkout = tmp_path / "qmlir"
     skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
     shutil.copytree(ROOT, checkout, ignore=skip, symlinks=True)
