@@ -466,7 +466,8 @@ def others(**hooks):  # all hooks but those of one module
         register(**hooks)
 os.register_at_fork = others
 import numpy as np, qmlir
-program = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{ return %x : tensor<4xf32> }}"
+one = "func.func @f{{}}(%x: tensor<4xf32>) -> tensor<4xf32> {{{{ return %x : tensor<4xf32> }}}}"
+program = "\\n".join(one.format(i) for i in ("", *range(15))).replace("@f(", "@main(")  # for the threads of a session
 artifact = qmlir.compile(program, target="cpu", cache=False)
 main = qmlir.load(artifact, device="local-task").main
 if not (child := os.fork()):
