@@ -103,8 +103,8 @@ def test_growing_cache(kind: str) -> None:
         cache = made(ids[:, :4], use_cache=True).past_key_values
         part = [{0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO}] * SMALL["num_hidden_layers"]
         program = torch.export.export(
-            made, (), {"input_ids": ids[:, 4:7], "past_key_values": cache, "use_cache": True}, strict=False,
-            dynamic_shapes={"input_ids": dict.fromkeys((0, 1), torch.export.Dim.AUTO), "past_key_values": [part, part],
+            made, (), {"input_ids": ids[:, 4:7], "cache": cache, "use_cache": True}, strict=False,
+            dynamic_shapes={"input_ids": dict.fromkeys((0, 1), torch.export.Dim.AUTO), "cache": [part, part],
                             "use_cache": None},
         )  # fmt: skip
         state = torch.utils._pytree.tree_leaves(made(ids[:, :4], use_cache=True).past_key_values)
