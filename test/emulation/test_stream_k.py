@@ -60,14 +60,17 @@ FAST = {
 }  # fmt: skip
 
 
+def marks_of(target: str, form: Form) -> list[pytest.MarkDecorator]:
+    """Many tiles take up to nine minutes."""
+    if (target, form.name) in FAST:
+        return []
+    return [pytest.mark.slow, *([pytest.mark.long] if form.name.startswith("many tiles") else [])]
+
+
 @pytest.mark.sweep(fast=5, slow=5)
 @pytest.mark.parametrize(
     ("target", "form"),
-    [
-        pytest.param(t, f, id=f"{t}-{f.name}", marks=[] if (t, f.name) in FAST else [pytest.mark.slow])
-        for f in FORMS
-        for t in f.targets
-    ],
+    [pytest.param(t, f, id=f"{t}-{f.name}", marks=marks_of(t, f)) for f in FORMS for t in f.targets],
 )
 def test_workgroups_that_share_k(target: str, form: Form, tmp_path: Path) -> None:
     program: Any = None
