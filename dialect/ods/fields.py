@@ -40,6 +40,11 @@ class Field:
             return self.constraint.description.replace("a ranked tensor", "an array")
         return self.attribute.description if self.attribute is not None else ""
 
+    @property
+    def described(self) -> str:
+        """What it is, and what it must be."""
+        return "; ".join(filter(None, (self.doc, self.takes)))
+
 
 # As with `dataclasses.field`, the type is that of what is read from an op.
 @overload

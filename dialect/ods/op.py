@@ -66,9 +66,7 @@ class Op:
     POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
     FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
     DEFAULTS: ClassVar[Attributes] = {}  # what its functions take for arguments that are not given
-    SIDES: ClassVar[
-        tuple[CodedOperand, ...]
-    ] = ()  # its operands of codes; of a product the activations, then the weights
+    SIDES: ClassVar[tuple[CodedOperand, ...]] = ()  # operands of codes; of a product the activations, then the weights
     ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
 
     def __init_subclass__(

@@ -223,18 +223,16 @@ def _accepted(function: Callable[..., object], keywords: Keywords) -> Keywords:
 
 def _product(view: ProductOp, arrays: dict[str, Array], keywords: Keywords) -> None:
     """Dtypes made explicit, codes seen with their sign."""
-    lhs, rhs = (side.operand for side in view.SIDES)
-    packed = view.rhs_packing != "none"  # holds for the weight alone
-    for side, code, is_packed in ((lhs, view.lhs_code, False), (rhs, view.rhs_code, packed)):
-        if code.kind != "float" and (not code.signed or is_packed):
-            _as_unsigned(arrays, side)
-    keywords[view.ROLES.get("lhs_dtype", "lhs_dtype")] = view.lhs_code.name
-    keywords[view.ROLES.get("rhs_dtype", "rhs_dtype")] = view.rhs_code.name
+    for side, code in zip(view.SIDES, (view.lhs_code, view.rhs_code), strict=True):
+        packed = keywords.get(side.packing, "none") != "none"
+        if code.kind != "float" and (not code.signed or packed):
+            _as_unsigned(arrays, side.operand)
+        keywords[side.dtype] = code.name
+        if code.name == "u8" or keywords.get(side.mode) == "packed_int":
+            _as_unsigned(arrays, *side.zero_points)
     keywords["out_dtype"] = view.out_code.name
-    for name, code in (("lhs_zero_point", view.lhs_code), ("rhs_zero_point", view.rhs_code),
-                       ("out_zero_point", view.out_code)):  # fmt: skip
-        if code.name == "u8" or (name == "rhs_zero_point" and view.rhs_zero_mode == "packed_int"):
-            _as_unsigned(arrays, view.ROLES.get(name, name))
+    if view.out_code.name == "u8":
+        _as_unsigned(arrays, "out_zero_point")
     if "bias" not in arrays:
         keywords.pop("bias_stage")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from ..core.drivers import driver_named
 from ..core.files import write_atomically
 from ..core.mlir import ir, load_dialects, release_contexts, session
 from ..core.spelling import LEVELS
@@ -122,7 +123,7 @@ def _run(
         # A program that comes configured has had its contractions chosen before: how many there are is not known.
         manifest.work = work_of(manifest.strategies) if options.start != "configured" else None
         manifest.task_work = work_of(for_tasks(manifest.strategies)) if options.start != "configured" else None
-        if manifest.driver.startswith("local"):
+        if driver_named(manifest.driver).local:
             manifest.zero_copy = zero_copy_arguments(module)
         assert_sizes(module, manifest.functions)
         manifest.has_state = has_state(module)

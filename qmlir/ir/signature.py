@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -218,7 +218,7 @@ def _attributes(f: OpLike, which: str, count: int) -> list[_Stated]:
     return found
 
 
-def state_signature(f: OpLike, inputs: Sequence[tuple[str, str, Sequence[str | None]]], outputs: Sequence[str]) -> None:
+def state_signature(f: OpLike, inputs: Iterable[tuple[str, str, Sequence[str | None]]], outputs: Sequence[str]) -> None:
     """Say of the arguments their names, dtypes and names of sizes, and of the results their dtypes."""
     text = ir.StringAttr.get
     f.attributes["arg_attrs"] = ir.ArrayAttr.get([

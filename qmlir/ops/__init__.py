@@ -55,16 +55,17 @@ __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "
 
 # By the name of the dialect's op.
 BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
+# By the functions' names, too: they differ where an op is called as it was before (`dequant`, of `dequantize`).
+BY_EITHER_NAME: dict[str, Operation] = {**{o.__name__: o for o in BY_NAME.values()}, **BY_NAME}
 
 
 def named(name: str) -> Operation:
     """The operation of a function's name, or of an op's.
 
     Raises UsageError."""
-    found = {**BY_NAME, **{o.__name__: o for o in BY_NAME.values()}}
-    if name not in found:
-        raise UsageError(f"there is no operation {name!r}{did_you_mean(name, found)}")
-    return found[name]
+    if name not in BY_EITHER_NAME:
+        raise UsageError(f"there is no operation {name!r}{did_you_mean(name, BY_EITHER_NAME)}")
+    return BY_EITHER_NAME[name]
 
 
 def __getattr__(name: str) -> Operation:

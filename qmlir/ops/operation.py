@@ -80,7 +80,7 @@ class Operation:
         """What the operation computes, then each argument with what it takes, as the definition states it."""
         lines = [inspect.cleandoc(self.definition.__doc__ or ""), "", "Args:", *self._described_arguments()]
         results = [f for f in self.definition.FIELDS if f.kind == "result"]
-        lines += ["", "Returns:", *(f"    {f.name}: {'; '.join(filter(None, (f.doc, f.takes)))}." for f in results)]
+        lines += ["", "Returns:", *(f"    {f.name}: {f.described}." for f in results)]
         return "\n".join(lines)
 
     def _described_arguments(self) -> list[str]:
@@ -92,11 +92,11 @@ class Operation:
             if field is None:
                 lines.append(f"    {p.name}: {_OTHER_ARGUMENTS[p.name]}.")
                 continue
-            parts = [field.doc, field.takes]
+            without = ""
             if p.default is not Parameter.empty:
-                parts.append("by default by the other arguments" if field.implied else
-                             f"default: {p.default!r}" if field.constraint is None else "optional")  # fmt: skip
-            lines.append(f"    {p.name}: {'; '.join(filter(None, parts))}.")
+                without = ("; default: what the other arguments imply" if field.implied else
+                           f"; default: {p.default!r}" if field.constraint is None else "; optional")  # fmt: skip
+            lines.append(f"    {p.name}: {field.described}{without}.")
         return lines
 
     def _unnamed(self) -> list[Parameter]:

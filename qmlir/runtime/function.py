@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from ..core.bindings import binding
+from ..core.drivers import driver_named
 from ..core.hal import forks
 from ..dialect.arrays import to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
@@ -74,9 +75,8 @@ class Function:
         self._allocator = program._device.allocator
         self._list, self._view = binding.VmVariantList, binding.HalBufferView
         self._memory = int(binding.MemoryType.DEVICE_LOCAL)
-        self._usage = int(binding.BufferUsage.DEFAULT) | (
-            int(binding.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
-        )
+        local = driver_named(program.device_driver).local
+        self._usage = int(binding.BufferUsage.DEFAULT) | (int(binding.BufferUsage.MAPPING) if local else 0)
         # What a call needs to know of each argument and result, found out once.
         self._inputs = [_input(spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
@@ -86,7 +86,6 @@ class Function:
         self._ranges = tuple((r.argument, r.slices, r.least, r.most) for r in signature.ranges)
         self._limits = tuple((x.argument, x.axis, x) for x in signature.limits)
         self._multiples = signature.multiples
-        local = program.device_driver.startswith("local")
         self._transfers = None if local else transfers(program._device, program.device_driver)
         self._zero_copy = frozenset(program.manifest.zero_copy.get(name, ()) if local else ())
         self.__doc__ = f"{name}{signature}"

@@ -104,7 +104,7 @@ class Program:
             driver = self.emulated.target.driver
             self._device = self.emulated.device()
         self.device_driver = driver
-        if driver.startswith("local"):
+        if driver_named(driver).local:
             self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
         instance = vm_instance()
         name = str(artifact.path or "the program")

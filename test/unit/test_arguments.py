@@ -122,3 +122,12 @@ def test_the_reference_cuts_no_zero_point() -> None:
     ):
         with pytest.raises(ValueError, match="holds integers, but is float"):
             call()
+
+
+@pytest.mark.parametrize("activation", ["clamp(0)", "clamp(0, six)", "clamp(0, 1, 2)"])
+@pytest.mark.parametrize("api", [qmlir.ops, qmlir.reference], ids=["ops", "reference"])
+def test_an_activation_without_two_bounds(api: Any, activation: str) -> None:
+    x, w = np.ones((2, 8), np.int8), np.ones((8, 4), np.int8)
+    said = r"activation='clamp\(0.* must have two bounds, as 'clamp\(0, 6\)'"
+    with pytest.raises((UsageError, ValueError), match=said):
+        api.scaled_matmul(x, w, activation=activation)

@@ -150,7 +150,7 @@ class GraphImporter:
             )
             f.attributes["function_type"] = ir.TypeAttr.get(t)
             stated = zip((v.name for v in inputs), (s.dtype for s in specs), _symbols(inputs), strict=True)
-            state_signature(f.operation, list(stated), [r.dtype for r in results])
+            state_signature(f.operation, stated, [r.dtype for r in results])
         self._report(f)
         remove_unused(f.operation)
         try:

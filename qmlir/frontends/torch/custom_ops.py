@@ -19,8 +19,7 @@ from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
 NAMESPACE = "qmlir"
-# By the functions' names, and `dequant`: so programs call `dequantize` that were exported before it had that name.
-OPERATIONS = {**{o.__name__: o for o in ops.BY_NAME.values()}, **ops.BY_NAME}
+OPERATIONS = ops.BY_EITHER_NAME  # `dequant` too: so programs call it that were exported before it was `dequantize`
 
 
 def schema(name: str) -> str:
@@ -86,8 +85,9 @@ def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
         found = ops.Operation.__call__(OPERATIONS[name], **arrays, **attributes)
         results = list(found) if isinstance(found, tuple) else [found]
-        more = _specs(name, tensors, attributes)[len(results) :]
-        results += [torch.zeros(shape, dtype=TO_TORCH[dtype]) for shape, dtype in more]
+        if len(results) < OPERATIONS[name].definition.RESULTS[1]:
+            more = _specs(name, tensors, attributes)[len(results) :]
+            results += [torch.zeros(shape, dtype=TO_TORCH[dtype]) for shape, dtype in more]
         return tuple(results) if len(results) > 1 else results[0]
 
     return call

@@ -278,7 +278,7 @@ def import_graph(
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     vals = [n.meta["val"] for n in inputs]
     stated = zip((n.name for n in inputs), (spec_of(v).dtype for v in vals), _symbols(vals), strict=True)
-    state_signature(f, list(stated), outputs)
+    state_signature(f, stated, outputs)
     lower_torch(module, name, places)
     hold_state(module, _main(module), [n.name for n in inputs], graph.buffers)
     held = {b.argument for b in graph.buffers}

@@ -71,34 +71,34 @@ class Product:
             return
         # Products with the same matrix are neighbours, and share a chunk's part of it.
         product, part = e.remainder(number, count), e.divide(number, count)
-        picked = buffers[2 : 2 + len(gather_indices(self.gemm.kernel))]
-        with self._matrix(product, picked) as matrix:
-            rows = self._rows(product, matrix, picked)
+        indices = buffers[2 : 2 + len(gather_indices(self.gemm.kernel))]
+        with self._matrix(product, indices) as matrix:
+            rows = self._rows(product, matrix, indices)
             self._in_tiles(
                 rows, lambda size: self.chunk_class(self.gemm, size, stack, rows, buffers, product, matrix).emit(part)
             )
 
     @contextmanager
-    def _matrix(self, product: e.Index, picked: list[e.Buffer]) -> Iterator[e.Index]:
+    def _matrix(self, product: e.Index, indices: list[e.Buffer]) -> Iterator[e.Index]:
         """Which matrix a product of the batch has, if its result is asked for."""
         batch = self.gemm.kernel.batch
         assert batch is not None
         if batch.index is None:
             yield product
             return
-        index = e.load_element(picked[0], [product])
+        index = e.load_element(indices[0], [product])
         inside = arith.cmpi(arith.CmpIPredicate.ult, index, arith.constant(index.type, batch.matrices))
         with e.when(inside):
             yield arith.index_castui(ir.IndexType.get(), index)
 
-    def _rows(self, product: e.Index, matrix: e.Index, picked: list[e.Buffer]) -> e.Index:
+    def _rows(self, product: e.Index, matrix: e.Index, indices: list[e.Buffer]) -> e.Index:
         """How many rows a product of the batch has."""
         batch, rows = self.gemm.kernel.batch, self.gemm.kernel.m
         assert batch is not None
         assert rows is not None
         if batch.counts is None:
             return rows
-        start, size = (arith.index_castui(ir.IndexType.get(), e.load_element(p, [matrix])) for p in picked[1:3])
+        start, size = (arith.index_castui(ir.IndexType.get(), e.load_element(p, [matrix])) for p in indices[1:3])
         return e.minimum(rows, e.subtract(size, e.multiply(e.subtract(product, start), rows)))
 
     def _in_tiles(self, rows: e.Index, emit: Callable[[Blocking], None]) -> None:
