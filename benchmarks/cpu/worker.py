@@ -22,7 +22,7 @@ import numpy as np
 
 from ..harness import Timing, commit, race
 from .limits import Limits
-from .peers import PEERS, Absent, Candidate, LeftOut, candidates
+from .peers import PEERS, Absent, Candidate, LeftOut, candidates, prepare
 from .problems import Problem
 from .works import Work, works
 
@@ -116,6 +116,7 @@ def main() -> int:
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     chosen = {w.name: w for w in works()}
+    prepare(args.peers.split(","), args.threads)
     limits = Limits(args.threads)
     # Peers print to stdout as they like; the lines of JSON have it to themselves.
     lines = os.fdopen(os.dup(1), "w")

@@ -85,6 +85,18 @@ def test_ours_and_peers_compute_the_reference(work: Any) -> None:
             check(c.name, c.real(c.run()), expected if c.problem is None else c.problem.reference(), c.tolerance)
 
 
+def test_peers_leave_the_process_as_it_is() -> None:
+    """Regression: "use_per_session_threads must be false", in whatever asked ONNX Runtime for a session after them."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from onnx import parser
+
+    assert candidates("ort", next(w for w in WORKS if w.row == "w8a8, M = 16").tiny(), 1)
+    relu = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> graph (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
+    assert onnxruntime.InferenceSession(relu.SerializeToString()).get_inputs()[0].name == "x"
+
+
 def timing(*rounds: list[float]) -> harness.Timing:
     return harness.Timing(list(rounds))
 

@@ -2,13 +2,15 @@
 
     candidates(problem, threads) -> list[Candidate | LeftOut]
 
-which raises `Absent` with the reason when there is nothing to offer. `PEERS` lists them.
+which raises `Absent` with the reason when there is nothing to offer. `PEERS` lists them. A peer that computes faster
+after a change of its whole process has `prepare(threads)`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -54,6 +56,14 @@ def module_of(peer: str) -> ModuleType:
         return importlib.import_module(f"{__name__}.{peer}")
     except ModuleNotFoundError as e:
         raise Absent(f"{e.name} is not installed (pip install 'qmlir[bench]')") from None
+
+
+def prepare(peers: Iterable[str], threads: int) -> None:
+    """Lets the peers set this process up for that many threads, once and before anything else asks for them: only for
+    processes that do nothing else."""
+    for peer in peers:
+        with suppress(Absent):
+            getattr(module_of(peer), "prepare", lambda threads: None)(threads)
 
 
 def candidates(peer: str, problem: Any, threads: int) -> list[Candidate | LeftOut]:

@@ -23,17 +23,14 @@ F32, U8, S8 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8
 ZERO = np.uint8(128)
 
 
-_pool = 0
+_shared = False
 
 
-def _make_pool(threads: int) -> None:
+def prepare(threads: int) -> None:
     """One pool of spinning threads a process: the sessions of a loop would fight with a pool each."""
-    global _pool
-    if _pool not in (0, threads):
-        raise Absent(f"this process's onnxruntime has {_pool} threads already")
-    if not _pool:
-        onnxruntime.set_global_thread_pool_sizes(threads, 1)
-        _pool = threads
+    global _shared
+    onnxruntime.set_global_thread_pool_sizes(threads, 1)
+    _shared = True
 
 
 class Graph:
@@ -75,8 +72,9 @@ class Graph:
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         options = onnxruntime.SessionOptions()
-        _make_pool(threads)
-        options.use_per_session_threads = False
+        options.use_per_session_threads = not _shared
+        if not _shared:
+            options.intra_op_num_threads = threads
         options.log_severity_level = 3
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
