@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,12 @@ import qmlir
 from qmlir import TensorSpec, targets
 from qmlir.cli.devices import listed
 from qmlir.core.drivers import DRIVERS
+from qmlir.core.iree import tool_path
 from qmlir.core.mlir import context, ir
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, backend_of, devices, resolve
 from qmlir.targets.base import Device
+from qmlir.targets.cpu.host import CODE_FEATURES
 from qmlir.targets.gpu import parse_mma
 
 ALL = [target.spelling for target in all_targets()]
@@ -51,6 +54,38 @@ def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) ->
     assert "dot = dp4xi8toi32" in target.device_attribute
     own = {"lavapipe": (8,), "valhall4": (16,), "rdna3": (32, 64), "rdna4": (32, 64), "xe2": (16,)}
     assert target.capabilities.subgroup_sizes == own.get(target.name, (32,))
+
+
+# What LLVM's models of CPUs have and the code generator uses by intrinsics only, or not in 64-bit code.
+NO_CODE = """
+    adx aes avx512bmm cldemote clflushopt clwb clzero cmov crc32 cx16 cx8 enqcmd fsgsbase fxsr invpcid mmx movdir64b
+    movdiri mwaitx pclmul pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd rdseed sahf serialize sgx sha shstk sse
+    tsxldtrk uintr waitpkg wbnoinvd x87 xsave xsavec xsaveopt xsaves"""
+# Only CPUs with avxvnniint16 beside AVX-512 have these.
+DIAMOND_RAPIDS = """
+    amx-avx512 amx-complex amx-fp8 amx-movrs avx10.1 avx10.2 ccmp cmpccxadd egpr jmpabs movrs ndd nf ppx push2pop2
+    sha512 sm3 sm4 zu"""
+
+
+@pytest.mark.sweep(fast=4, slow=1)
+@pytest.mark.parametrize("spelling", [s for s in ALL if s.startswith("cpu:")])
+def test_a_cpu_has_the_features_that_code_is_made_of(spelling: str, tmp_path: Path) -> None:
+    """Regression: an illegal instruction (SSE4a's `extrq`) in a program for `cpu:znver4` that a host accepted."""
+    target = resolve(spelling)
+    source = tmp_path / "f.mlir"
+    source.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")
+    command = [str(tool_path("iree-compile")), str(source), "--compile-to=flow", *target.compiler_flags]
+    flow = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    used: set[str] = set()
+    found = re.search(r'cpu_features = "([^"]*)"', flow)
+    assert found
+    for feature in found[1].split(","):  # the last one of a name counts
+        (used.add if feature[0] == "+" else used.discard)(feature[1:])
+    if "neon" not in target.capabilities.cpu_features:
+        newest = DIAMOND_RAPIDS.split() if "avxvnniint16" in used else []
+        assert used - CODE_FEATURES - {*NO_CODE.split(), *newest} == set()
+    # LLVM knows that every 64-bit Arm has neon, and does not always say it.
+    assert (used | {"neon"}) & CODE_FEATURES == {*target.capabilities.cpu_features} | {"neon"}
 
 
 def test_importing_loads_neither_compiler_nor_runtime() -> None:

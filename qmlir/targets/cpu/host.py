@@ -37,7 +37,7 @@ _LINUX_NAMES = {
 # The features that code generation makes use of; the others (virtualisation, security) are masked by
 # hypervisors now and then and say nothing about whether a program runs.
 _CODE_FEATURES = (
-    "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 fma f16c bmi bmi2 lzcnt movbe gfni vaes vpclmulqdq "
+    "sse2 sse3 ssse3 sse4a sse4.1 sse4.2 popcnt avx avx2 fma f16c bmi bmi2 lzcnt movbe gfni vaes vpclmulqdq "
     "avxvnni avxvnniint8 avxvnniint16 avxifma avxneconvert avx512f avx512bw avx512cd avx512dq avx512vl avx512ifma "
     "avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect "
     "amx-tile amx-int8 amx-bf16 amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
