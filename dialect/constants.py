@@ -32,7 +32,7 @@ def attribute_array(attribute: ir.Attribute) -> Array | None:
         array = np.frombuffer(raw_data(attribute), DTYPES[name].numpy)
     if array.dtype == np.uint8:
         array = array.view(np.int8)
-    return np.broadcast_to(array, t.shape).copy() if attribute.is_splat else array.reshape(t.shape)
+    return np.full(t.shape, array.flat[0]) if attribute.is_splat else array.reshape(t.shape)
 
 
 def is_zero_fill(value: ir.Value) -> bool:

@@ -108,6 +108,10 @@ CANARIES = {
         [np.arange(-8, 8, dtype=np.int8).reshape(2, 8), np.zeros((2, 8), np.int32)],
         lambda w, x: x - w.sum(0, dtype=np.int32), hidden_by="qmlir-split-broadcast",
     ),
+    "bf16_constant": Canary(
+        "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(4, 8, dtype=ml_dtypes.bfloat16)],
+        lambda x: x + np.array([1, -2, 3, 4, 5, 6, 7, 8], ml_dtypes.bfloat16),
+    ),
     "code_to_bf16": Canary(
         "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(64, dtype=np.int8)], lambda x: x.astype(ml_dtypes.bfloat16),
     ),

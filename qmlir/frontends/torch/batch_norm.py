@@ -83,13 +83,14 @@ def _into_product(
 
 
 def _applied(graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
-    """A product and a sum per channel (axis 1), in f32."""
+    """A product and a sum per channel (axis 1), in f32 or f64."""
     shape = [-1, *[1] * (len(shape_of(x)) - 2)]
-    wide = retyped(node.meta["val"], torch.float32)
-    if dtype_of(x) != torch.float32:
-        x = graph.call(node, aten._to_copy.default, (x,), {"dtype": torch.float32}, wide)
-    a, b = (graph.new_constant(v.float().reshape(shape), node) for v in (factor, shift))
+    dtype = dtype_of(node) if dtype_of(node) == torch.float64 else torch.float32
+    wide = retyped(node.meta["val"], dtype)
+    if dtype_of(x) != dtype:
+        x = graph.call(node, aten._to_copy.default, (x,), {"dtype": dtype}, wide)
+    a, b = (graph.new_constant(v.to(dtype).reshape(shape), node) for v in (factor, shift))
     y = graph.call(node, aten.add.Tensor, (graph.call(node, aten.mul.Tensor, (x, a), {}, wide), b), {}, wide)
-    if dtype_of(node) == torch.float32:
+    if dtype_of(node) == dtype:
         return y
     return graph.call(node, aten._to_copy.default, (y,), {"dtype": dtype_of(node)}, node.meta["val"])

@@ -158,6 +158,16 @@ def test_batch_norm_is_folded_into_the_convolution() -> None:
     assert names.count("aten.mul.Tensor") == 1  # the one in front of the padding
 
 
+def test_batch_norm_of_f64() -> None:
+    """Regression: computed in f32."""
+    norm = nn.BatchNorm2d(4).double().eval()
+    norm.running_mean.normal_()
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float64)
+    with torch.no_grad():
+        found = qmlir.load(qmlir.compile(torch.export.export(norm, (x,)))).main(x)
+        torch.testing.assert_close(found, norm(x), rtol=1e-14, atol=1e-14)
+
+
 def test_compiled_model_with_batch_norm_is_not_eager() -> None:
     made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     x = torch.randn(1, 3, 6, 6)

@@ -348,3 +348,26 @@ def test_required_attributes_are_required() -> None:
 def test_an_operation_that_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"there is no operation 'dequantise'; did you mean 'dequantize'"):
         qmlir.ops.named("dequantise")
+
+
+class SmallConstants(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.table, self.conv = torch.nn.Linear(8, 6), torch.nn.Embedding(5, 6), torch.nn.Conv2d(1, 2, 1)
+        self.place = torch.nn.Buffer(torch.randn(5, 3))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> Any:
+        y = self.linear(x) + self.table(ids)
+        return y, self.conv(y[:, None, :, None]), y + self.place[2, 1]
+
+
+def test_small_constants_of_bf16_on_vulkan(lavapipe: str) -> None:
+    """Regression: no driver took the shaders of a bf16 layer with a bias, or of a small table."""
+    torch.manual_seed(0)
+    model = SmallConstants().to(torch.bfloat16).eval()
+    x, ids = torch.randn(3, 8).to(torch.bfloat16), torch.tensor([4, 0, 4])
+    with torch.no_grad():
+        expected = model(x, ids)
+    for got, want in zip(qmlir.load(qmlir.compile(export(model, x, ids), target=lavapipe)).main(x, ids), expected,
+                         strict=True):  # fmt: skip
+        torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-7)
