@@ -213,6 +213,7 @@ def test_groups_along_k_on_lavapipe(m: int | None, group: int, lavapipe: str) ->
     _groups(lavapipe, m, group)
 
 
+@pytest.mark.slow
 def test_experts_on_amd() -> None:
     _sorted("rocm:gfx942", PAIRS[0], [3, 0, 9])
 

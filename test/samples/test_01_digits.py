@@ -156,8 +156,10 @@ def test_no_images_give_no_scores(program: Any, images: Any) -> None:
     assert np.asarray(program.main(images[:0])).shape == (0, 10)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_sample_runs(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["cpu", pytest.param("vulkan:lavapipe", marks=pytest.mark.slow)])
+def test_sample_runs(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if target != "cpu":
+        request.getfixturevalue("lavapipe")
     command = [sys.executable, str(SAMPLE / "run.py"), "--target", target]
     done = subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
