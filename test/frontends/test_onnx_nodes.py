@@ -19,7 +19,7 @@ PARTS = (
 )
 
 
-@pytest.mark.sweep(fast=8, slow=4)
+@pytest.mark.sweep(fast=9, slow=4)
 @pytest.mark.parametrize("name", QUICK)
 def test_node_on_the_cpu(name: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], "cpu")

@@ -188,6 +188,7 @@ def test_every_code_on_lavapipe(dtype: str, lavapipe: str) -> None:
     _codes(lavapipe, dtype)
 
 
+@pytest.mark.slow
 def test_every_code_on_amd() -> None:
     _codes("rocm:gfx942", "e4m3")
 
