@@ -142,8 +142,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 # The batch is known only at run time: one image, and a number that is not a multiple of anything.
-@pytest.mark.sweep(fast=6, slow=3)
-@pytest.mark.parametrize("count", [1, 37])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:
     batch = images[:count]
     layers = program.layers(batch)
