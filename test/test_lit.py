@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,10 +42,32 @@ def test_slow_files_are_there() -> None:
     assert set(_FILES) >= _SLOW
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of tools that start at once."""
+    folder = tmp_path_factory.mktemp("tools")
+    name = str(tmp_path_factory.mktemp("socket") / "s")
+    script = str(_TEST / "support" / "lit_server.py")
+    env = os.environ | {"PYTHONUTF8": "1", "PYTHONPATH": str(_TEST.parent)}
+    with subprocess.Popen(
+        [sys.executable, script, name, str(folder)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin
+        assert server.stdout
+        assert server.stdout.readline() == b"ready\n"
+        yield folder
+        server.stdin.close()
+
+
 @pytest.mark.parametrize("name", [pytest.param(f, marks=pytest.mark.slow) if f in _SLOW else f for f in _FILES])
-def test_lit(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j1", "--no-progress-bar"]
-    command += ["--skip-test-time-recording", "--param", f"exec_root={tmp_path}", str(_TEST / name)]
+def test_lit(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    words = ["-v", "-j1", "--no-progress-bar", "--skip-test-time-recording", "--param", f"exec_root={tmp_path}"]
+    if name in _SLOW:
+        command = [sys.executable, "-c", "from lit.main import main; main()"]
+    else:
+        tools = request.getfixturevalue("tools")
+        command = [str(tools / "lit"), "--param", f"tools={tools}"]
+    command += [*words, str(_TEST / name)]
     done = subprocess.run(command, cwd=_TEST.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.fail(f"lit {name}\n{done.stdout}{done.stderr}", pytrace=False)

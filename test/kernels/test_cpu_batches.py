@@ -13,7 +13,7 @@ from support.kernels import RandomCodes, forced
 import qmlir
 from qmlir import TensorSpec as T
 
-pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=3)]
+pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=3)]
 NAMES = amx.INTEGER
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 

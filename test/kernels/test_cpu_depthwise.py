@@ -35,7 +35,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(fast=3, slow=4)
+@pytest.mark.sweep(fast=6, slow=4)
 @pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool) -> None:
     x, w, kw = depthwise(image, kernel, strides, dilations, padding, unsigned)

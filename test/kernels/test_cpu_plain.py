@@ -65,7 +65,7 @@ def test_any_number_of_rows(body: str, k: int, n: int, target: str) -> None:
         np.testing.assert_array_equal(main(*given), expected(body, given, weight))
 
 
-@pytest.mark.sweep(fast=3, slow=4)
+@pytest.mark.sweep(fast=4, slow=3)
 @pytest.mark.parametrize("rows", [1, 5, 16, 100])
 def test_a_known_number_of_rows(rows: int) -> None:
     model, weight = program(BEHIND, 96, 80, str(rows))

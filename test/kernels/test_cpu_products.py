@@ -17,7 +17,7 @@ from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import tiles
 
-pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=3)]
+pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=3)]
 NAMES = amx.INTEGER
 # Beside the products themselves, what is around them is tried in the fast tier with the first.
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
@@ -50,7 +50,6 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
     return plan
 
 
-@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
 @settings(max_examples=3)
@@ -68,7 +67,6 @@ def test_many_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic
     test_raw_products.hypothesis.inner_test(name, m, n, k, seed, dynamic, transposed)
 
 
-@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), unsigned=st.booleans())
 @settings(max_examples=2)
@@ -92,7 +90,6 @@ def test_many_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned
     test_requantised.hypothesis.inner_test(name, m, n, k, seed, unsigned)
 
 
-@pytest.mark.sweep(fast=6, slow=3)
 @pytest.mark.parametrize(
     ("dtype", "bits", "lo", "hi", "name"), diagonal([("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)], NAMES)
 )
@@ -151,20 +148,20 @@ def test_results(name: str, out: str) -> None:
           rhs_scale=codes.powers(21, 1), **requantised)  # fmt: skip
 
 
-def test_sums_round_as_written() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_round_as_written(name: str) -> None:
     """`acc * scale + bias + beta * c` with scales whose products are not exact: no product is fused with a sum."""
     codes = RandomCodes(3)
     rng = codes.rng
-    for name in NAMES:
-        check(name, codes(9, 64), codes(33, 64), rhs_transposed=True, lhs_scale=rng.random((9, 1)).astype(np.float32),
-              rhs_scale=rng.random((33, 1)).astype(np.float32), bias=rng.random(33).astype(np.float32), beta=0.3,
-              c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
+    check(name, codes(9, 64), codes(33, 64), rhs_transposed=True, lhs_scale=rng.random((9, 1)).astype(np.float32),
+          rhs_scale=rng.random((33, 1)).astype(np.float32), bias=rng.random(33).astype(np.float32), beta=0.3,
+          c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
 
 
-def test_batch_with_common_weights() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_with_common_weights(name: str) -> None:
     codes = RandomCodes(2)
-    for name in NAMES:
-        check(name, codes(3, 5, 40), codes(21, 40), rhs_transposed=True, rhs_scale=codes.powers(21, 1))
+    check(name, codes(3, 5, 40), codes(21, 40), rhs_transposed=True, rhs_scale=codes.powers(21, 1))
 
 
 def answer(artifact: Any, name: str) -> Any:
@@ -340,14 +337,21 @@ def test_tiles_of_amx_are_in_the_code() -> None:
     code = artifact.source("asm")
     for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbssd", "tilestored", "tilerelease"):
         assert instruction in code
-    for dtype, cpu, product in (("bf16", "sapphirerapids", "tdpbf16ps"), ("f16", "graniterapids", "tdpfp16ps")):
-        artifact = qmlir.ops.scaled_matmul.compile(
-            T((40, 128), dtype), codes(70, 128, lo=-8, hi=7), rhs_transposed=True, rhs_dtype="i4", compute_dtype="f32",
-            rhs_scale=codes.powers(70, 1), target=f"cpu:{cpu}",
-        )  # fmt: skip
-        code = artifact.source("asm")
-        for instruction in ("ldtilecfg", "syscall", "tileloadd", product, "tilestored", "tilerelease"):
-            assert instruction in code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "cpu", "product"), [("bf16", "sapphirerapids", "tdpbf16ps"), ("f16", "graniterapids", "tdpfp16ps")]
+)
+def test_tiles_of_amx_for_floats_are_in_the_code(dtype: str, cpu: str, product: str) -> None:
+    codes = RandomCodes(6)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 128), dtype), codes(70, 128, lo=-8, hi=7), rhs_transposed=True, rhs_dtype="i4", compute_dtype="f32",
+        rhs_scale=codes.powers(70, 1), target=f"cpu:{cpu}",
+    )  # fmt: skip
+    code = artifact.source("asm")
+    for instruction in ("ldtilecfg", "syscall", "tileloadd", product, "tilestored", "tilerelease"):
+        assert instruction in code
 
 
 def test_a_program_for_another_cpu_is_refused_at_load() -> None:

@@ -11,7 +11,7 @@ from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
 import qmlir
 from qmlir import TensorSpec
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")

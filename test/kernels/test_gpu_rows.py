@@ -15,7 +15,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.shapes import Shape
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 R = qmlir.reference
 QUANTISED: dict[str, tuple[Shape, dict[str, Any]]] = {

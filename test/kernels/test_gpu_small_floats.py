@@ -188,6 +188,7 @@ def test_every_code_on_lavapipe(dtype: str, lavapipe: str) -> None:
     _codes(lavapipe, dtype)
 
 
+@pytest.mark.slow
 def test_every_code_on_amd() -> None:
     _codes("rocm:gfx942", "e4m3")
 
@@ -213,6 +214,7 @@ def test_groups_along_k_on_lavapipe(m: int | None, group: int, lavapipe: str) ->
     _groups(lavapipe, m, group)
 
 
+@pytest.mark.slow
 def test_experts_on_amd() -> None:
     _sorted("rocm:gfx942", PAIRS[0], [3, 0, 9])
 

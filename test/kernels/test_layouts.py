@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import qmlir
@@ -43,9 +44,20 @@ def emitted(layout: WeightLayout, shape: tuple[int, ...], flipped: bool) -> Any:
         return qmlir.load(qmlir.compile(str(module), target="cpu")).main
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4)
 @given(layouts())
 def test_emitted_as_applied(case: tuple[WeightLayout, tuple[int, ...], bool]) -> None:
+    _emitted_as_applied(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=24, derandomize=False)
+@given(layouts())
+def test_many_emitted_as_applied(case: tuple[WeightLayout, tuple[int, ...], bool]) -> None:
+    _emitted_as_applied(case)
+
+
+def _emitted_as_applied(case: tuple[WeightLayout, tuple[int, ...], bool]) -> None:
     layout, shape, flipped = case
     low, high = (-128, 127) if layout.bits == 8 else (layout.offset, layout.offset + (1 << layout.bits) - 1)
     codes = np.random.default_rng(0).integers(low, high + 1, shape).astype(np.int8)

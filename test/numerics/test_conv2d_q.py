@@ -13,7 +13,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import UsageError
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 R = qmlir.reference
 

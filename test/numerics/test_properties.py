@@ -37,7 +37,7 @@ def test_unpack_undoes_pack(case: tuple[Any, str, str]) -> None:
 
 
 @given(packed())
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_compiled_unpack(case: tuple[Any, str, str]) -> None:
     codes, dtype, order = case
     given_bytes = R.pack(codes, dtype, order)
@@ -102,7 +102,7 @@ def _close_to_float64(kw: dict[str, Any], terms: Any, near: Any) -> None:
 
 
 @given(kw=products())
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
 
@@ -162,7 +162,7 @@ def _direct_convolution(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=convolutions())
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_random_convolutions(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
 
@@ -246,7 +246,7 @@ def _same_on_both(kw: dict[str, Any], other: str) -> None:
 
 
 @given(kw=products())
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_targets_agree(kw: dict[str, Any], lavapipe: str) -> None:
     _same_on_both(kw, lavapipe)
 

@@ -16,7 +16,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import from_numpy
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 ROWS = (0, 1, 2, 3, 17, 31, 33, 128)
 R = qmlir.reference

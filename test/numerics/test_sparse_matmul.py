@@ -13,7 +13,7 @@ from qmlir import InputError, SparseSpec, SparseWeight, TensorSpec
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import UsageError, VerifyError
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 R = qmlir.reference
 FORMATS = ("csr", "coo", "bsr", "2:4")
@@ -383,7 +383,7 @@ def _sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any)
 
 
 @given(case=products())
-@settings(max_examples=7)
+@settings(max_examples=4)
 def test_sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any) -> None:
     _sparse_equals_dense(case, same)
 

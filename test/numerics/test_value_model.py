@@ -10,7 +10,7 @@ import pytest
 
 import qmlir
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 R = qmlir.reference
 F = np.float32

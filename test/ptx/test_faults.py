@@ -19,9 +19,11 @@ from qmlir.emulation.cuda.instructions import PtxError
 from qmlir.emulation.cuda.text import parse
 
 
-def multiply(text: str = MULTIPLY, shared: int = MULTIPLY_SHARED) -> tuple[Array, Array, dict[str, int]]:
+def multiply(
+    text: str = MULTIPLY, shared: int = MULTIPLY_SHARED, limit: int = 100_000
+) -> tuple[Array, Array, dict[str, int]]:
     a, b, out, want = operands(16, 16, 32 * TILES)
-    (_, _, got), report = launch(text, a, b, out, shared=shared)
+    (_, _, got), report = launch(text, a, b, out, shared=shared, limit=limit)
     return got, want, dict(report.conflicts)
 
 
@@ -129,8 +131,9 @@ def test_a_wrong_wgmma_swizzle_is_a_wrong_result() -> None:
 
 
 def test_an_endless_loop_ends() -> None:
+    multiply(limit=5_000)
     with pytest.raises(PtxError, match="no end after"):
-        multiply(broken(MULTIPLY, "mov.u32 %r21, %r23;", ""))
+        multiply(broken(MULTIPLY, "mov.u32 %r21, %r23;", ""), limit=5_000)
 
 
 def test_broken_products_of_one_byte_floats() -> None:

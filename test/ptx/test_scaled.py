@@ -238,14 +238,21 @@ def reason(artifact: Any) -> str:
     return str(answer["reason"])
 
 
-def test_what_is_not_taken() -> None:
-    form = FORMATS["MXFP8"]
-    assert reason(form.compiled(16, 7, 64)) == "N is 7: fewer columns than one instruction has"
-    wide = replace(form, block=64).compiled(16, 40, 128)
-    assert reason(wide) == "no instruction takes e4m3 x e4m3 with a scale of f8E8M0FNU for 64 codes"
-    mx = replace(FORMATS["NVFP4"], block=32).compiled(16, 40, 128)
-    assert reason(mx) == "no instruction takes e2m1 x e2m1 with a scale of f8E4M3FN for 32 codes"
-    weight = form.weight(40, 128)
+@pytest.mark.parametrize(
+    ("name", "block", "size", "said"),
+    [
+        ("MXFP8", 32, (16, 7, 64), "N is 7: fewer columns than one instruction has"),
+        ("MXFP8", 64, (16, 40, 128), "no instruction takes e4m3 x e4m3 with a scale of f8E8M0FNU for 64 codes"),
+        ("NVFP4", 32, (16, 40, 128), "no instruction takes e2m1 x e2m1 with a scale of f8E4M3FN for 32 codes"),
+    ],
+)
+def test_what_is_not_taken(name: str, block: int, size: tuple[int, int, int], said: str) -> None:
+    assert reason(replace(FORMATS[name], block=block).compiled(*size)) == said
+
+
+@pytest.mark.slow
+def test_scales_of_other_kinds_are_not_taken() -> None:
+    weight = FORMATS["MXFP8"].weight(40, 128)
     given = weight | {"rhs_scale": TensorSpec((40, 4), "e8m0")}
     argument = qmlir.ops.scaled_matmul.compile(
         TensorSpec((16, 128), "e4m3"), lhs_scale=TensorSpec((16, 4), "e8m0"), **given, target=TARGET

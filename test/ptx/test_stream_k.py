@@ -94,6 +94,7 @@ def test_parts_that_may_not_be_seen_are_noticed(made: Program, change: str, orde
         right(wrong)
 
 
+@pytest.mark.slow
 def test_fences_around_a_relaxed_count_are_enough(made: Program) -> None:
     made.options = {"seed": 1, "resident": 2}
     relaxed = COUNT.replace("acq_rel", "relaxed")

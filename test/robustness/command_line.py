@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from robustness.case import Case, Feed
+from support.caches import own_cache
 
 NAMES = 'operand_names = ["lhs", "rhs"]'
 MATMUL = f"""func.func @main(%x: tensor<4x8xi8>, %w: tensor<8x16xi8>) -> tensor<4x16xi32> {{
@@ -236,6 +237,7 @@ def environment(folder: Path) -> dict[str, str]:
     """Every file that a command may leave goes below `folder`."""
     for name in ("cache", "reports", "tmp"):
         (folder / name).mkdir(exist_ok=True)
+    own_cache(folder / "cache")
     return {**os.environ, "QMLIR_CACHE_DIR": str(folder / "cache"), "QMLIR_REPRODUCER_DIR": str(folder / "reports"),
             "TMPDIR": str(folder / "tmp")}  # fmt: skip
 

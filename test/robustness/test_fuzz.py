@@ -36,7 +36,7 @@ def fuzz(folder: Path, count: int, seed: int, *surfaces: str) -> dict[str, dict[
 
 
 def test_a_few_inputs_of_every_surface(tmp_path: Path) -> None:
-    told = fuzz(tmp_path, 400, 0)
+    told = fuzz(tmp_path, 250, 0)
     assert set(told) == set(COUNTS), "a surface that the slow tier does not know"
     for name, found in told.items():
         if name not in ("cache", "arguments"):  # whose errors are seen by other means

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.caches import own_cache
 from support.programs import product
 
 import qmlir
@@ -99,7 +100,7 @@ def test_kills_of_the_command_itself(tmp_path: Path) -> None:
     """SIGKILL to all of `qmlir compile`, parent and child, at times all over its run; then it runs to its end."""
     source, out = tmp_path / "a.mlir", tmp_path / "a.vmfb"
     source.write_text(product(16, 64, 32))
-    environment = {**os.environ, "QMLIR_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(tmp_path / "cache"))}
     command = [sys.executable, "-m", "qmlir", "compile", str(source), "-o", str(out), "-q"]
     r = random.Random(5)
     for _ in range(20):
@@ -170,7 +171,7 @@ def test_a_read_only_cache(small_disk: Path, tmp_path: Path) -> None:
     """Also for root, who may write everywhere else: it is read, and does without what is not in it."""
     source = tmp_path / "a.mlir"
     source.write_text(product(16, 64, 32))
-    environment = {**os.environ, "QMLIR_CACHE_DIR": str(small_disk / "cache")}
+    environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(small_disk / "cache"))}
     command = [sys.executable, "-m", "qmlir", "compile", "-o", str(tmp_path / "a.vmfb"), "-q", str(source)]
     assert subprocess.run([*command, "-t", "cpu:x86-64-v3"], env=environment, check=False).returncode == 0
     before = sorted(small_disk.rglob("*"))
@@ -264,7 +265,7 @@ with ThreadPoolExecutor(8) as pool:
 
 
 def test_two_processes_and_eight_threads_compile_the_same(tmp_path: Path) -> None:
-    environment = {**os.environ, "QMLIR_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(tmp_path / "cache"))}
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER], env=environment,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)

@@ -31,7 +31,7 @@ FUNCTIONS = {
     "12_new_operation": ("requantize",),
 }  # fmt: skip
 # One sample of each kind in the fast tier: what the others call is tested in test/compat and test/numerics.
-QUICK = ("02_composable_kernel_gemm", "05_bitblas", "12_new_operation")
+QUICK = ("05_bitblas", "12_new_operation")
 
 
 def run(sample: str, target: str, folder: Path) -> str:

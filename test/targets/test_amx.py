@@ -159,8 +159,8 @@ def test_a_damaged_outcome_is_tested_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif("amx-int8" not in host.host_features() or host.tiles_refused() != "", reason="the host has no AMX")
-def test_a_host_that_has_amx_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
-    assert set(self_test.known_or_tested.__wrapped__(host.host_features()).values()) == {""}
+def test_a_host_that_has_amx_uses_it() -> None:
+    """What its tests found in this run: its cache is new, and whatever came first has run them."""
+    assert set(self_test.known_or_tested(host.host_features()).values()) == {""}
     assert host.withheld() == {}
     assert answers(64)[0] == "amx-int8"

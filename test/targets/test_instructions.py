@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.cover import diagonal, others_slow
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=3)
 
 MATRIX = {
     "rocm:gfx90a": r"v_mfma_i32_\w+i8",

@@ -63,8 +63,9 @@ model, x = torch.nn.Sequential(*layers).eval(), torch.randn(4, 32)
 w, s = torch.ones(8, 32, dtype=torch.int8), torch.ones(8, 1)
 """,
 }  # fmt: skip
-# Models through torch and ONNX: test/frontends has tests of the same functions.
+# Models through torch and ONNX: test/frontends has tests of the same functions. Of schemes that compile one is enough.
 SLOW = {"README.md", "docs/notebook.md", "docs/torch.md", "docs/compat.md", "docs/checkpoints.md"}
+SLOW |= {"docs/schemes/asymmetric.md", "docs/schemes/w4a8.md"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.caches import own_cache
 from support.programs import product
 
 import qmlir
@@ -350,7 +351,9 @@ with ThreadPoolExecutor(4) as pool:
 """
 
 
-def test_two_processes_with_four_threads_each(folder: Path) -> None:
+def test_two_processes_with_four_threads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = own_cache(tmp_path / "cache")
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(folder))
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

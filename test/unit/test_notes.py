@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from support.caches import own_cache
 
 import qmlir
 from qmlir.compiler import compilation, notes, run
@@ -28,7 +29,7 @@ REASON = "compiles this matmul to slow code: a size is dynamic"
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(own_cache(tmp_path / "cache")))
     monkeypatch.setattr(notes, "_warned", set())
     path = tmp_path / "slow.mlir"
     path.write_text(PROGRAM)
