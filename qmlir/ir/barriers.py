@@ -35,9 +35,9 @@ class Reason(str, Enum):
 
     # Written by the strategies and passes of a target, for that target.
     ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again
-    BF16_CONSTANT = "bf16-constant"  # written into a shader, its bits would be those of f32
     BROADCAST_SUM = "broadcast-sum"  # SPIR-V tiles a sum with what broadcasts it, and reads what was never written
     BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
+    CONSTANT_BITS = "constant-bits"  # of bf16 or of a byte's floats, written into a shader, would be another type's
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
     CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
     FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch

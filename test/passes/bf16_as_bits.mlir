@@ -78,7 +78,7 @@ func.func @code(%x: tensor<4xi8>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
 // IREE writes a small constant into the dispatch.
 // CHECK-LABEL: func.func @constant(
 // CHECK: %[[C:.*]] = arith.constant dense<[1.000000e+00, -2.000000e+00]> : tensor<2xbf16>
-// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "bf16-constant"} %[[C]] : tensor<2xbf16>
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "constant-bits"} %[[C]] : tensor<2xbf16>
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%{{.*}}, %[[STORED]] : tensor<2xbf16>, tensor<2xbf16>)
 func.func @constant(%x: tensor<2xbf16>, %init: tensor<2xbf16>) -> tensor<2xbf16> {
@@ -90,6 +90,13 @@ func.func @constant(%x: tensor<2xbf16>, %init: tensor<2xbf16>) -> tensor<2xbf16>
     linalg.yield %1 : bf16
   } -> tensor<2xbf16>
   return %0 : tensor<2xbf16>
+}
+
+// CHECK-LABEL: func.func @byte(
+// CHECK: util.optimization_barrier {qmlir.barrier_reason = "constant-bits"} %{{.*}} : tensor<200xf8E4M3FN>
+func.func @byte() -> tensor<200xf8E4M3FN> {
+  %c = arith.constant dense<"0x3838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383838383840404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040404040"> : tensor<200xf8E4M3FN>
+  return %c : tensor<200xf8E4M3FN>
 }
 
 // One of equal elements is a scalar to it, and a large one is stored; of other types they are right.

@@ -139,6 +139,10 @@ CANARIES = {
         "qmlir-decode-small-floats", "cpu", [np.linspace(0.0137, 0.0158, 64, dtype=np.float32)],
         lambda x: x.astype(ml_dtypes.float8_e4m3fn),
     ),
+    "float8_constant": Canary(
+        "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(4, 8, dtype=np.int8)],
+        lambda x: x + np.array([1, -2, 3, 4, 5, 6, 7, 8], ml_dtypes.float8_e4m3fn).view(np.int8),
+    ),
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
     ),

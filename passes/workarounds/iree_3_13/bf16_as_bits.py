@@ -28,6 +28,11 @@ FAULTS = (
         "drivers refuse it.",
         canary="bf16_constant",
     ),
+    Fault(
+        "Small constants of floats of one byte cannot be legalised in a dispatch for SPIR-V, where their bits are "
+        "read (`failed to legalize operation 'builtin.unrealized_conversion_cast'`).",
+        canary="float8_constant",
+    ),
 )
 
 _INLINED = 256  # bytes: the default of --iree-flow-inline-constants-max-byte-length
@@ -37,7 +42,7 @@ _INLINED = 256  # bytes: the default of --iree-flow-inline-constants-max-byte-le
 class Bf16AsBitsPass(Pass):
     """A generic that rounds f32 to bf16 computes the i16 bits instead, and one that extends bf16 to f32 reads them; the
     tensors are reinterpreted. Rounding is to nearest, ties to even, on the bits of the f32; NaN stays NaN. Small
-    constants are kept out of the dispatches by fusion barriers.
+    constants of bf16, and of floats of one byte, are kept out of the dispatches by fusion barriers.
 
     IREE 3.13's SPIR-V path cannot legalise loads and stores of bf16 vectors (`vector.bitcast` of bf16 to f32).
     """
@@ -48,7 +53,7 @@ class Bf16AsBitsPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "arith.constant", where=_inlined):
             with ir.InsertionPoint.after(op), op.location:
-                stored = fusion_barrier(op.results[0], Reason.BF16_CONSTANT)
+                stored = fusion_barrier(op.results[0], Reason.CONSTANT_BITS)
             op.results[0].replace_all_uses_except(stored, defining_op(stored))
         found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
         for op in found:
@@ -77,11 +82,12 @@ def _read_bits(op: OpLike) -> None:
 
 
 def _inlined(op: OpLike) -> bool:
-    """Whether IREE writes a constant into the dispatches that read it. Of equal elements it makes a scalar."""
+    """Whether IREE writes a constant of bits into the dispatches that read it. Of equal elements it makes a scalar."""
     value, t = op.attributes["value"], op.results[0].type
-    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat or not isinstance(t.element_type, ir.BF16Type):
+    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat or not isinstance(t.element_type, ir.FloatType):
         return False
-    return 2 * math.prod(t.shape) <= _INLINED
+    bits = t.element_type.width <= 8 or isinstance(t.element_type, ir.BF16Type)
+    return bits and t.element_type.width // 8 * math.prod(t.shape) <= _INLINED
 
 
 def _rounding(op: OpLike) -> OpLike | None:
