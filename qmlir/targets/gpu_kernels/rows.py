@@ -56,7 +56,8 @@ def placed(value: ir.Value, width: int) -> Placed:
     columns = source.get_dim_size(source.rank - 1) if not source.is_dynamic_dim(source.rank - 1) else 1
     if not full or set(strides) != {1} or any(offsets[d] for d in axes) or columns % _LANES:
         return whole
-    return Placed(op.operands[0], offsets[-1], columns) if offsets[-1] % _LANES == 0 else whole
+    known = offsets[-1] != ir.ShapedType.get_dynamic_stride_or_offset()
+    return Placed(op.operands[0], offsets[-1], columns) if known and offsets[-1] % _LANES == 0 else whole
 
 
 @dataclass(frozen=True)
