@@ -438,3 +438,12 @@ func.func @main(%x: {x}, %s: {s}) -> tensor<6x32xf32> {{
     expected = (rows.astype(np.int32) @ weight.T.astype(np.int32)).astype(np.float32) * scales
     artifact = qmlir.compile(text, target="cpu:x86-64-v3")
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, scale), expected)
+
+
+def test_what_is_no_number_is_a_zero_point_out_of_range() -> None:
+    """Regression: NaN was the low byte of a zero point that no code has, not the code nearest to it."""
+    codes = RandomCodes(13)
+    lhs, rhs = codes(5, 32), codes(32, 32)
+    scales = np.where(np.arange(32) % 3 == 0, np.nan, 0.5).astype(np.float32).reshape(32, 1)
+    check(NAMES[0], lhs, rhs, rhs_transposed=True, rhs_scale=scales, out_dtype="i8", out_scale=np.float32(32),
+          out_zero_point=np.int32(300))  # fmt: skip
