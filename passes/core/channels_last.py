@@ -334,8 +334,7 @@ def _generic(op: OpLike) -> ir.Value | None:
 
 def _is_whole(m: ir.AffineMap) -> bool:
     """Whether an image is read by a loop for each axis."""
-    loops = dims_of(m)
-    return loops is not None and len(set(loops)) == len(loops)
+    return dims_of(m) is not None
 
 
 def _of_moved(m: ir.AffineMap, moved: bool) -> ir.AffineMap:

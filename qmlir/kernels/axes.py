@@ -27,9 +27,10 @@ Axes: TypeAlias = "tuple[Axis, ...]"
 
 
 def dims_of(affine_map: ir.AffineMap) -> list[int] | None:
-    found = []
+    """The loop that each axis follows; None where one follows none, or two the same: a diagonal."""
+    found: list[int] = []
     for result in affine_map.results:
-        if not isinstance(result, ir.AffineDimExpr):
+        if not isinstance(result, ir.AffineDimExpr) or result.position in found:
             return None
         found.append(result.position)
     return found

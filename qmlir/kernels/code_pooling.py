@@ -67,7 +67,7 @@ def find(op: OpLike) -> CodePooling | None:
         low, high, least = before[2:], after[2:], max(least, float(value.value))
         x = behind(padding.source, *BARRIERS)
     numbers = meaning(x)
-    if numbers is None or sizes_of(numbers.leaves[0].value) != sizes_of(x):
+    if numbers is None or not numbers.leaves[0].follows(sizes_of(x)):
         return None
     found = evaluated(numbers)
     table = np.broadcast_to(found.results[numbers.steps[-1].result], (256,))
@@ -122,9 +122,10 @@ def _cloned(body: ir.Block, known: dict[ir.Value, ir.Value]) -> ir.Value:
     """A body's ops on scalars at the insertion point; the yielded value."""
     *steps, end = operations_of(body)
     for op in steps:
+        operands = [known[operand] if operand in known else _constant(operand) for operand in op.operands]
         made = op.clone(ir.InsertionPoint.current)
-        for i, operand in enumerate(op.operands):
-            made.operands[i] = known[operand] if operand in known else _constant(operand)
+        for i, operand in enumerate(operands):
+            made.operands[i] = operand
         known.update(zip(op.results, made.results, strict=True))
     return known[end.operands[0]] if end.operands[0] in known else _constant(end.operands[0])
 

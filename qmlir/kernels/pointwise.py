@@ -38,6 +38,11 @@ class Read:
     value: ir.Value
     axes: ReadAxes
 
+    def follows(self, shape: tuple[int | None, ...]) -> bool:
+        """Whether it has an element for each of a result of this shape, in the same order."""
+        in_order = all(a == i for i, a in enumerate(self.axes) if a is not None)
+        return in_order and sizes_of(self.value) == shape
+
 
 @dataclass(frozen=True)
 class PointwiseStep:

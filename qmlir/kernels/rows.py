@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
 # Reductions and their neutral elements.
-NEUTRAL = {
+_NEUTRAL = {
     "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": float("-inf"), "arith.minimumf": float("inf"),
-    "arith.maxsi": -(2**31),
+    "arith.maxsi": float("-inf"),
 }  # fmt: skip
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
@@ -44,6 +44,14 @@ class Reduction:
     combine: OpLike  # the op of the body
     element: ir.Value  # its operand that is no running value
     start: ir.Attribute  # an attribute
+
+    @property
+    def neutral(self) -> float | int:
+        """The neutral element: of a maximum of integers the least that their type has."""
+        kind = self.element.type
+        if isinstance(kind, ir.IntegerType) and self.combine.name == "arith.maxsi":
+            return -(1 << (kind.width - 1))
+        return _NEUTRAL[self.combine.name]
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ def _storable(t: ir.Type) -> bool:
 def _reduction(op: OpLike, number: int, running: Sequence[ir.Value]) -> Reduction | None:
     block = op.regions[0].blocks[0]
     end = terminator_of(block)
-    combine, mine = made_by(end.operands[number], *NEUTRAL), running[number]
+    combine, mine = made_by(end.operands[number], *_NEUTRAL), running[number]
     start = _start(list(op.operands)[len(op.operands) - len(op.results) + number])
     if combine is None or start is None:
         return None

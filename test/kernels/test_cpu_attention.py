@@ -81,13 +81,15 @@ def test_numbers_at_the_ends_of_the_range() -> None:
     mask[:, 30:] = -np.inf
     v[:, :, 30:] = 1e30
     expected = form.expected(q, k, v, mask)
-    mask[3] = -np.inf
+    mask[3], mask[4] = -np.inf, np.finfo(np.float32).min
     q[0, 1, 5, 0] = np.nan
     found = run(q, k, v, mask)
     assert not found[:, :, 3].any()
     assert np.isnan(found[0, 1, 5]).all()
+    # Regression: by the least number that there is, which is finite, all keys are masked alike, and weigh the same.
+    np.testing.assert_allclose(found[:, :, 4], v.mean(2), rtol=2e-5)
     rest = np.ones(found.shape[:3], bool)
-    rest[:, :, 3] = rest[0, 1, 5] = False
+    rest[:, :, 3:5] = rest[0, 1, 5] = False
     np.testing.assert_allclose(found[rest], expected[rest], rtol=2e-5, atol=2e-5)
 
 

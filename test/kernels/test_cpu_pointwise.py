@@ -190,3 +190,88 @@ def test_windows_with_holes_are_left() -> None:
     artifact = qmlir.compile(made, target="cpu")
     assert "_pooling_" not in artifact.source("configured")
     np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
+
+
+_TURNED = """
+func.func @main(%x: tensor<{given}xi8>) -> tensor<{made}xi8> {{
+  %scale = arith.constant 0.75 : f32
+  %lo = arith.constant -128.0 : f32
+  %hi = arith.constant 127.0 : f32
+  %axis = arith.constant {axis} : index
+  %n = tensor.dim %x, %axis : tensor<{given}xi8>
+  %e = tensor.empty({size}) : tensor<{made}xi8>
+  %y = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+                       iterator_types = ["parallel", "parallel"]}}
+      ins(%x : tensor<{given}xi8>) outs(%e : tensor<{made}xi8>) {{
+  ^bb0(%a: i8, %o: i8):
+    %1 = arith.sitofp %a : i8 to f32
+    %2 = arith.mulf %1, %scale : f32
+    %3 = math.roundeven %2 : f32
+    %4 = arith.maximumf %3, %lo : f32
+    %5 = arith.minimumf %4, %hi : f32
+    %6 = arith.fptosi %5 : f32 to i32
+    %7 = arith.trunci %6 : i32 to i8
+    linalg.yield %7 : i8
+  }} -> tensor<{made}xi8>
+  return %y : tensor<{made}xi8>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "size", "target"), [("32x32", "32x32", "", "cpu:znver4"), ("32x?", "?x32", "%n", "cpu:x86-64-v3")]
+)
+def test_codes_that_are_turned(given: str, made: str, size: str, target: str) -> None:
+    """Regression: codes were read as they lie where a chain transposes as many rows as columns, or a dynamic number."""
+    _needs(target)
+    x = _codes("int8", (32, 32))
+    artifact = qmlir.compile(_TURNED.format(given=given, made=made, size=size, axis=1), target=target)
+    expected = np.rint(x.T * np.float32(0.75)).astype(np.int8)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected)
+
+
+def test_codes_that_are_repeated_for_a_dynamic_number_of_rows() -> None:
+    """Regression: the compiler failed where the dynamic size of codes is in nothing that they are made of."""
+    text = _TURNED.format(given="32", made="?x32", size="%n", axis=0).replace("(j, i)", "(j)")
+    text = text.replace("%x: tensor<32xi8>)", "%x: tensor<32xi8>, %rows: tensor<i32>)").replace(
+        "%n = tensor.dim %x, %axis : tensor<32xi8>",
+        "%count = tensor.extract %rows[] : tensor<i32>\n  %n = arith.index_cast %count : i32 to index",
+    )
+    x = _codes("int8", (32,))
+    artifact = qmlir.compile(text, target="cpu:x86-64-v3")
+    expected = np.broadcast_to(np.rint(x * np.float32(0.75)).astype(np.int8), (3, 32))
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x, np.int32(3)), expected)
+
+
+@pytest.mark.parametrize("read", ["a, b, c, d", "a, b, d, c"])
+def test_largest_codes_of_plain_linalg(read: str) -> None:
+    """Regression: the compiler failed where what codes mean reads a constant from outside of its body, and took codes
+    as they lie where it transposes planes as high as wide."""
+    _needs("cpu:x86-64-v4")
+    text = f"""
+#y = affine_map<(a, b, c, d) -> (a, b, c, d)>
+#x = affine_map<(a, b, c, d) -> ({read})>
+func.func @main(%x: tensor<1x2x20x20xi8>) -> tensor<1x2x10x10xf32> {{
+  %scale = arith.constant 0.5 : f32
+  %least = arith.constant 0xFF800000 : f32
+  %e = tensor.empty() : tensor<1x2x20x20xf32>
+  %y = linalg.generic {{indexing_maps = [#x, #y],
+                       iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+      ins(%x : tensor<1x2x20x20xi8>) outs(%e : tensor<1x2x20x20xf32>) {{
+  ^bb0(%a: i8, %o: f32):
+    %1 = arith.sitofp %a : i8 to f32
+    %2 = arith.mulf %1, %scale : f32
+    linalg.yield %2 : f32
+  }} -> tensor<1x2x20x20xf32>
+  %window = tensor.empty() : tensor<2x2xf32>
+  %o = tensor.empty() : tensor<1x2x10x10xf32>
+  %f = linalg.fill ins(%least : f32) outs(%o : tensor<1x2x10x10xf32>) -> tensor<1x2x10x10xf32>
+  %r = linalg.pooling_nchw_max {{strides = dense<2> : tensor<2xi64>, dilations = dense<1> : tensor<2xi64>}}
+      ins(%y, %window : tensor<1x2x20x20xf32>, tensor<2x2xf32>) outs(%f : tensor<1x2x10x10xf32>)
+      -> tensor<1x2x10x10xf32>
+  return %r : tensor<1x2x10x10xf32>
+}}"""
+    x = _codes("int8", (1, 2, 20, 20), 1)
+    artifact = qmlir.compile(text, target="cpu:x86-64-v4")
+    numbers = (x if read == "a, b, c, d" else x.swapaxes(2, 3)).astype(np.float32) / 2
+    expected = numbers.reshape(1, 2, 10, 2, 10, 2).max((3, 5))
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected)

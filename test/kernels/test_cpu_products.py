@@ -397,3 +397,57 @@ def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str)
             name, lhs, rhs, rhs_transposed=True, rhs_scale=scales, out_dtype=out, out_scale=np.float32(32),
             out_zero_point=np.int8(zero) if out == "i8" else np.uint8(zero),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["activation", "scale"])
+def test_diagonals(what: str) -> None:
+    """Regression: of an activation whose rows were the diagonals of matrices, or a scale that was a matrix's diagonal,
+    a kernel took what lies side by side."""
+    codes = RandomCodes(12)
+    lhs, weight = codes(*((6, 32, 32) if what == "activation" else (6, 32))), codes(32, 32)
+    scale = codes.powers(*((32, 32) if what == "scale" else (32,)))
+    x, s = (f"tensor<{'x'.join(map(str, value.shape))}x{kind}>" for value, kind in ((lhs, "i8"), (scale, "f32")))
+    text = f"""
+#x = affine_map<(i, j, k) -> ({"i, k, k" if what == "activation" else "i, k"})>
+#w = affine_map<(i, j, k) -> (j, k)>
+#p = affine_map<(i, j, k) -> (i, j)>
+#s = affine_map<(i, j) -> ({"j, j" if what == "scale" else "j"})>
+#r = affine_map<(i, j) -> (i, j)>
+func.func @main(%x: {x}, %s: {s}) -> tensor<6x32xf32> {{
+  %zero = arith.constant 0 : i32
+  %w = arith.constant dense<{weight.tolist()}> : tensor<32x32xi8>
+  %e = tensor.empty() : tensor<6x32xi32>
+  %o = tensor.empty() : tensor<6x32xf32>
+  %f = linalg.fill ins(%zero : i32) outs(%e : tensor<6x32xi32>) -> tensor<6x32xi32>
+  %p = linalg.generic {{indexing_maps = [#x, #w, #p], iterator_types = ["parallel", "parallel", "reduction"]}}
+      ins(%x, %w : {x}, tensor<32x32xi8>) outs(%f : tensor<6x32xi32>) {{
+  ^bb0(%a: i8, %b: i8, %c: i32):
+    %1 = arith.extsi %a : i8 to i32
+    %2 = arith.extsi %b : i8 to i32
+    %3 = arith.muli %1, %2 : i32
+    %4 = arith.addi %c, %3 : i32
+    linalg.yield %4 : i32
+  }} -> tensor<6x32xi32>
+  %r = linalg.generic {{indexing_maps = [#r, #s, #r], iterator_types = ["parallel", "parallel"]}}
+      ins(%p, %s : tensor<6x32xi32>, {s}) outs(%o : tensor<6x32xf32>) {{
+  ^bb0(%a: i32, %b: f32, %c: f32):
+    %1 = arith.sitofp %a : i32 to f32
+    %2 = arith.mulf %1, %b : f32
+    linalg.yield %2 : f32
+  }} -> tensor<6x32xf32>
+  return %r : tensor<6x32xf32>
+}}"""
+    rows = np.einsum("ikk->ik", lhs) if what == "activation" else lhs
+    scales = np.diag(scale) if what == "scale" else scale
+    expected = (rows.astype(np.int32) @ weight.T.astype(np.int32)).astype(np.float32) * scales
+    artifact = qmlir.compile(text, target="cpu:x86-64-v3")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, scale), expected)
+
+
+def test_what_is_no_number_is_a_zero_point_out_of_range() -> None:
+    """Regression: NaN was the low byte of a zero point that no code has, not the code nearest to it."""
+    codes = RandomCodes(13)
+    lhs, rhs = codes(5, 32), codes(32, 32)
+    scales = np.where(np.arange(32) % 3 == 0, np.nan, 0.5).astype(np.float32).reshape(32, 1)
+    check(NAMES[0], lhs, rhs, rhs_transposed=True, rhs_scale=scales, out_dtype="i8", out_scale=np.float32(32),
+          out_zero_point=np.int32(300))  # fmt: skip

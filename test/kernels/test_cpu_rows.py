@@ -280,3 +280,30 @@ def test_a_square_product_with_zero_points_of_rows(target: str) -> None:
         "lhs_zero_point": rng.integers(-40, 40, (8, 1)).astype(np.int32), "rhs_transposed": True,
     }  # fmt: skip
     np.testing.assert_array_equal(qmlir.ops.scaled_matmul(target=target, **kw), R.scaled_matmul(**kw))
+
+
+@pytest.mark.parametrize("kind", ["i8", "i64"])
+def test_largest_integers_of_rows(kind: str) -> None:
+    """Regression: the largest of a row of integers was 0 where all of 8 or 16 bits were negative, and -2**31 where all
+    of 64 bits were below."""
+    type_ = np.dtype(f"int{kind[1:]}")
+    least = int(np.iinfo(type_).min)
+    text = f"""
+#w = affine_map<(i, j) -> (i, j)>
+#r = affine_map<(i, j) -> (i)>
+func.func @main(%x: tensor<3x40x{kind}>) -> tensor<3x{kind}> {{
+  %least = arith.constant {least} : {kind}
+  %e = tensor.empty() : tensor<3x{kind}>
+  %f = linalg.fill ins(%least : {kind}) outs(%e : tensor<3x{kind}>) -> tensor<3x{kind}>
+  %m = linalg.generic {{indexing_maps = [#w, #r], iterator_types = ["parallel", "reduction"]}}
+      ins(%x : tensor<3x40x{kind}>) outs(%f : tensor<3x{kind}>) {{
+  ^bb0(%a: {kind}, %o: {kind}):
+    %1 = arith.maxsi %a, %o : {kind}
+    linalg.yield %1 : {kind}
+  }} -> tensor<3x{kind}>
+  return %m : tensor<3x{kind}>
+}}"""
+    x = (least + np.random.default_rng(3).integers(0, 50, (3, 40))).astype(type_)
+    artifact = qmlir.compile(text, target="cpu:x86-64-v3")
+    assert "_rows_0" in artifact.source("configured")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), x.max(1))

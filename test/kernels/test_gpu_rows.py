@@ -160,3 +160,21 @@ def test_a_gated_pair_is_read_where_it_is(n: int, lavapipe: str) -> None:
     got = qmlir.load(artifact).main(x, gain)
     np.testing.assert_array_equal(got[1], total)
     np.testing.assert_array_equal(got[0], (product - total[:, None]) * gain)
+
+
+def test_columns_from_a_place_that_the_call_says(lavapipe: str) -> None:
+    """Regression: a kernel took a place that is known at run time only for a number, and read far outside of the
+    tensor."""
+    n = 40
+    text = _ENTRY.format(n=n, two=2 * n).replace("%gain:", "%at: tensor<i32>, %gain:")
+    text = text.replace(f"%x[0, {n}]", "%x[0, %first]").replace(
+        "  %a =", "  %i = tensor.extract %at[] : tensor<i32>\n  %first = arith.index_cast %i : i32 to index\n  %a ="
+    )
+    artifact = qmlir.compile(text, target=lavapipe)
+    rng = np.random.default_rng(4)
+    x, gain = rng.integers(-8, 9, (9, 2 * n)).astype(np.float32), rng.integers(-4, 5, n).astype(np.float32)
+    product = x[:, :n] * x[:, 7 : 7 + n]
+    total = product.sum(1)
+    got = qmlir.load(artifact).main(x, np.int32(7), gain)
+    np.testing.assert_array_equal(got[1], total)
+    np.testing.assert_array_equal(got[0], (product - total[:, None]) * gain)

@@ -14,7 +14,7 @@ from functools import partial
 
 from ...core.mlir import arith, ir
 from ...ir.walk import made_by, terminator_of
-from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
+from ...kernels.rows import COLUMN, NARROW, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from . import bf16, emit as e
 from .executable import KernelFunction, Launch, View, executable
 from .loop import across
@@ -56,7 +56,8 @@ def placed(value: ir.Value, width: int) -> Placed:
     columns = source.get_dim_size(source.rank - 1) if not source.is_dynamic_dim(source.rank - 1) else 1
     if not full or set(strides) != {1} or any(offsets[d] for d in axes) or columns % _LANES:
         return whole
-    return Placed(op.operands[0], offsets[-1], columns) if offsets[-1] % _LANES == 0 else whole
+    known = offsets[-1] != ir.ShapedType.get_dynamic_stride_or_offset()
+    return Placed(op.operands[0], offsets[-1], columns) if known and offsets[-1] % _LANES == 0 else whole
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class _Row:
         for step in steps:
             self._prepare(step)
         reductions = [r for s in steps for r in s.reductions]
-        start = [e.splat(NEUTRAL[r.combine.name], _LANES, r.element.type) for r in reductions]
+        start = [e.splat(r.neutral, _LANES, r.element.type) for r in reductions]
         with e.loop(self.thread, self.kernel.vectors, self.kernel.sharing, start) as each:
             each.next = self._vector(steps, each.index, list(each.values))
         results = [v for s in steps if s.reductions for v in s.op.results]
@@ -197,7 +198,7 @@ class _Row:
             for reduction in step.reductions:
                 element = self.cloner.value(reduction.element, known)
                 if not self.kernel.whole:
-                    neutral = e.constant(NEUTRAL[reduction.combine.name], reduction.element.type)
+                    neutral = e.constant(reduction.neutral, reduction.element.type)
                     lanes = [
                         arith.select(e.condition(e.less(self._column(at, i), self.rows.space.width)), x, neutral)
                         for i, x in enumerate(e.elements(element))
@@ -278,8 +279,7 @@ class _Row:
         (first,) = across([first], min(subgroup, sharing), subgroup, partial(_combined, reduction))
         if sharing > subgroup:
             first = self._across_subgroups(reduction, first)
-        neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]
-        if reduction.start.value == neutral:
+        if reduction.start.value == reduction.neutral:
             return first
         return _combined(reduction, e.constant(reduction.start.value, reduction.element.type), first)
 

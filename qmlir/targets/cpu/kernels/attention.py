@@ -225,11 +225,11 @@ class AttentionChunk:
             emit(whole, e.first_lanes(left, self.lanes))
 
     def _gather(
-        self, operand: AttentionOperand, columns: int, start: e.Index, count: e.Index, factor: float, to: ir.Value
-    ) -> None:
-        """Elements from `start` on along `columns` of each query's row, times `factor`, to `[count][queries]` at
-        `to`."""
-        wide = self._splat(factor)
+        self, operand: AttentionOperand, columns: int, start: e.Index, count: e.Index,
+        scaled: Callable[[ir.Value], ir.Value], to: ir.Value,
+    ) -> None:  # fmt: skip
+        """What `scaled` makes of the elements from `start` on along `columns` of each query's row, to
+        `[count][queries]` at `to`."""
         with e.loop(0, self.vectors) as v:
 
             def square(first: e.Index, mask: ir.Value | None) -> None:
@@ -237,7 +237,7 @@ class AttentionChunk:
                 for lane in range(self.lanes):
                     row = self._query(v.index, lane)
                     address = operand.address((self.kernel.m, row), (columns, e.add(start, first)))
-                    rows.append(arith.mulf(e.load_lanes(self.wide, address, mask), wide))
+                    rows.append(scaled(e.load_lanes(self.wide, address, mask)))
                 for i, row in enumerate(transposed(rows)):
                     e.store(row, self._place(to, e.add(first, i), v.index))
 
@@ -247,7 +247,8 @@ class AttentionChunk:
 
     def _pack_queries(self) -> None:
         """Scores come out as exponents of 2."""
-        self._gather(self.q, self.kernel.k1, 0, self.kernel.d, self.kernel.scale * log2(EULER), self.stack.queries)
+        factor = self._splat(self.kernel.scale * log2(EULER))
+        self._gather(self.q, self.kernel.k1, 0, self.kernel.d, lambda x: arith.mulf(x, factor), self.stack.queries)
 
     # ---- a block of keys
 
@@ -255,7 +256,7 @@ class AttentionChunk:
         count = e.minimum(e.subtract(self.keys, start), _KEYS)
         if self._mask_by_query:
             assert self.mask is not None
-            self._gather(self.mask, self.kernel.k2, start, count, log2(EULER), self.stack.scores)
+            self._gather(self.mask, self.kernel.k2, start, count, self._masking, self.stack.scores)
         new = self._scores(start, count, largest)
         factors = [exp2(arith.subf(old, now)) for old, now in zip(largest, new, strict=True)]
         total = [arith.mulf(s, f) for s, f in zip(sums, factors, strict=True)]
@@ -303,9 +304,15 @@ class AttentionChunk:
             if self._mask_by_query:
                 found += [e.load(self.wide, self._place(self.stack.scores, here, v)) for v in range(self.vectors)]
             else:
-                one = arith.mulf(self._broadcast(self.mask.address((self.kernel.k2, key))), self._splat(log2(EULER)))
-                found += [one] * self.vectors
+                found += [self._masking(self._broadcast(self.mask.address((self.kernel.k2, key))))] * self.vectors
         return found
+
+    def _masking(self, x: ir.Value) -> ir.Value:
+        """Numbers of the mask as exponents of 2. Finite ones stay finite: many programs mask by the least number, and
+        keys that are all masked so weigh the same."""
+        lowest = self._splat(_LOWEST)
+        exponent = arith.mulf(x, self._splat(log2(EULER)))
+        return arith.select(arith.cmpf(arith.CmpFPredicate.OGE, x, lowest), larger(exponent, lowest), exponent)
 
     def _exponentials(self, count: e.Index, largest: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
         with e.loop(0, count, 1, list(sums)) as key:

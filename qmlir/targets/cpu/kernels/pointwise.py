@@ -58,7 +58,7 @@ class PointwiseStrategy:
         if 0 in group.shape:
             return Decline("no elements")
         table = group.table if "avx512vbmi" in self.target.capabilities.cpu_features else None
-        if table is not None and sizes_of(group.leaves[0].value) == group.shape:
+        if table is not None and group.leaves[0].follows(group.shape):
             return Accept(TablePlan(group, table), Estimate(None))
         nest = Nest.of(group)
         if nest is None or (nest.sizes[-1] is not None and nest.sizes[-1] < self.lanes.lanes):
@@ -165,6 +165,8 @@ class Nest:
         shape = group.shape
         kept = [i for i, size in enumerate(shape) if size != 1]
         reads = [*group.leaves, *(c for c, a in group.constants.items() if a.size != 1)]
+        if not all(map(_counts_outermost, reads)) or (None in shape and not any(_is_dynamic(r) for r in reads)):
+            return None
         strides = {read: _strides(read, len(shape)) for read in reads}
         loops = [[i] for i in kept[:1]]
         for i in kept[1:]:
@@ -183,6 +185,17 @@ class Nest:
         if not loops or any(s[-1] not in (0, 1) for s in steps.values()):
             return None
         return cls(tuple(sizes), steps)
+
+
+def _is_dynamic(read: Read) -> bool:
+    return None in sizes_of(read.value)
+
+
+def _counts_outermost(read: Read) -> bool:
+    """Whether an axis of dynamic size is the first of the result and the outermost of the tensor: steps are known
+    then."""
+    wide = [(axis, size) for axis, size in zip(read.axes, sizes_of(read.value), strict=True) if size != 1]
+    return all(size is not None or (i == 0 and axis == 0) for i, (axis, size) in enumerate(wide))
 
 
 def _strides(read: Read, rank: int) -> list[int]:

@@ -15,7 +15,7 @@ from ....ir.walk import terminator_of
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
 from ....kernels.outline_rows import dynamic_axes
-from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, RowGroup, RowStep
+from ....kernels.rows import NARROW, SCALAR, WIDE, Reduction, RowGroup, RowStep
 from ...cost import TYPICAL_CORE
 from ..threads.cost import a_nanosecond
 from ..threads.program import has_helpers
@@ -240,7 +240,7 @@ class RowEmitter:
     # ---- reductions
 
     def _neutral(self, reduction: Reduction) -> ir.Value:
-        return e.splat(NEUTRAL[reduction.combine.name], self.lanes, reduction.element.type)
+        return e.splat(reduction.neutral, self.lanes, reduction.element.type)
 
     def _combined(self, reduction: Reduction, a: ir.Value, b: ir.Value) -> ir.Value:
         return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]
@@ -259,8 +259,7 @@ class RowEmitter:
             )
             step //= 2
         start = reduction.start
-        neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]
-        if start.value == neutral:
+        if start.value == reduction.neutral:
             return value
         operands = [self.cloner.splat(start), value]
         return ir.Operation.create(reduction.combine.name, results=[value.type], operands=operands).results[0]

@@ -46,7 +46,8 @@ def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
 
 def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """Requantisation. Clamped first, where the number may not fit i32, then converted with the conversion's own
-    rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0."""
+    rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0; with a
+    zero point it is replaced by 0 first."""
     form = requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
     if form is None:
         return None
@@ -62,6 +63,9 @@ def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
     if zero is not None:
         zeros = cloner.value(zero, cloner.known)
         bounds = [arith.subf(bound, zeros) for bound in bounds]  # integers: exact
+        # What a NaN stands for is clamped too: a zero point may be outside of the range.
+        none = arith.cmpf(arith.CmpFPredicate.UNO, x, x)
+        x = arith.select(none, cloner.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0)), x)
         offset = arith.fptosi(cloner.widen(op.results[0].type), zeros)
     x = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, x, bounds[0]), bounds[0], x)
     x = arith.select(arith.cmpf(arith.CmpFPredicate.OGT, x, bounds[1]), bounds[1], x)
