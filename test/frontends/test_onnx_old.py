@@ -36,3 +36,15 @@ def test_operators_of_opsets_9_and_10(name: str, rows: str) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 6)).astype(np.float32)
     [want] = session(model, threads=1).run(None, {"x": x})
     np.testing.assert_allclose(main(x), want, rtol=1e-6, atol=1e-6)
+
+
+def test_axes_of_codes() -> None:
+    """Regression: Squeeze and Unsqueeze of opsets 10 to 12 were refused in front of a quantisation."""
+    model = parser.parse_model("""<ir_version: 6, opset_import: ["" : 11]> graph (uint8[1, 3, 1, 4] x) => (uint8 y)
+        <float s = {0.1}, uint8 z = {3}> {
+            d = DequantizeLinear(x, s, z) a = Squeeze<axes = [0]>(d) b = Unsqueeze<axes = [2]>(a)
+            y = QuantizeLinear(b, s, z)
+        }""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    x = np.random.default_rng(0).integers(0, 256, (1, 3, 1, 4)).astype(np.uint8)
+    np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x), x.reshape(3, 1, 1, 4))

@@ -24,6 +24,7 @@ from ...tensors import (
 )
 from ..node import Node
 from ..types import ELEMENTS
+from ..upgrade import upgraded
 from .common import (
     BYTES,
     DequantizedValue,
@@ -190,7 +191,8 @@ def _onto_codes(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Ten
             return pooled_codes(before, made[0])
         if before.op_type == "Resize":
             return nearest(before, made[0])
-        moved: Tensor = op.graph.torch_op(before.proto.op_type, [*made, *rest], before.proto.attribute, before)
+        proto, operands = upgraded(before.proto, [*made, *rest], before.opset, before.where)
+        moved: Tensor = op.graph.torch_op(proto.op_type, operands, proto.attribute, before)
         return moved
 
     direct = quantised_input(op, 0)
