@@ -7,7 +7,7 @@ Source: ONNX, docs/Changelog.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -67,7 +67,7 @@ def upgraded(
         new.input.insert(1, "")
         inputs.insert(1, None)
         new.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-        new.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
+        new.attribute.append(onnx.helper.make_attribute("nearest_mode", _first_rounding(attributes, inputs[2], where)))
     if proto.op_type in _ALONG_ONE_AXIS:
         x = inputs[0]
         assert x is not None
@@ -78,3 +78,14 @@ def upgraded(
         del new.attribute[:]
         new.attribute.append(onnx.helper.make_attribute("axis", -1))
     return new, inputs
+
+
+def _first_rounding(attributes: Mapping[str, onnx.AttributeProto], scales: Tensor | None, where: str) -> str:
+    """How the first Resize finds the nearest element: the one before a place where it makes a tensor larger, the one
+    behind it where it makes it smaller. Source: onnxruntime, core/providers/cpu/tensor/upsamplebase.h."""
+    factors = [] if scales is None or scales.array is None else scales.array.tolist()
+    smaller = any(f < 1 for f in factors)
+    if smaller and any(f > 1 for f in factors) and ("mode" not in attributes or attributes["mode"].s == b"nearest"):
+        raise refuse("a Resize of opset 10 to the nearest elements that makes an axis smaller and another one larger "
+                     "is not imported; onnx.version_converter converts the model", where)  # fmt: skip
+    return "ceil" if smaller else "floor"
