@@ -8,6 +8,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
@@ -144,6 +145,18 @@ def test_an_average_of_whole_windows() -> None:
     """)
     x = Random(0).floats(2, 3, 8, 8)
     np.testing.assert_allclose(opened(qmlir.compile(made)).main(x), peer(made, {"x": x}), rtol=1e-6, atol=1e-6)
+
+
+def test_the_last_window_of_a_maximum() -> None:
+    """Regression: with ceil_mode and uneven pads there was one more window, all of it in the padding."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 22]> graph (float[1, 2, 6, 7] x) => (float[1, 2, 2, 3] y) {
+            y = MaxPool<kernel_shape = [2, 2], strides = [3, 3], pads = [0, 0, 1, 1], ceil_mode = 1>(x)
+        }
+    """)
+    x = -np.abs(Random(0).floats(1, 2, 6, 7))
+    got, [want] = opened(qmlir.compile(made)).main(x), onnx.reference.ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.sweep(fast=2, slow=4)
