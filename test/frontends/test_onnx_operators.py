@@ -159,6 +159,39 @@ def test_the_last_window_of_a_maximum() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+def test_numbers_without_sign() -> None:
+    """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        graph (uint8[6] a, uint8[6] b, uint16[6] c, uint16[6] d, uint32[6] e, uint32[6] f) => (
+            uint8[6] aq, uint8[6] ar, uint8[6] ac, uint8[3] first, int64[3] of, bool[6] cd, uint32[6] eq, uint32[6] ef,
+            uint32[3] top, int64[3] at, uint32[1] least, float[6] real, int64[6] wide, uint32[6] back
+        ) <int64[1] k = {3}, uint8 low = {5}, uint8 high = {210}> {
+            aq = Div(a, b)
+            ar = Mod(a, b)
+            ac = Clip(a, low, high)
+            first, of = TopK(b, k)
+            cd = Less(c, d)
+            eq = Div(e, f)
+            ef = Max(e, f)
+            top, at = TopK(e, k)
+            least = ReduceMin(f)
+            real = Cast<to = 1>(e)
+            wide = Cast<to = 7>(e)
+            back = Cast<to = 12>(real)
+        }
+    """)
+    inputs = {
+        "a": np.uint8([200, 3, 250, 129, 7, 255]), "b": np.uint8([3, 200, 7, 128, 255, 2]),
+        "c": np.uint16([1, 40000, 65535, 5, 7, 32768]), "d": np.uint16([40000, 1, 5, 65535, 9, 32767]),
+        "e": np.uint32([2**31, 5, 2**32 - 2**8, 9, 2**31 + 2**8, 1]), "f": np.uint32([3, 2**31, 2, 2**32 - 1, 9, 7]),
+    }  # fmt: skip
+    for got, want in zip(opened(qmlir.compile(made)).main(*inputs.values()),
+                         onnx.reference.ReferenceEvaluator(made).run(None, inputs), strict=True):  # fmt: skip
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.sweep(fast=2, slow=4)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:
