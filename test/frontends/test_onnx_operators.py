@@ -159,6 +159,24 @@ def test_the_last_window_of_a_maximum() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+def test_pads_that_cut_off() -> None:
+    """Regression: with a negative amount in front, rows began before the tensor."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        graph (float[3, 4] x, float[N, 4] t) => (float[3, 5] y, float[2, 1] z, float[M, 4] u)
+        <int64[2] p = {-1, 2}, int64[1] last = {-1}, int64[4] q = {-1, -1, 0, -2}, int64[4] r = {-2, 0, 1, 0},
+         float seven = {7.0}> {
+            y = Pad(x, p, seven, last)
+            z = Pad(x, q)
+            u = Pad(t, r, seven)
+        }
+    """)
+    inputs = {"x": Random(0).floats(3, 4), "t": Random(1).floats(5, 4)}
+    want = session(made, threads=1).run(None, inputs)
+    for got, wanted in zip(opened(qmlir.compile(made)).main(*inputs.values()), want, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_numbers_without_sign() -> None:
     """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
     made = onnx.parser.parse_model("""

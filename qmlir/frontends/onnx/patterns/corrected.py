@@ -6,7 +6,7 @@ The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -161,20 +161,22 @@ def reverse_sequence(op: Node) -> Tensor:
 
 @raises("onnx.Pad")
 def pad(op: Node) -> Tensor:
-    """Modes other than `constant`: a gather along each padded axis."""
+    """Modes other than `constant`: a gather along each padded axis. Negative amounts are cut off first."""
     mode = op.attributes.get("mode", "constant")
-    if mode == "constant":
-        raise NotQuantised("as it is")
     x: Tensor = op.operand(0)
-    given = op.optional(1)
+    given, axes = op.optional(1), op.optional(3)
     amounts = op.attributes.get("pads") or (None if given is None else given.array)
+    known = amounts is not None and (axes is None or axes.array is not None)
+    if mode == "constant" and not (known and min(amounts, default=0) < 0):
+        raise NotQuantised("as it is")
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
-    axes = op.optional(3)
-    if axes is not None and axes.array is None:
+    if not known:
         raise refuse(f"Pad with mode {mode!r} needs constant axes", op.where)
     chosen = None if axes is None else axes.array
     which = [int(a) % len(x.shape) for a in (range(len(x.shape)) if chosen is None else chosen)]
+    if mode == "constant":
+        return _cut_and_padded(op, x, which, [int(a) for a in amounts])
     for i, axis in enumerate(which):
         before, after = int(amounts[i]), int(amounts[len(which) + i])
         size = x.shape[axis]
@@ -188,6 +190,22 @@ def pad(op: Node) -> Tensor:
         places = [_SOURCES[mode](j, size) for j in range(-before, size + after)]
         x = onnx_op(op, "Gather", x, ints(places), axis=axis)
     return x
+
+
+def _cut_and_padded(op: Node, x: Tensor, which: Sequence[int], amounts: Sequence[int]) -> Tensor:
+    """A Pad some of whose amounts are negative, of which torch-mlir's conversion reads what is in front of the
+    tensor."""
+    count, rank = len(which), len(x.shape)
+    starts = [max(-a, 0) for a in amounts[:count]]
+    ends = [min(a, 0) or np.iinfo(np.int64).max for a in amounts[count:]]
+    x = onnx_op(op, "Slice", x, ints(starts), ints(ends), ints(which))
+    whole = [0] * 2 * rank
+    for i, axis in enumerate(which):
+        whole[axis], whole[rank + axis] = max(amounts[i], 0), max(amounts[count + i], 0)
+    value = op.optional(2)
+    if value is None:
+        value = Tensor.constant(np.asarray(op.attributes.get("value", 0), DTYPES[x.dtype].numpy), x.dtype)
+    return onnx_op(op, "Pad", x, ints(whole), value) if any(whole) else x
 
 
 _SOURCES: dict[str, Callable[[int, int], int]] = {
