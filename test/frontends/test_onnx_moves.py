@@ -102,8 +102,9 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
 
 
 @pytest.mark.sweep(fast=2, slow=4)
-@pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3]])
+@pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3], []])
 def test_other_means(axes: list[int]) -> None:
+    """Regression: an empty list of axes, which are all of them, was refused."""
     inputs = {"a": _codes("int8", 2, 3, 4, 6)}
     node = helper.make_node("ReduceMean", ["f0", "axes"], ["r"], keepdims=1)
     _compare(_around([node], inputs, {"axes": np.int64(axes)}), inputs, codes=1)
