@@ -177,6 +177,23 @@ def test_pads_that_cut_off() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
+def test_backwards_from_behind_the_end() -> None:
+    """Regression: a Slice with a negative step whose start is behind the last element began one behind it."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]> graph (float[4, 7] x, float[N, 3] t) => (float[4, 3] y, float[N, 3] u)
+        <int64[1] far = {10}, int64[1] one = {1}, int64[1] most = {9223372036854775807},
+         int64[1] least = {-9223372036854775807}, int64[1] zero = {0}, int64[1] three = {-3}, int64[1] back = {-1}> {
+            y = Slice(x, far, zero, one, three)
+            u = Slice(t, most, least, zero, back)
+        }
+    """)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    x, t = Random(0).floats(4, 7), Random(1).floats(5, 3)
+    y, u = opened(qmlir.compile(made)).main(x, t)
+    np.testing.assert_array_equal(y, x[:, 10:0:-3])
+    np.testing.assert_array_equal(u, t[::-1])
+
+
 def test_numbers_without_sign() -> None:
     """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
     made = onnx.parser.parse_model("""
