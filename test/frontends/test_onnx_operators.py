@@ -194,6 +194,21 @@ def test_backwards_from_behind_the_end() -> None:
     np.testing.assert_array_equal(u, t[::-1])
 
 
+def test_the_logarithm_of_large_sums() -> None:
+    """Regression: ReduceLogSumExp of numbers from 89 on was infinite."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]> graph (float[3, 4] x) => (float[3] y, float[1, 1] z)
+        <int64[1] last = {-1}> {
+            y = ReduceLogSumExp<keepdims = 0>(x, last)
+            z = ReduceLogSumExp(x)
+        }
+    """)
+    x = np.float32([[1000, 999, 2, 9], [-1000, -1000, -999, -1001], [-np.inf, -np.inf, -np.inf, -np.inf]])
+    wanted = session(made, threads=1).run(None, {"x": x})
+    for got, want in zip(opened(qmlir.compile(made)).main(x), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_numbers_without_sign() -> None:
     """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
     made = onnx.parser.parse_model("""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.mlir import arith
+from ....core.mlir import arith, math
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.checks import assert_equal
@@ -19,7 +19,7 @@ from ....ir.scalars import gelu_by_sigmoid
 from ....spec import TensorSpec
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...sampled import MODES, PADDINGS, grid_sampled
-from ...tensors import elementwise
+from ...tensors import cast_real, elementwise, real
 from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op, quantised_input
@@ -130,6 +130,33 @@ def sign(op: Node) -> Tensor:
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, v, zero), one, below)
 
     return elementwise(body, [x], x.dtype)
+
+
+@raises("onnx.ReduceLogSumExp")
+def log_sum_exp(op: Node) -> Tensor:
+    """`m + log(sum(exp(x - m)))`, m the largest element: torch-mlir's sum overflows."""
+    x, given = op.operand(0), op.optional(1)
+    stated = op.attributes.get("axes") if given is None else given.array
+    empty = stated is None or not len(stated)
+    if x.dtype not in ("f32", "f16", "bf16") or not x.shape or (given is not None and given.array is None):
+        raise NotQuantised("another type, or axes that are computed")
+    if empty and op.attributes.get("noop_with_empty_axes", 0):
+        raise NotQuantised("no axes")
+    axes = [int(a) % len(x.shape) for a in (range(len(x.shape)) if empty or stated is None else stated)]
+    wide, infinite = real(x), build.scalar(np.inf, build.element("f32"))
+    of_max: dict[str, object] = {"axes": axes} if op.graph.model.torch_opset < 18 else {}
+    largest = onnx_op(op, "ReduceMax", wide, *([] if of_max else [ints(axes)]), keepdims=1, **of_max)
+
+    def finite(m: ir.Value) -> ir.Value:
+        known = arith.cmpf(arith.CmpFPredicate.OLT, math.absf(m), infinite)
+        return arith.select(known, m, build.scalar(0.0, m.type))
+
+    largest = elementwise(finite, [largest], "f32")
+    total = onnx_op(op, "ReduceSum", onnx_op(op, "Exp", onnx_op(op, "Sub", wide, largest)), ints(axes), keepdims=1)
+    made = onnx_op(op, "Add", onnx_op(op, "Log", total), largest)
+    if not op.attributes.get("keepdims", 1):
+        made = onnx_op(op, "Squeeze", made, ints(axes))
+    return cast_real(made, x.dtype)
 
 
 @raises("onnx.LpNormalization")
