@@ -193,8 +193,8 @@ def pad(op: Node) -> Tensor:
     x: Tensor = op.operand(0)
     given, axes = op.optional(1), op.optional(3)
     amounts = op.attributes.get("pads") or (None if given is None else given.array)
-    known = amounts is not None and (axes is None or axes.array is not None)
-    if mode == "constant" and not (known and min(amounts, default=0) < 0):
+    known = axes is None or axes.array is not None
+    if mode == "constant" and not (known and amounts is not None and min(amounts, default=0) < 0):
         raise NotQuantised("as it is")
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
