@@ -188,3 +188,13 @@ def test_a_mask_of_zeros_is_none() -> None:
     artifact = qmlir.compile(made)
     assert "1, 1, 1, 1, 0, 1" in artifact.source("import")
     compare(made, arguments(made), artifact)
+
+
+def test_zeros_that_repeat_the_scores() -> None:
+    """Regression: a mask of zeros was left out although the result has its shape."""
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        graph (float[1, 3, 8] q, float[1, 8, 5] k, float[1, 5, 4] v) => (float[2, 3, 4] y)
+        <float[2, 1, 1] zeros = {0.0, 0.0}> {
+            s = MatMul(q, k) u = Add(s, zeros) p = Softmax<axis = -1>(u) y = MatMul(p, v)
+        }""")
+    compare(made, arguments(made), qmlir.compile(made))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper, parser
 from support.onnx_models import model
 
 import qmlir
@@ -103,12 +103,31 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
     np.testing.assert_array_equal(got, np.clip(np.rint(mean / np.float32(1e-3)) + 117, 0, 255))
 
 
-@pytest.mark.sweep(fast=3, slow=2)
-@pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3]])
+@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3], []])
 def test_other_means(axes: list[int]) -> None:
+    """Regression: an empty list of axes, which are all of them, was refused."""
     inputs = {"a": _codes("int8", 2, 3, 4, 6)}
     node = helper.make_node("ReduceMean", ["f0", "axes"], ["r"], keepdims=1)
     _compare(_around([node], inputs, {"axes": np.int64(axes)}), inputs, codes=1)
+
+
+def test_clamps_in_a_row() -> None:
+    """Regression: clamps that share no number, and one with its bounds in the wrong order, kept the bounds of the
+    first one behind a product."""
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 13]>
+        graph (int8[4, 8] x) => (int8[4, 5] y0, int8[4, 5] y1, int8[4, 5] y2)
+        <float s = {0.05}, float t = {0.1}, int8 z = {-5}, float zero = {0.0}, float one = {1.0},
+         float two = {2.0}, float three = {3.0}, float less = {-3.0}> {
+            a = DequantizeLinear(x, s) b = DequantizeLinear(w, s)
+            p0 = MatMul(a, b) c0 = Clip(p0, two, three) d0 = Clip(c0, zero, one) y0 = QuantizeLinear(d0, t, z)
+            p1 = MatMul(a, b) c1 = Clip(p1, less, zero) d1 = Clip(c1, one) y1 = QuantizeLinear(d1, t, z)
+            p2 = MatMul(a, b) c2 = Clip(p2, three, two) y2 = QuantizeLinear(c2, t, z)
+        }""")
+    made.graph.initializer.append(numpy_helper.from_array(_codes("int8", 8, 5), "w"))
+    x = _codes("int8", 4, 8)
+    for got, code in zip(qmlir.load(qmlir.compile(made)).main(x), (5, 5, 15), strict=True):
+        assert (got == code).all()
 
 
 TRANSPOSED: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import parser
 
 import qmlir
 from qmlir.checking.onnxruntime import session
+from qmlir.errors import FrontEndError
 
 NODES = {
     "slice": "y = Slice<starts = [1, -3], ends = [3, 9223372036854775807], axes = [1, 3]>(x)",
@@ -36,3 +39,32 @@ def test_operators_of_opsets_9_and_10(name: str, rows: str) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 6)).astype(np.float32)
     [want] = session(model, threads=1).run(None, {"x": x})
     np.testing.assert_allclose(main(x), want, rtol=1e-6, atol=1e-6)
+
+
+def test_axes_of_codes() -> None:
+    """Regression: Squeeze and Unsqueeze of opsets 10 to 12 were refused in front of a quantisation."""
+    model = parser.parse_model("""<ir_version: 6, opset_import: ["" : 11]> graph (uint8[1, 3, 1, 4] x) => (uint8 y)
+        <float s = {0.1}, uint8 z = {3}> {
+            d = DequantizeLinear(x, s, z) a = Squeeze<axes = [0]>(d) b = Unsqueeze<axes = [2]>(a)
+            y = QuantizeLinear(b, s, z)
+        }""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    x = np.random.default_rng(0).integers(0, 256, (1, 3, 1, 4)).astype(np.uint8)
+    np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x), x.reshape(3, 1, 1, 4))
+
+
+def _smaller(scales: str) -> Any:
+    model = parser.parse_model(f"""<ir_version: 6, opset_import: ["" : 10]> graph (float[1, 2, 4, 7] x) => (float y)
+        <float[4] scales = {{{scales}}}> {{ y = Resize<mode = "nearest">(x, scales) }}""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def test_the_first_resize_to_a_smaller_image() -> None:
+    """Regression: the elements before the places of the result were taken, where onnxruntime takes those behind."""
+    model = _smaller("1.0, 1.0, 0.6, 0.7")
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 7)).astype(np.float32)
+    [want] = session(model, threads=1).run(None, {"x": x})
+    np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x), want)
+    with pytest.raises(FrontEndError, match="makes an axis smaller and another one larger"):
+        qmlir.compile(_smaller("1.0, 1.0, 0.5, 2.0"))

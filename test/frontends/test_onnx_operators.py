@@ -8,6 +8,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
@@ -144,6 +145,101 @@ def test_an_average_of_whole_windows() -> None:
     """)
     x = Random(0).floats(2, 3, 8, 8)
     np.testing.assert_allclose(opened(qmlir.compile(made)).main(x), peer(made, {"x": x}), rtol=1e-6, atol=1e-6)
+
+
+def test_the_last_window_of_a_maximum() -> None:
+    """Regression: with ceil_mode and uneven pads there was one more window, all of it in the padding."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 22]> graph (float[1, 2, 6, 7] x) => (float[1, 2, 2, 3] y) {
+            y = MaxPool<kernel_shape = [2, 2], strides = [3, 3], pads = [0, 0, 1, 1], ceil_mode = 1>(x)
+        }
+    """)
+    x = -np.abs(Random(0).floats(1, 2, 6, 7))
+    got, [want] = opened(qmlir.compile(made)).main(x), onnx.reference.ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_array_equal(got, want)
+
+
+def test_pads_that_cut_off() -> None:
+    """Regression: with a negative amount in front, rows began before the tensor."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        graph (float[3, 4] x, float[N, 4] t) => (float[3, 5] y, float[2, 1] z, float[M, 4] u)
+        <int64[2] p = {-1, 2}, int64[1] last = {-1}, int64[4] q = {-1, -1, 0, -2}, int64[4] r = {-2, 0, 1, 0},
+         float seven = {7.0}> {
+            y = Pad(x, p, seven, last)
+            z = Pad(x, q)
+            u = Pad(t, r, seven)
+        }
+    """)
+    inputs = {"x": Random(0).floats(3, 4), "t": Random(1).floats(5, 4)}
+    want = session(made, threads=1).run(None, inputs)
+    for got, wanted in zip(opened(qmlir.compile(made)).main(*inputs.values()), want, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_backwards_from_behind_the_end() -> None:
+    """Regression: a Slice with a negative step whose start is behind the last element began one behind it."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]> graph (float[4, 7] x, float[N, 3] t) => (float[4, 3] y, float[N, 3] u)
+        <int64[1] far = {10}, int64[1] one = {1}, int64[1] most = {9223372036854775807},
+         int64[1] least = {-9223372036854775807}, int64[1] zero = {0}, int64[1] three = {-3}, int64[1] back = {-1}> {
+            y = Slice(x, far, zero, one, three)
+            u = Slice(t, most, least, zero, back)
+        }
+    """)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    x, t = Random(0).floats(4, 7), Random(1).floats(5, 3)
+    y, u = opened(qmlir.compile(made)).main(x, t)
+    np.testing.assert_array_equal(y, x[:, 10:0:-3])
+    np.testing.assert_array_equal(u, t[::-1])
+
+
+def test_the_logarithm_of_large_sums() -> None:
+    """Regression: ReduceLogSumExp of numbers from 89 on was infinite."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]> graph (float[3, 4] x) => (float[3] y, float[1, 1] z)
+        <int64[1] last = {-1}> {
+            y = ReduceLogSumExp<keepdims = 0>(x, last)
+            z = ReduceLogSumExp(x)
+        }
+    """)
+    x = np.float32([[1000, 999, 2, 9], [-1000, -1000, -999, -1001], [-np.inf, -np.inf, -np.inf, -np.inf]])
+    wanted = session(made, threads=1).run(None, {"x": x})
+    for got, want in zip(opened(qmlir.compile(made)).main(x), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_numbers_without_sign() -> None:
+    """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        graph (uint8[6] a, uint8[6] b, uint16[6] c, uint16[6] d, uint32[6] e, uint32[6] f) => (
+            uint8[6] aq, uint8[6] ar, uint8[6] ac, uint8[3] first, int64[3] of, bool[6] cd, uint32[6] eq, uint32[6] ef,
+            uint32[3] top, int64[3] at, uint32[1] least, float[6] real, int64[6] wide, uint32[6] back
+        ) <int64[1] k = {3}, uint8 low = {5}, uint8 high = {210}> {
+            aq = Div(a, b)
+            ar = Mod(a, b)
+            ac = Clip(a, low, high)
+            first, of = TopK(b, k)
+            cd = Less(c, d)
+            eq = Div(e, f)
+            ef = Max(e, f)
+            top, at = TopK(e, k)
+            least = ReduceMin(f)
+            real = Cast<to = 1>(e)
+            wide = Cast<to = 7>(e)
+            back = Cast<to = 12>(real)
+        }
+    """)
+    inputs = {
+        "a": np.uint8([200, 3, 250, 129, 7, 255]), "b": np.uint8([3, 200, 7, 128, 255, 2]),
+        "c": np.uint16([1, 40000, 65535, 5, 7, 32768]), "d": np.uint16([40000, 1, 5, 65535, 9, 32767]),
+        "e": np.uint32([2**31, 5, 2**32 - 2**8, 9, 2**31 + 2**8, 1]), "f": np.uint32([3, 2**31, 2, 2**32 - 1, 9, 7]),
+    }  # fmt: skip
+    for got, want in zip(opened(qmlir.compile(made)).main(*inputs.values()),
+                         onnx.reference.ReferenceEvaluator(made).run(None, inputs), strict=True):  # fmt: skip
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.sweep(fast=2, slow=4)

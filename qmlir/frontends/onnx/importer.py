@@ -16,18 +16,19 @@ import onnx
 
 from ...compiler.front_end import ImportOptions
 from ...compiler.patterns import foreign_patterns, pattern_for
-from ...core.mlir import func, ir
+from ...core.mlir import arith, func, ir
 from ...dialect.dtypes import DTYPES
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
+from ...ir.build import element
 from ...ir.signature import state_signature
 from ...ir.walk import operations_of, remove_unused
 from ...spec import TensorSpec
 from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
-from ..tensors import cast_real, real
+from ..tensors import cast_real, elementwise, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .branches import branch
 from .folded import Folding
@@ -69,6 +70,13 @@ _SUMS = frozenset((
     "MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
 ))  # fmt: skip
+# What depends on a number having no sign: torch has no u16 and no u32, and torch-mlir takes u8 for i8 in some of these.
+_ORDERED = frozenset((
+    "Abs", "ArgMax", "ArgMin", "Clip", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod",
+    "Pow", "PRelu", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "Sign", "TopK",
+))  # fmt: skip
+_SIGNED = {"u8": "i32", "u16": "i32", "u32": "i64"}
 
 
 def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, options: ImportOptions) -> ir.Module:
@@ -294,9 +302,12 @@ class GraphImporter:
             if proto.op_type in _SUMS:
                 operands = [t if t is None or t.dtype not in _SHORT else real(t) for t in operands]
                 wide = [s and TensorSpec(s.shape, "f32" if s.dtype in _SHORT else s.dtype) for s in specs]
+            if proto.op_type in _ORDERED:
+                operands = [t and _signed(t) for t in operands]
+                wide = [s and TensorSpec(s.shape, _SIGNED.get(s.dtype, s.dtype)) for s in wide]
             found = self.from_torch.operator(Node(self, proto, node.index), operands, wide)
-            results = [cast_real(t, s.dtype) if s is not None and s.dtype != t.dtype else t
-                       for t, s in zip(found, specs, strict=True)]  # fmt: skip
+            results = [t if s is None or s.dtype == t.dtype else _narrow(t, s.dtype) if s.dtype in _SIGNED
+                       else cast_real(t, s.dtype) for t, s in zip(found, specs, strict=True)]  # fmt: skip
         self._bind(node, results)
 
     def taken_apart(self, node: Node, parts: Sequence[onnx.NodeProto]) -> list[Tensor]:
@@ -372,6 +383,21 @@ class GraphImporter:
             return True
         readers = set().union(*(self._readers.get(name, set()) for name in names))
         return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
+
+
+def _signed(t: Tensor) -> Tensor:
+    """Unsigned numbers in a signed type that has all of them; others as they are."""
+    dtype = _SIGNED.get(t.dtype)
+    if dtype is None:
+        return t
+    if t.array is not None:
+        return Tensor.constant(t.array.astype(DTYPES[dtype].numpy))
+    return elementwise(lambda x: arith.extui(element(dtype), x), [t], dtype)
+
+
+def _narrow(t: Tensor, dtype: str) -> Tensor:
+    """The low bits of integers."""
+    return elementwise(lambda x: arith.trunci(element(dtype), x), [t], dtype)
 
 
 def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> list[list[str]]:

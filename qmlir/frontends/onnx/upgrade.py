@@ -7,7 +7,7 @@ Source: ONNX, docs/Changelog.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -38,6 +38,8 @@ def upgraded(
 ) -> tuple[onnx.NodeProto, list[Tensor | None]]:
     """A node and its operands as opset 13 has them. Raises FrontEndError for an operator that cannot be rewritten."""
     inputs = list(operands)
+    if proto.op_type == "Slice" and len(inputs) > 4:
+        inputs[1] = _from_the_last(*inputs[:2], *inputs[3:5])
     if opset >= OLDEST_OF_TORCH:
         return proto, inputs
     attributes = {a.name: a for a in proto.attribute}
@@ -67,7 +69,7 @@ def upgraded(
         new.input.insert(1, "")
         inputs.insert(1, None)
         new.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-        new.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
+        new.attribute.append(onnx.helper.make_attribute("nearest_mode", _first_rounding(attributes, inputs[2], where)))
     if proto.op_type in _ALONG_ONE_AXIS:
         x = inputs[0]
         assert x is not None
@@ -78,3 +80,30 @@ def upgraded(
         del new.attribute[:]
         new.attribute.append(onnx.helper.make_attribute("axis", -1))
     return new, inputs
+
+
+def _first_rounding(attributes: Mapping[str, onnx.AttributeProto], scales: Tensor | None, where: str) -> str:
+    """How the first Resize finds the nearest element: the one before a place where it makes a tensor larger, the one
+    behind it where it makes it smaller. Source: onnxruntime, core/providers/cpu/tensor/upsamplebase.h."""
+    factors = [] if scales is None or scales.array is None else scales.array.tolist()
+    smaller = any(f < 1 for f in factors)
+    if smaller and any(f > 1 for f in factors) and ("mode" not in attributes or attributes["mode"].s == b"nearest"):
+        raise refuse("a Resize of opset 10 to the nearest elements that makes an axis smaller and another one larger "
+                     "is not imported; onnx.version_converter converts the model", where)  # fmt: skip
+    return "ceil" if smaller else "floor"
+
+
+def _from_the_last(x: Tensor | None, starts: Tensor | None, axes: Tensor | None, steps: Tensor | None) -> Tensor | None:
+    """The starts of a Slice: backwards, those behind the last element are its place, where torch-mlir begins one
+    behind it."""
+    if x is None or starts is None or starts.array is None or steps is None or steps.array is None:
+        return starts
+    if axes is not None and axes.array is None:
+        return starts
+    found = starts.array.astype(np.int64)
+    which = range(len(found)) if axes is None or axes.array is None else axes.array
+    for i, (axis, step) in enumerate(zip(which, steps.array, strict=True)):
+        size = x.shape[int(axis) % len(x.shape)]
+        if step < 0 and size != 0 and found[i] >= (np.iinfo(np.int32).max if size is None else size):
+            found[i] = -1
+    return Tensor.constant(found.astype(starts.array.dtype))

@@ -261,10 +261,17 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[No
 
 def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> AttentionInput | bool | None:
     """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
-    kept = [p for p in masks if (known := p[0].operand(p[1]).array) is None or known.any()]
+    scores = [*product.named(0)[:-1], product.named(1)[-1]]
+    kept = []
+    for node, i in masks:
+        if (known := node.operand(i).array) is None or known.any():
+            kept.append((node, i))
+        elif len(known.shape) > len(scores) or any(
+            size != 1 and whole == 1 for size, whole in zip(known.shape[::-1], scores[::-1], strict=False)
+        ):  # zeros that repeat the scores
+            return False
     if not kept:
         return None
-    scores = [*product.named(0)[:-1], product.named(1)[-1]]
     for node, i in kept:
         shape = node.named(i)
         if len(shape) > len(scores):

@@ -38,9 +38,22 @@ def cast_like(op: Node) -> Tensor:
 def _cast(op: Node, x: Tensor, dtype: str) -> Tensor:
     if x.dtype == dtype:
         return x
+    if (x.dtype == "u32" and dtype in (*_PLAIN, "i64")) or (dtype == "u32" and x.dtype in _PLAIN):
+        return _of_u32(x, dtype)
     if x.dtype not in _SMALL and dtype not in _SMALL:
         raise NotQuantised("types that torch has")
     return convert(x, dtype, bool(op.attributes.get("saturate", 1)), op.attributes.get("round_mode", "up"))
+
+
+def _of_u32(x: Tensor, dtype: str) -> Tensor:
+    """A cast between u32, which torch does not have, and floats or i64."""
+    if dtype in ("f32", "f16", "bf16"):
+        return cast_real(real(x), dtype)
+    if dtype == "u32":
+        i64 = build.element("i64")
+        return elementwise(lambda v: arith.trunci(i32(), arith.fptosi(i64, v)), [x], dtype)
+    wider, kind = arith.extui if dtype == "i64" else arith.uitofp, build.element(dtype)
+    return elementwise(lambda v: wider(kind, v), [x], dtype)
 
 
 def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up") -> Tensor:

@@ -6,12 +6,12 @@ The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.mlir import arith
+from ....core.mlir import arith, math
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.checks import assert_equal
@@ -19,7 +19,7 @@ from ....ir.scalars import gelu_by_sigmoid
 from ....spec import TensorSpec
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
 from ...sampled import MODES, PADDINGS, grid_sampled
-from ...tensors import elementwise
+from ...tensors import cast_real, elementwise, real
 from ..model import refuse
 from ..node import Node
 from .common import ints, onnx_op, quantised_input
@@ -132,6 +132,33 @@ def sign(op: Node) -> Tensor:
     return elementwise(body, [x], x.dtype)
 
 
+@raises("onnx.ReduceLogSumExp")
+def log_sum_exp(op: Node) -> Tensor:
+    """`m + log(sum(exp(x - m)))`, m the largest element: torch-mlir's sum overflows."""
+    x, given = op.operand(0), op.optional(1)
+    stated = op.attributes.get("axes") if given is None else given.array
+    empty = stated is None or not len(stated)
+    if x.dtype not in ("f32", "f16", "bf16") or not x.shape or (given is not None and given.array is None):
+        raise NotQuantised("another type, or axes that are computed")
+    if empty and op.attributes.get("noop_with_empty_axes", 0):
+        raise NotQuantised("no axes")
+    axes = [int(a) % len(x.shape) for a in (range(len(x.shape)) if empty or stated is None else stated)]
+    wide, infinite = real(x), build.scalar(np.inf, build.element("f32"))
+    of_max: dict[str, object] = {"axes": axes} if op.graph.model.torch_opset < 18 else {}
+    largest = onnx_op(op, "ReduceMax", wide, *([] if of_max else [ints(axes)]), keepdims=1, **of_max)
+
+    def finite(m: ir.Value) -> ir.Value:
+        known = arith.cmpf(arith.CmpFPredicate.OLT, math.absf(m), infinite)
+        return arith.select(known, m, build.scalar(0.0, m.type))
+
+    largest = elementwise(finite, [largest], "f32")
+    total = onnx_op(op, "ReduceSum", onnx_op(op, "Exp", onnx_op(op, "Sub", wide, largest)), ints(axes), keepdims=1)
+    made = onnx_op(op, "Add", onnx_op(op, "Log", total), largest)
+    if not op.attributes.get("keepdims", 1):
+        made = onnx_op(op, "Squeeze", made, ints(axes))
+    return cast_real(made, x.dtype)
+
+
 @raises("onnx.LpNormalization")
 def lp_normalization(op: Node) -> Tensor:
     """A norm of 0 gives the result 0, not NaN."""
@@ -161,20 +188,22 @@ def reverse_sequence(op: Node) -> Tensor:
 
 @raises("onnx.Pad")
 def pad(op: Node) -> Tensor:
-    """Modes other than `constant`: a gather along each padded axis."""
+    """Modes other than `constant`: a gather along each padded axis. Negative amounts are cut off first."""
     mode = op.attributes.get("mode", "constant")
-    if mode == "constant":
-        raise NotQuantised("as it is")
     x: Tensor = op.operand(0)
-    given = op.optional(1)
+    given, axes = op.optional(1), op.optional(3)
     amounts = op.attributes.get("pads") or (None if given is None else given.array)
+    known = axes is None or axes.array is not None
+    if mode == "constant" and not (known and amounts is not None and min(amounts, default=0) < 0):
+        raise NotQuantised("as it is")
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
-    axes = op.optional(3)
-    if axes is not None and axes.array is None:
+    if not known:
         raise refuse(f"Pad with mode {mode!r} needs constant axes", op.where)
     chosen = None if axes is None else axes.array
     which = [int(a) % len(x.shape) for a in (range(len(x.shape)) if chosen is None else chosen)]
+    if mode == "constant":
+        return _cut_and_padded(op, x, which, [int(a) for a in amounts])
     for i, axis in enumerate(which):
         before, after = int(amounts[i]), int(amounts[len(which) + i])
         size = x.shape[axis]
@@ -188,6 +217,22 @@ def pad(op: Node) -> Tensor:
         places = [_SOURCES[mode](j, size) for j in range(-before, size + after)]
         x = onnx_op(op, "Gather", x, ints(places), axis=axis)
     return x
+
+
+def _cut_and_padded(op: Node, x: Tensor, which: Sequence[int], amounts: Sequence[int]) -> Tensor:
+    """A Pad some of whose amounts are negative, of which torch-mlir's conversion reads what is in front of the
+    tensor."""
+    count, rank = len(which), len(x.shape)
+    starts = [max(-a, 0) for a in amounts[:count]]
+    ends = [min(a, 0) or np.iinfo(np.int64).max for a in amounts[count:]]
+    x = onnx_op(op, "Slice", x, ints(starts), ints(ends), ints(which))
+    whole = [0] * 2 * rank
+    for i, axis in enumerate(which):
+        whole[axis], whole[rank + axis] = max(amounts[i], 0), max(amounts[count + i], 0)
+    value = op.optional(2)
+    if value is None:
+        value = Tensor.constant(np.asarray(op.attributes.get("value", 0), DTYPES[x.dtype].numpy), x.dtype)
+    return onnx_op(op, "Pad", x, ints(whole), value) if any(whole) else x
 
 
 _SOURCES: dict[str, Callable[[int, int], int]] = {

@@ -24,6 +24,7 @@ from ...tensors import (
 )
 from ..node import Node
 from ..types import ELEMENTS
+from ..upgrade import upgraded
 from .common import (
     BYTES,
     DequantizedValue,
@@ -190,7 +191,8 @@ def _onto_codes(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Ten
             return pooled_codes(before, made[0])
         if before.op_type == "Resize":
             return nearest(before, made[0])
-        moved: Tensor = op.graph.torch_op(before.proto.op_type, [*made, *rest], before.proto.attribute, before)
+        proto, operands = upgraded(before.proto, [*made, *rest], before.opset, before.where)
+        moved: Tensor = op.graph.torch_op(proto.op_type, operands, proto.attribute, before)
         return moved
 
     direct = quantised_input(op, 0)
@@ -229,14 +231,15 @@ def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> T
     taken: list[Node] = []
     node = op.producer(0)
     while node is not None and node.uses() == 1 and (bounds := _clamp_bounds(node)) is not None:
-        lo, hi = min(max(lo, bounds[0]), bounds[1]), max(min(hi, bounds[1]), bounds[0])
+        # What comes later holds; of two bounds in the wrong order, the upper one.
+        lo, hi = min(max(min(bounds), lo), hi), min(max(bounds[1], lo), hi)
         taken.append(node)
         node = node.producer(0)
     if node is None or node.uses() != 1 or node.index not in op.graph.products:
         return None
     clamp = None
     if taken:
-        if scale.array is None or (zero is not None and zero.array is None):
+        if not _positive(scale) or scale.array is None or (zero is not None and zero.array is None):
             return None
         z = 0 if zero is None or zero.array is None else int(zero.array)
         with np.errstate(over="ignore"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ....core.faults import Fault
@@ -47,12 +49,30 @@ def max_pooled(op: Node, x: Tensor) -> Tensor:
         return plain
     half = len(pads) // 2
     low, high = [0, 0, *pads[:half]], [0, 0, *pads[half:]]
+    if op.attributes.get("ceil_mode", 0):
+        high = [0, 0, *_reached(op, x, pads)]
     value = build.pad(x.value, low, high, build.scalar(LOWEST[x.dtype], build.element(x.dtype)))
     shape = tuple(None if s is None else s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
-    names = ("ceil_mode", "dilations", "kernel_shape", "strides")
+    names = ("dilations", "kernel_shape", "strides")
     kept = [onnx.helper.make_attribute(k, v) for k, v in op.attributes.items() if k in names]
     made: Tensor = op.graph.torch_op("MaxPool", [Tensor(TensorSpec(shape, x.dtype), value)], kept, op)
     return made
+
+
+def _reached(op: Node, x: Tensor, pads: Sequence[int]) -> list[int]:
+    """The padding behind each axis that the windows of `ceil_mode` reach, the last of which begins before it. Source:
+    ONNX, MaxPool, `ceil_mode`."""
+    a, space = op.attributes, len(pads) // 2
+    strides, dilations = (list(a.get(n, [1] * space)) for n in ("strides", "dilations"))
+    found = []
+    for i, (k, s, d, size) in enumerate(zip(a["kernel_shape"], strides, dilations, x.shape[2:], strict=True)):
+        if size is None:
+            raise refuse(f"{op.op_type} with ceil_mode and uneven pads of a dynamic size is not imported", op.where)
+        reach, before = d * (k - 1) + 1, size + pads[i]
+        windows = -(-(before + pads[space + i] - reach) // s) + 1
+        windows -= (windows - 1) * s >= before
+        found.append(max((windows - 1) * s + reach - before, 0))
+    return found
 
 
 def uneven_pads(op: Node, x: Tensor) -> list[int]:

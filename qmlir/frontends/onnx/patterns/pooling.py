@@ -127,7 +127,7 @@ def _mean_axes(op: Node, rank: int) -> list[int] | None:
         stated = given.array
     elif stated is None and not int(op.attributes.get("noop_with_empty_axes", 0)):
         stated = range(rank)
-    return None if stated is None else sorted(int(a) % rank for a in stated)
+    return None if stated is None or not len(stated) else sorted(int(a) % rank for a in stated)
 
 
 def _through_float(op: Node, operator: str, x: DequantizedValue, y: tuple[Tensor, Tensor | None, str],
