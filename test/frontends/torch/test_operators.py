@@ -190,6 +190,20 @@ def test_codes_quantised_again_in_a_smaller_range_are_clamped() -> None:
     assert torch.equal(opened(qmlir.compile(export(model, w))).main(w), model(w))
 
 
+def test_a_chosen_scale_with_another_zero_point() -> None:
+    """Regression: a quantisation by a scale that is chosen from its input was one with the chosen zero point, whatever
+    it was given."""
+    ops = torch.ops.quantized_decomposed
+    torch.manual_seed(0)
+    x = torch.rand(4, 32)
+
+    def model(x: Any) -> Any:
+        scale, _ = ops.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)
+        return ops.quantize_per_tensor.tensor(x, scale, torch.tensor(-100), -128, 127, torch.int8)
+
+    assert torch.equal(opened(qmlir.compile(export(model, x))).main(x), model(x))
+
+
 def test_unraised_operator_is_a_warning_with_its_place() -> None:
     """Weights of 16 bits: the dialect has no such codes, so that the product is one of floats."""
     ops = torch.ops.quantized_decomposed
