@@ -158,6 +158,22 @@ def test_batch_norm_is_folded_into_the_convolution() -> None:
     assert names.count("aten.mul.Tensor") == 1  # the one in front of the padding
 
 
+def test_batch_norm_of_an_image_without_a_batch_is_not_folded() -> None:
+    """Regression: its channels are the image's second axis, and not those of the convolution. And of f64, in f64."""
+    from qmlir.frontends.torch.batch_norm import fold_batch_norms
+    from qmlir.frontends.torch.program import prepare
+
+    torch.manual_seed(0)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        norm = nn.BatchNorm1d(4)
+        norm.running_mean, norm.running_var = torch.randn(4), torch.rand(4) + 0.5
+        model = nn.Sequential(nn.Conv1d(3, 4, 3), norm).eval().to(dtype)
+        x = torch.randn(3, 6, dtype=dtype)
+        graph = prepare(torch.export.export(model, (x,)))
+        fold_batch_norms(graph)
+        torch.testing.assert_close(graph.gm(x)[0], model(x), rtol=tolerance, atol=tolerance)
+
+
 def test_compiled_model_with_batch_norm_is_not_eager() -> None:
     made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     x = torch.randn(1, 3, 6, 6)
