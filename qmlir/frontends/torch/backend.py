@@ -155,7 +155,7 @@ class FxProgram:
         return graph
 
     def fingerprint(self) -> str:
-        return digest_of(self.gm.graph, {**dict(self.gm.named_buffers()), **self.constants})
+        return digest_of(self.gm, {**dict(self.gm.named_buffers()), **self.constants})
 
 
 def _sizes_from_tensors(gm: GraphModule) -> None:
