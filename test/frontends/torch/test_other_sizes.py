@@ -116,6 +116,12 @@ def test_elements_that_a_constant_mask_chooses() -> None:
     judge(lambda x: (x[mask] * 2, torch.masked_select(x, mask), x[:, MASK].sum(1)), [[torch.randn(4, 6)]])
 
 
+def test_rows_and_columns_that_constant_masks_choose() -> None:
+    """Regression: the number of columns was that of the rows, too."""
+    rows = torch.tensor([True, False, True, True])
+    judge(lambda x: x[rows][:, MASK] + 1, [[torch.randn(4, 6)]])
+
+
 def test_branches_are_part_of_what_a_program_is() -> None:
     """Regression: programs that differ in a branch alone had one digest, and the second was the first one, cached."""
     calls = (lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
