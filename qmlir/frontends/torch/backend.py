@@ -130,10 +130,12 @@ def boxed(call: Subgraph) -> Boxed:
 
 
 def _static_inputs() -> list[int]:
-    """Indices of the inputs that are parameters and buffers."""
+    """Indices of the inputs that are parameters and buffers, but for those that the graph changes: frozen, they would
+    be other constants in every call."""
     context = torch._guards.TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
-    return list(getattr(metadata, "static_input_indices", None) or ())
+    changed = set(getattr(metadata, "mutated_inp_runtime_indices", None) or ())
+    return [i for i in getattr(metadata, "static_input_indices", None) or () if i not in changed]
 
 
 class FxProgram:
@@ -197,6 +199,7 @@ class Subgraph:
         self.results: list[torch.fx.Node] = list(output.args[0])
         self.eager = False
         self._frozen: list[tuple[int, int]] = []
+        self._kept: list[torch.UntypedStorage] = []  # so that no other weight comes to lie where a frozen one was
         self._function: Function | None = None
         self._lock = threading.Lock()
 
@@ -233,6 +236,7 @@ class Subgraph:
             artifact = compile_program(FxProgram(self.gm, constants), target=str(self.options.get("target", "cpu")))
             self._function = load(artifact).main
             self._frozen = [_state(args[i]) for i in self.static]
+            self._kept = [args[i].untyped_storage() for i in self.static]
         except (QmlirError, RuntimeError) as e:
             if self.options.get("strict"):
                 raise
