@@ -199,7 +199,6 @@ class Subgraph:
         self.results: list[torch.fx.Node] = list(output.args[0])
         self.eager = False
         self._frozen: list[tuple[int, int]] = []
-        self._kept: list[torch.UntypedStorage] = []  # so that no other weight comes to lie where a frozen one was
         self._function: Function | None = None
         self._lock = threading.Lock()
 
@@ -236,7 +235,6 @@ class Subgraph:
             artifact = compile_program(FxProgram(self.gm, constants), target=str(self.options.get("target", "cpu")))
             self._function = load(artifact).main
             self._frozen = [_state(args[i]) for i in self.static]
-            self._kept = [args[i].untyped_storage() for i in self.static]
         except (QmlirError, RuntimeError) as e:
             if self.options.get("strict"):
                 raise

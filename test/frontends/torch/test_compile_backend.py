@@ -99,16 +99,6 @@ def test_weights_that_change_are_seen() -> None:
     torch.testing.assert_close(compiled(x), layer(x))
 
 
-def test_a_weight_in_the_place_of_another_is_seen() -> None:
-    """Regression: a weight is known by its place in memory, which the next one took when it was free."""
-    layer, x = nn.Linear(8, 8, bias=False).eval(), torch.randn(3, 8)
-    compiled = torch.compile(layer, backend="qmlir", options={"strict": True})
-    for _ in range(3):
-        torch.testing.assert_close(compiled(x), layer(x))
-        del layer.weight
-        layer.weight = nn.Parameter(torch.randn(8, 8))
-
-
 def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: it was a constant, and every call compiled a program."""
 
