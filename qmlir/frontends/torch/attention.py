@@ -87,8 +87,8 @@ def _fuse_eager(graph: TorchGraph, node: Node) -> None:
     inside = weights
     if _called(scores, (aten.add.Tensor,)) and not scores.kwargs:
         found = [(a, b) for a, b in (scores.args, reversed(scores.args)) if _scores(a) and is_tensor(b)]
-        if not found or sole_user(scores) is not inside:
-            return
+        if not found or sole_user(scores) is not inside or dtype_of(found[0][1]) == torch.bool:
+            return  # a bool that is added is a number
         inside, (scores, mask) = scores, found[0]
     if _called(scores, (aten.mul.Tensor, aten.div.Tensor)):
         product, factor = scores.args

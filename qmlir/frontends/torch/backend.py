@@ -130,10 +130,12 @@ def boxed(call: Subgraph) -> Boxed:
 
 
 def _static_inputs() -> list[int]:
-    """Indices of the inputs that are parameters and buffers."""
+    """Indices of the inputs that are parameters and buffers, but for those that the graph changes: frozen, they would
+    be other constants in every call."""
     context = torch._guards.TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
-    return list(getattr(metadata, "static_input_indices", None) or ())
+    changed = set(getattr(metadata, "mutated_inp_runtime_indices", None) or ())
+    return [i for i in getattr(metadata, "static_input_indices", None) or () if i not in changed]
 
 
 class FxProgram:
@@ -155,7 +157,7 @@ class FxProgram:
         return graph
 
     def fingerprint(self) -> str:
-        return digest_of(self.gm.graph, {**dict(self.gm.named_buffers()), **self.constants})
+        return digest_of(self.gm, {**dict(self.gm.named_buffers()), **self.constants})
 
 
 def _sizes_from_tensors(gm: GraphModule) -> None:

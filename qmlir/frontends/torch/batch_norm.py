@@ -65,13 +65,13 @@ def _into_product(
         return None
     if x.target is aten.convolution.default and argument(x, "transposed"):
         return None
-    if x.target is aten.linear.default and len(shape_of(x)) != 2:
-        return None  # its channels are not the norm's
     weight = graph.constant(argument(x, "weight"))
     bias = argument(x, "bias")
     before = None if bias is None else graph.constant(bias)
     if weight is None or weight.dtype != torch.float32 or (bias is not None and before is None):
         return None
+    if len(shape_of(x)) != weight.dim():
+        return None  # its channels are not the norm's: rows of rows, or an image without a batch
     scaled = weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))
     total = shift if before is None else shift + before.double() * factor
     if not (torch.isfinite(scaled.float()).all() and torch.isfinite(total.float()).all()):
@@ -85,12 +85,12 @@ def _into_product(
 def _applied(graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
     """A product and a sum per channel (axis 1), in f32 or f64."""
     shape = [-1, *[1] * (len(shape_of(x)) - 2)]
-    dtype = dtype_of(node) if dtype_of(node) == torch.float64 else torch.float32
-    wide = retyped(node.meta["val"], dtype)
-    if dtype_of(x) != dtype:
-        x = graph.call(node, aten._to_copy.default, (x,), {"dtype": dtype}, wide)
-    a, b = (graph.new_constant(v.to(dtype).reshape(shape), node) for v in (factor, shift))
+    kind = torch.promote_types(dtype_of(x), torch.float32)
+    wide = retyped(node.meta["val"], kind)
+    if dtype_of(x) != kind:
+        x = graph.call(node, aten._to_copy.default, (x,), {"dtype": kind}, wide)
+    a, b = (graph.new_constant(v.to(kind).reshape(shape), node) for v in (factor, shift))
     y = graph.call(node, aten.add.Tensor, (graph.call(node, aten.mul.Tensor, (x, a), {}, wide), b), {}, wide)
-    if dtype_of(node) == dtype:
+    if dtype_of(node) == kind:
         return y
     return graph.call(node, aten._to_copy.default, (y,), {"dtype": dtype_of(node)}, node.meta["val"])

@@ -33,10 +33,9 @@ def _inline_one(gm: GraphModule, node: Node) -> None:
     with gm.graph.inserting_before(node):
         condition = _call(gm, aten.reshape.default, (condition, []), condition.meta["val"].new_empty([]))
         branches = [_copied(gm, branch, operands) for branch in (yes, no)]
-        chosen = [
-            _call(gm, aten.where.self, (condition, a, b), a.meta["val"]) if is_tensor(a) else a
-            for a, b in zip(*branches, strict=True)
-        ]
+        if not all(is_tensor(a) for a in branches[0]):
+            raise FrontEndError([Diagnostic("a branch of torch.cond returns a number; return tensors", where(node))])
+        chosen = [_call(gm, aten.where.self, (condition, a, b), a.meta["val"]) for a, b in zip(*branches, strict=True)]
     for user in list(node.users):
         assert user.target is operator.getitem
         user.replace_all_uses_with(chosen[int(str(user.args[1]))])

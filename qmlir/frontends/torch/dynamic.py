@@ -12,7 +12,7 @@ from ...dialect.dtypes import DTYPES
 from ...dialect.ods import Keywords
 from ..raising import PatternDeclined
 from .dtypes import FROM_TORCH, TO_TORCH
-from .graph import TorchGraph, argument, is_tensor, retyped, same, shape_of, where
+from .graph import VIEWS, TorchGraph, argument, aten, is_tensor, retyped, same, shape_of, where
 from .quantised import _size, block_counts, quantised, reshaped
 from .simplify import name_of
 
@@ -31,8 +31,9 @@ def fuse_dynamic_quantize(graph: TorchGraph, node: Node, outcome: dict[Node, tup
     results = {u.args[1]: u for u in node.users if u.target is operator.getitem}
     scale, zero = results.get(0), results.get(1)
     users = [
-        u for u in list(scale.users if scale is not None else ()) if _quantises(graph, u, source, scale, attributes)
-    ]
+        u for u in list(scale.users if scale is not None else ())
+        if _quantises(graph, u, source, scale, zero, attributes)
+    ]  # fmt: skip
     shape = [] if attributes["granularity"] == "tensor" else block_counts(shape_of(source), block)
     val = source.meta["val"]
     codes_type = TO_TORCH[attributes["out_dtype"]]
@@ -92,6 +93,8 @@ def _attributes(node: Node) -> tuple[Keywords, Sequence[torch.SymInt | int]]:
     lo, hi = (stored.lo if lo is None else int(lo)), (stored.hi if hi is None else int(hi))
     if symmetric and stored.name == "u8":
         raise PatternDeclined("a symmetric quantisation to uint8 has a zero point of 128; use int8")
+    if symmetric and name == _AFFINE and int((hi + lo + 1) / 2):
+        raise PatternDeclined(f"a symmetric quantisation to {lo}..{hi} has a zero point, in the middle")
     found = {"out_dtype": stored.name, "granularity": granularity, "symmetric": symmetric, "recipe": "torchao",
              "eps": float(eps), "clamp": [lo, hi], "group_size": group}  # fmt: skip
     return {k: v for k, v in found.items() if v is not None}, block
@@ -108,12 +111,29 @@ def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> t
     return "group", int(block[-1])
 
 
-def _quantises(graph: TorchGraph, user: Node, source: Node, scale: Node | None, attributes: Keywords) -> bool:
-    """Whether a node is the quantisation of the same tensor by the scale that was chosen from it."""
+def _quantises(
+    graph: TorchGraph, user: Node, source: Node, scale: Node | None, zero: Node | None, attributes: Keywords
+) -> bool:
+    """Whether a node is the quantisation of the same tensor by the scale and the zero point that were chosen from
+    it."""
     try:
         q = quantised(graph, user)
     except PatternDeclined:
         return False
     if q is None or q.source is not source or q.dtype != attributes["out_dtype"]:
         return False
-    return [q.lo, q.hi] == attributes["clamp"] and user.args[1 if "per_tensor" in name_of(user) else 2] is scale
+    first = 1 if "per_tensor" in name_of(user) else 2
+    given, offset = (*user.args, None)[first : first + 2]
+    return [q.lo, q.hi] == attributes["clamp"] and given is scale and _chosen(graph, offset, zero, attributes)
+
+
+def _chosen(graph: TorchGraph, offset: torch.fx.Node | None, zero: Node | None, attributes: Keywords) -> bool:
+    """Whether a zero point is the chosen one, which is 0 if symmetric."""
+    while isinstance(offset, Node) and offset.target in (aten._to_copy.default, aten.to.dtype, *VIEWS):
+        offset = offset.args[0]
+    if zero is not None and offset is zero:
+        return True
+    known = None if offset is None else graph.constant(offset)
+    none = offset is None or (known is not None and not bool(known.any()))
+    zeros = isinstance(offset, Node) and offset.target in (aten.zeros.default, aten.zeros_like.default)
+    return bool(attributes["symmetric"]) and (none or zeros)

@@ -63,6 +63,8 @@ def _scale(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     """A scale a row or a column, before anything was added."""
     if user.target is not aten.mul.Tensor or p.op != "scaled_matmul" or p.stage != SCALED or p.bias is not None:
         return False
+    if dtype_of(user) != dtype_of(p.out) or not same_shape(shape_of(user), shape_of(p.out)):
+        return False
     factor = _other(user, p.out)
     known = graph.constant(factor)
     if known is None and not is_tensor(factor):
@@ -99,14 +101,14 @@ def _add(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     other = _other(user, p.out)
     if not is_tensor(other) or not same_shape(shape_of(user), shape_of(p.out)):
         return False
-    if dtype_of(user) != dtype_of(p.out):
+    if dtype_of(user) != dtype_of(p.out) or not dtype_of(other).is_floating_point:
         return False
     shape = shape_of(other)
     channels = shape_of(p.out)[-p.columns]
-    bias = [s for s in shape if not same(s, 1)]
-    aligned = len(shape) >= p.columns and same(shape[-p.columns], channels)
+    others = [s for i, s in enumerate(shape) if i != len(shape) - p.columns]
+    aligned = len(shape) >= p.columns and same(shape[-p.columns], channels) and all(same(s, 1) for s in others)
     known = graph.constant(other)
-    if p.stage <= SCALED and p.bias is None and len(bias) == 1 and aligned and known is not None:
+    if p.stage <= SCALED and p.bias is None and aligned and known is not None:
         p.bias, p.stage = known.reshape(-1), BIAS
         return True
     if p.stage <= BIAS and same_shape(shape, shape_of(p.out)):
@@ -117,6 +119,7 @@ def _add(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
 
 _ACTIVATIONS = {aten.relu.default: "relu", aten.relu6.default: "relu6", aten.silu.default: "silu",
                 aten.tanh.default: "tanh"}  # fmt: skip
+_CLAMPS = {aten.hardtanh.default: ("min_val", "max_val"), aten.clamp.default: ("min", "max")}
 
 
 def _activation(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
@@ -127,11 +130,9 @@ def _activation(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
         found_attributes["activation"] = _ACTIVATIONS[user.target]
     elif user.target is aten.gelu.default:
         found_attributes["activation"] = "gelu" if argument(user, "approximate") == "none" else "gelu_tanh"
-    elif user.target in (aten.hardtanh.default, aten.clamp.default):
-        lo, hi = user.args[1:3] if len(user.args) == 3 else (-1.0, 1.0)
-        if not all(isinstance(v, (int, float)) for v in (lo, hi)) or user.kwargs:
-            return False
-        if user.target is aten.clamp.default and len(user.args) != 3:
+    elif user.target in _CLAMPS:
+        lo, hi = (argument(user, name) for name in _CLAMPS[user.target])
+        if not all(isinstance(v, (int, float)) for v in (lo, hi)):
             return False
         found_attributes = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}
     else:

@@ -77,17 +77,22 @@ def index_by_known_masks(graph: TorchGraph) -> None:
         if node.target is not aten.index.Tensor:
             continue
         places: list[Node | None] = []
+        read = [n for n in (node.args[0], *node.args[1]) if is_tensor(n)]
+        sizes = {s.node.expr for n in read for s in shape_of(n) if not isinstance(s, int)}
         for place in node.args[1]:
             known = graph.constant(place) if is_tensor(place) and dtype_of(place) in (torch.bool, torch.uint8) else None
             chosen = [place] if known is None else list(known.nonzero(as_tuple=True))
             places += chosen if known is None else [graph.new_constant(t, node) for t in chosen]
             if known is not None and env is not None:
                 counts |= {s.node.expr: len(chosen[0]) for s in shape_of(node) if not isinstance(s, int)
-                           and s.node.expr.is_Symbol and env.is_unbacked_symint(s.node.expr)}  # fmt: skip
+                           and s.node.expr.is_Symbol and env.is_unbacked_symint(s.node.expr)
+                           and s.node.expr not in sizes}  # fmt: skip
         node.args = (node.args[0], places)
     if counts and env is not None:
         env.replacements.update({size: size * 0 + count for size, count in counts.items()})
         env._update_version_counter()
+        # By this torch knows that what it computed of its symbols is old.
+        env._replacements_version_counter = getattr(env, "_replacements_version_counter", 0) + 1
         _tell_sizes(graph)
 
 

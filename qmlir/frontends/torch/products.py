@@ -43,9 +43,8 @@ def _weight(graph: TorchGraph, node: Node, transposed: bool) -> TorchSide:
     if not side.quantised:
         side.transposed = transposed
         return side
-    inner, side.transposed = _untransposed(side.node, transposed)
-    if inner is not side.node:
-        side.node = inner
+    side.node, side.transposed = _untransposed(side.node, transposed)
+    if side.transposed != transposed:
         side.scale = _exchanged(graph, side.scale)
         side.zero_point = _exchanged(graph, side.zero_point)
     return side

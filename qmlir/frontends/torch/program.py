@@ -125,16 +125,19 @@ def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Tor
 def fingerprint(program: torch.export.ExportedProgram) -> str:
     """A digest of all that the imported module depends on."""
     more = f"{program.graph_signature} {program.range_constraints}"
-    return digest_of(program.graph, {**program.constants, **program.state_dict}, more)
+    return digest_of(program.graph_module, {**program.constants, **program.state_dict}, more)
 
 
-def digest_of(graph: torch.fx.Graph, values: Mapping[str, torch.Tensor], more: str = "") -> str:
-    """A digest of a graph and the tensors that it names."""
+def digest_of(gm: GraphModule, values: Mapping[str, torch.Tensor], more: str = "") -> str:
+    """A digest of a graph, those of the branches that it names, and the tensors."""
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
-    for node in graph.nodes:
+    for node in gm.graph.nodes:
         value = node.meta.get("val")
         described = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {described}\n".encode())
+        branch = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(branch, GraphModule):
+            digest.update(digest_of(branch, dict(branch.named_buffers())).encode())
     for name, value in sorted(values.items()):
         if isinstance(value, torch.Tensor):
             for part, tensor, form in _plain_tensors(name, value):

@@ -24,7 +24,7 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         return _averaged(x, axes, sizes)
     if all(s % n == 0 for s, n in zip(have, sizes, strict=True)):
         return NotImplemented  # equal windows are converted as they are
-    total, count = x.float(), torch.ones((), dtype=torch.float32)
+    total, count = _wide(x), torch.ones((), dtype=torch.float32)
     for axis, s, n in zip(axes, have, sizes, strict=True):
         bounds = [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
         total = torch.cat([total.narrow(axis, a, b - a).sum(axis, keepdim=True) for a, b in bounds], axis)
@@ -33,13 +33,18 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     return (total / count).to(x.dtype)
 
 
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """In f32, or f64."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def _averaged(x: torch.Tensor, axes: Sequence[int], sizes: Sequence[int]) -> torch.Tensor:
     """The same of dynamic sizes: a product with the shares [n, s] of the elements in the windows, axis by axis."""
-    found = x.float()
+    found = _wide(x)
     for axis, n in zip(axes, sizes, strict=True):
         s, window, place = x.shape[axis], torch.arange(n)[:, None], torch.arange(x.shape[axis])[None]
         first, last = window * s // n, ((window + 1) * s + (n - 1)) // n
-        inside = ((place >= first) & (place < last)).float()
+        inside = ((place >= first) & (place < last)).to(found.dtype)
         found = (found.transpose(axis, -1) @ (inside / (last - first)).t()).transpose(axis, -1)
     return found.to(x.dtype)
 
@@ -65,9 +70,11 @@ def _filtered(reach: int, function: Callable[[Array], Array]) -> TorchRule:
         if not all(isinstance(n, int) for n in (*have, *size)) or not x.is_floating_point():
             return NotImplemented
         factors = [*given, None, None][: len(have)]
-        found = x.float()
+        found = _wide(x)
         for axis, (s, n, factor) in enumerate(zip(have, size, factors, strict=True)):
-            step = (s - 1) / max(n - 1, 1) if align_corners else 1 / factor if factor else s / n
+            step = (s - 1) / (n - 1) if align_corners and n > 1 else 1 / factor if factor else s / n
+            if align_corners and n == 1:
+                step = 0.0
             wide = max(step, 1.0)
             centre = step * (np.arange(n)[:, None] + 0.5)
             first = np.maximum(np.trunc(centre - reach * wide + 0.5), 0)
@@ -76,7 +83,7 @@ def _filtered(reach: int, function: Callable[[Array], Array]) -> TorchRule:
             at = (place - centre + 0.5) / wide
             weights = np.where((place >= first) & (place < last), function(at), 0)
             weights = weights / weights.sum(1, keepdims=True)  # [n, s]
-            table = torch.tensor(weights.T.tolist(), dtype=torch.float32)
+            table = torch.tensor(weights.T.tolist(), dtype=found.dtype)
             found = (found.transpose(2 + axis, -1) @ table).transpose(2 + axis, -1)
         return found.to(x.dtype)
 

@@ -99,14 +99,14 @@ def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.S
 
 @rule(aten.bitwise_xor.Scalar)
 def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor."""
-    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=x.dtype))
+    """With a number as a tensor, which makes integers of bools."""
+    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
 
 
 @rule(aten.bitwise_or.Scalar)
 def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor."""
-    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=x.dtype))
+    """With a number as a tensor, which makes integers of bools."""
+    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
 
 
 @rule(aten.histc.default)
@@ -162,10 +162,16 @@ def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -
     return torch.where(torch.as_tensor(y) == 0, x / y, whole)
 
 
-@rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
+@rule(aten.log_sigmoid.default)
 def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
     """Without the sigmoid itself, which is 0 far below 0."""
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
+
+
+@rule(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As above; the second result is for the gradient, and on CPUs alone."""
+    return log_sigmoid(x), torch.exp(-x.abs())
 
 
 @rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
@@ -213,7 +219,10 @@ def as_strided(
     if not dense.is_contiguous():
         return NotImplemented
     first = x.storage_offset() if storage_offset is None else storage_offset
-    place = torch.full([1] * len(size), first - x.storage_offset())
+    low = first - x.storage_offset()
+    if low < 0 or low + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) >= x.numel():
+        return NotImplemented  # beside the tensor, in the one that it is a view of
+    place = torch.full([1] * len(size), low)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         place = place + (torch.arange(n) * step).reshape([n if i == axis else 1 for i in range(len(size))])
     return dense.reshape(-1).index_select(0, place.reshape(-1)).reshape(list(size))
@@ -353,7 +362,8 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The larger one times a root of 1 to 2, which does not overflow where the squares do."""
     a, b = torch.maximum(x, -x), torch.maximum(y, -y)
     a, b = torch.maximum(a, b), torch.minimum(a, b)
-    return a * torch.sqrt(1 + (b / torch.where(a == 0, torch.ones((), dtype=a.dtype), a)) ** 2)
+    whole = (a == 0) | torch.isinf(a)
+    return a * torch.sqrt(1 + (b / torch.where(whole, torch.ones((), dtype=a.dtype), a)) ** 2)
 
 
 @rule(aten.masked_scatter.default)

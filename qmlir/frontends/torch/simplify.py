@@ -92,7 +92,7 @@ def _merge_views(graph: TorchGraph, node: Node) -> None:
 def _signed_int_mm(graph: TorchGraph, node: Node) -> None:
     """torchao's product on CPUs without a signed instruction: `_int_mm(u8(q + 128), w) - 128 * sum(w)`. It is
     `_int_mm(q, w)`."""
-    if node.target is not aten.sub.Tensor or node.kwargs:
+    if node.target is not aten.sub.Tensor or node.kwargs or dtype_of(node) != torch.int32:
         return
     product, correction = node.args
     if not (_is(product, aten._int_mm.default) and _is(correction, aten.mul.Tensor)):

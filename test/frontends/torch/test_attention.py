@@ -114,7 +114,12 @@ def other_axis(x: Any, y: Any) -> Any:
     return torch.softmax(heads(x) @ heads(y).transpose(2, 3), -2) @ heads(y)
 
 
-@pytest.mark.parametrize("function", [read_twice, other_axis])
+def added_bools(x: Any, y: Any) -> Any:
+    """Regression: they were a mask of the keys that are read, in the place of ones that are added."""
+    return torch.softmax(heads(x) @ heads(y).transpose(2, 3) + torch.ones(33, 20).tril().bool(), -1) @ heads(y)
+
+
+@pytest.mark.parametrize("function", [read_twice, other_axis, added_bools])
 def test_other_forms_stay(function: Callable[..., Any]) -> None:
     text = imported(exported(function, tensors()))
     assert "iree_linalg_ext.attention" not in text

@@ -99,6 +99,26 @@ def test_weights_that_change_are_seen() -> None:
     torch.testing.assert_close(compiled(x), layer(x))
 
 
+def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: it was a constant, and every call compiled a program."""
+
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x * self.count
+
+    made = compiled_count(monkeypatch)
+    model, x = Counter().eval(), torch.randn(3, 2)
+    compiled = torch.compile(model, backend="qmlir", options={"strict": True})
+    for i in range(3):
+        torch.testing.assert_close(compiled(x), x * (i + 1))
+    assert len(made) == 1
+
+
 @pytest.mark.slow
 def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward are compiled once: weights that are trained are arguments."""

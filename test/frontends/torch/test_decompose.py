@@ -158,14 +158,21 @@ def test_batch_norm_is_folded_into_the_convolution() -> None:
     assert names.count("aten.mul.Tensor") == 1  # the one in front of the padding
 
 
-def test_batch_norm_of_f64() -> None:
-    """Regression: computed in f32."""
-    norm = nn.BatchNorm2d(4).double().eval()
-    norm.running_mean.normal_()
-    x = torch.randn(2, 4, 3, 3, dtype=torch.float64)
-    with torch.no_grad():
-        found = qmlir.load(qmlir.compile(torch.export.export(norm, (x,)))).main(x)
-        torch.testing.assert_close(found, norm(x), rtol=1e-14, atol=1e-14)
+def test_batch_norm_of_an_image_without_a_batch_is_not_folded() -> None:
+    """Regression: its channels are the image's second axis, and not those of the convolution. And of f64, in f64."""
+    from qmlir.frontends.torch.batch_norm import fold_batch_norms
+    from qmlir.frontends.torch.program import prepare
+
+    torch.manual_seed(0)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        norm = nn.BatchNorm1d(4)
+        norm.running_mean, norm.running_var = torch.randn(4), torch.rand(4) + 0.5
+        model = nn.Sequential(nn.Conv1d(3, 4, 3), norm).eval().to(dtype)
+        x = torch.randn(3, 6, dtype=dtype)
+        graph = prepare(torch.export.export(model, (x,)))
+        fold_batch_norms(graph)
+        graph.gm.recompile()
+        torch.testing.assert_close(graph.gm(x)[0], model(x), rtol=tolerance, atol=tolerance)
 
 
 def test_compiled_model_with_batch_norm_is_not_eager() -> None:

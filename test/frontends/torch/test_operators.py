@@ -148,6 +148,48 @@ def test_quantise_and_dequantise_alone() -> None:
     assert raised == ["qmlir.quantize", "qmlir.dequant"]
 
 
+def test_what_follows_a_product_keeps_its_meaning() -> None:
+    """Regression: of hardtanh with the default of its second bound both were taken to be the defaults; a column that is
+    added to a product of one channel was its bias; a factor with more axes, or of a wider type, gave a result of the
+    other shape or type; integers that are added were a bias of integers; codes transposed twice had scales of the
+    transposed ones."""
+    ops = torch.ops.quantized_decomposed
+    torch.manual_seed(0)
+    x, weights, scales = torch.randn(3, 8), [codes(n, 8) for n in (8, 1, 4, 4, 4, 8)], torch.rand(8) * 0.01 + 0.01
+    column, row, zeros = torch.randn(3, 1), torch.rand(4), torch.zeros(8, dtype=torch.int64)
+
+    def product(x: Any, which: int) -> Any:
+        return torch.nn.functional.linear(x, ops.dequantize_per_tensor(weights[which], 0.01, 0, -128, 127, torch.int8))
+
+    def model(x: Any) -> Any:
+        x = ops.quantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8)
+        x = ops.dequantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8)
+        twice = ops.dequantize_per_channel(weights[5].t().t(), scales, zeros, 0, -128, 127, torch.int8)
+        return (torch.nn.functional.hardtanh(product(x, 0), -0.1), product(x, 1) + column,
+                product(x, 2) * row.reshape(1, 1, 4), product(x, 3) + torch.tensor([1, 2, 3, 4]),
+                torch.nn.functional.linear(x.bfloat16(), weights[4].bfloat16()) * row,
+                torch.nn.functional.linear(x, twice))  # fmt: skip
+
+    found = opened(qmlir.compile(export(model, x))).main(x)
+    for i, (got, want) in enumerate(zip(found, model(x), strict=True)):
+        tolerance = 2e-2 if i == 4 else 1e-4
+        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_a_chosen_scale_with_another_zero_point() -> None:
+    """Regression: a quantisation by a scale that is chosen from its input was one with the chosen zero point, whatever
+    it was given."""
+    ops = torch.ops.quantized_decomposed
+    torch.manual_seed(0)
+    x = torch.rand(4, 32)
+
+    def model(x: Any) -> Any:
+        scale, _ = ops.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)
+        return ops.quantize_per_tensor.tensor(x, scale, torch.tensor(-100), -128, 127, torch.int8)
+
+    assert torch.equal(opened(qmlir.compile(export(model, x))).main(x), model(x))
+
+
 def test_unraised_operator_is_a_warning_with_its_place() -> None:
     """Weights of 16 bits: the dialect has no such codes, so that the product is one of floats."""
     ops = torch.ops.quantized_decomposed

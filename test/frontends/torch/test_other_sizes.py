@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import qmlir
 from qmlir.errors import FrontEndError
+from qmlir.frontends.torch.program import fingerprint
 from qmlir.frontends.torch.rules import RULES
 
 Function = Callable[..., Any]
@@ -113,6 +114,19 @@ def test_elements_that_a_constant_mask_chooses() -> None:
     """How many they are is known, unlike those of a mask that is computed."""
     mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) > 0.5
     judge(lambda x: (x[mask] * 2, torch.masked_select(x, mask), x[:, MASK].sum(1)), [[torch.randn(4, 6)]])
+
+
+def test_rows_and_columns_that_constant_masks_choose() -> None:
+    """Regression: the number of columns was that of the rows, too."""
+    rows = torch.tensor([True, False, True, True])
+    judge(lambda x: x[rows][:, MASK] + 1, [[torch.randn(4, 6)]])
+
+
+def test_branches_are_part_of_what_a_program_is() -> None:
+    """Regression: programs that differ in a branch alone had one digest, and the second was the first one, cached."""
+    calls = (lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
+             lambda x: torch.cond(x.sum() > 0, lambda x: x + 5, lambda x: x * 2, (x,)))  # fmt: skip
+    assert len({fingerprint(torch.export.export(Called(f), (torch.randn(5, 6),))) for f in calls}) == 2
 
 
 def test_conditions_are_choices() -> None:
