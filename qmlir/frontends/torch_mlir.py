@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.faults import Fault
-from ..core.mlir import ir, passmanager
+from ..core.mlir import arith, ir, passmanager
 from ..core.spelling import location_text
 from ..errors import Diagnostic, FrontEndError
-from ..ir.walk import collect, made_by
+from ..ir.walk import collect, defining_op, made_by
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -21,6 +21,8 @@ FAULTS = (
         canary="part_of_a_list",
     ),
 )
+
+_OLT, _OLE = 4, 5  # predicates of arith.cmpf
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -52,8 +54,25 @@ def to_linalg(
     except ir.MLIRError as e:
         diagnostics = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
         raise FrontEndError([blame(diagnostics) or Diagnostic(str(e).splitlines()[0], name)]) from None
+    for sort in collect(module, "iree_linalg_ext.sort"):
+        _nan_is_largest(sort)
     if sum(map(_read_directly, collect(module, "tensor.extract"))):
         passmanager.PassManager.parse("builtin.module(func.func(canonicalize,cse))").run(module.operation)
+
+
+def _nan_is_largest(sort: OpLike) -> None:
+    """NaN is larger than any number, as torch sorts. torch-mlir's comparisons with one are false, and what follows from
+    that is no order."""
+    for compared in tuple(sort.regions[0].blocks[0].operations):
+        if compared.operation.name != "arith.cmpf":
+            continue
+        first, second = compared.operands
+        ascending = ir.IntegerAttr(compared.attributes["predicate"]).value in (_OLT, _OLE)
+        with ir.InsertionPoint.after(compared), compared.location:
+            larger = second if ascending else first
+            unknown = arith.cmpf(arith.CmpFPredicate.UNO, larger, larger)
+            result = arith.ori(compared.results[0], unknown)
+        compared.results[0].replace_all_uses_except(result, defining_op(result))
 
 
 def _read_directly(extract: OpLike) -> bool:

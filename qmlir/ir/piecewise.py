@@ -124,6 +124,8 @@ def _combined(values: tuple[IndexValue, ...], function: Callable[..., list[Piece
     ends = [*(s - 1 for s in starts[1:]), named[0].pieces[-1].last]
     pieces: list[Piece] = []
     for first, last in zip(starts, ends, strict=True):
+        if first > last:  # of no numbers
+            return None
         parts = function(*(_over(v, first, last) for v in values))
         if parts is None:
             return None

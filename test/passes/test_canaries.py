@@ -556,8 +556,9 @@ def test_vectors_at_offsets() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
-def test_unknown_op() -> None:
-    """What `qmlir-guard` refuses, in a process of its own."""
+@pytest.mark.parametrize("name", ["unknown_op", "empty_sum"])
+def test_guarded(name: str) -> None:
+    """What `qmlir-guard` keeps from IREE, in a process of its own."""
     code = (
         "import sys, pathlib\n"
         "from qmlir.compiler.compilation import compile_built\n"
@@ -572,7 +573,7 @@ def test_unknown_op() -> None:
         "except QmlirError:\n"
         "    pass\n"
     )
-    command = [sys.executable, "-c", code, str(PROGRAMS / "unknown_op.mlir")]
+    command = [sys.executable, "-c", code, str(PROGRAMS / f"{name}.mlir")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if "Error" in done.stderr:  # of the code above: not what is expected
         raise RuntimeError(done.stderr)
@@ -599,6 +600,7 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 HERE = {
     "attention_body",
     "bitcast_of_one",
+    "empty_sum",
     "fork_of_a_device",
     "fork_of_a_session",
     "int8_product",

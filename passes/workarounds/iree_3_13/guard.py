@@ -1,4 +1,4 @@
-"""qmlir-guard: refuse ops that IREE does not register."""
+"""qmlir-guard: keep from IREE what ends its process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....ir.walk import collect
 from ...base import Pass, State, error_at, fail
+from ...core.contractions import is_product
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -17,17 +18,26 @@ FAULTS = (
         "An op that IREE has not registered crashes its dispatch formation, and with it the process.",
         canary="unknown_op",
     ),
+    Fault(
+        "IREE divides by the size of a product's summed axis: one of no elements ends the process (SIGFPE).",
+        canary="empty_sum",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class GuardPass(Pass):
-    """IREE 3.13's dispatch formation crashes on an op that is not registered, so this pass reports it first."""
+    """IREE 3.13's dispatch formation crashes on an op that is not registered, so this pass reports it first. A product
+    that sums over an axis of size 0 is its initial value."""
 
     name: ClassVar[str] = "qmlir-guard"
-    summary: ClassVar[str] = "refuse ops that IREE does not register"
+    summary: ClassVar[str] = "refuse ops that IREE does not register, and compute no empty sums"
 
     def run(self, module: ir.Module, state: State) -> None:
+        for op in collect(module, where=is_product):
+            if 0 in op.operands[0].type.shape and 0 not in op.results[0].type.shape:
+                op.results[0].replace_all_uses_with(op.operands[2])
+                op.erase()
         ctx = module.operation.context
         unknown = collect(module, where=lambda op: not ctx.is_registered_operation(op.name))
         fail(self.name, [error_at(op, f"'{op.name}' was not lowered and is unknown to IREE") for op in unknown])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -20,12 +20,14 @@ from torch.utils import _pytree as pytree
 
 from . import (
     convolution_rules as _convolution_rules,  # noqa: F401  (registers its rules)
+    indices as _indices,  # noqa: F401  (registers its rules)
     paddings as _paddings,  # noqa: F401  (registers its rules)
     recurrent_rules as _recurrent_rules,  # noqa: F401
     resampling as _resampling,  # noqa: F401
 )
 from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
+from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
 
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
     from torch.fx.node import Target
 
-# Known to fail, so not tried first.
+# Known to fail, so not tried first. The mean of weighted losses would be by their number, not by the sum of weights.
 KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
     aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
+    aten.cross_entropy_loss.default, aten.nll_loss_nd.default, aten.nll_loss.default, aten.nll_loss_forward.default,
+    aten.nll_loss2d.default, aten.nll_loss2d_forward.default,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
 _ALWAYS: dict[OpOverload, Callable[..., object]] = {**FOURIER, aten.detach_.default: lambda x: x}
@@ -50,7 +54,12 @@ def decompose_known(graph: TorchGraph) -> None:
         if node.op != "call_function":
             continue
         short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
-        if short or node.target in KNOWN or rule_of(node.target) or _of_complex(node) or _merges_sizes(node):
+        known = (
+            node.target in KNOWN
+            or rule_of(node.target)
+            or (node.target in ALONG_AN_AXIS and not shape_of(node.args[0]))
+        )
+        if short or known or _of_complex(node) or _merges_sizes(node):
             decompose(graph, node)
     graph.clean()
 
@@ -88,6 +97,7 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     found = [
+        with_an_axis(target) if target in ALONG_AN_AXIS else None,
         in_f32(target) if target in SUMS else None,
         rule_of(target),
         OF_COMPLEX.get(target),
@@ -121,7 +131,7 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple
     except _SizeFixed as e:
         graph.assumed[node.target] = str(e)
         return None
-    except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
+    except (_NotThisRule, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
     again = rule is not rule_of(node.target) and any(_same(n, node) for n in made.graph.nodes)
     if again or any("prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
@@ -163,9 +173,14 @@ def _mutates(node: Node) -> bool:
 
 
 def _same(a: Node, b: Node) -> bool:
-    """Whether two nodes are the same operator of the same type."""
-    first, second = (pytree.tree_leaves(n.meta.get("val")) for n in (a, b))
-    return a.target is b.target and [getattr(v, "dtype", None) for v in first[:1]] == [v.dtype for v in second[:1]]
+    """Whether two nodes are the same operator of the same type, on a first tensor of as many axes."""
+    return a.target is b.target and _kind(a) == _kind(b)
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    results = pytree.tree_leaves(node.meta.get("val"))
+    first = next((n for n in node.all_input_nodes if is_tensor(n)), None)
+    return *(getattr(v, "dtype", None) for v in results[:1]), None if first is None else len(shape_of(first))
 
 
 class _NotThisRule(Exception):
@@ -181,10 +196,12 @@ def _value(graph: TorchGraph, node: Node) -> torch.Tensor:
 def _inline(graph: TorchGraph, node: Node, made: GraphModule, inputs: Sequence[Node]) -> None:
     """The nodes of `made` in the place of `node`."""
     placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
-    known: dict[Node, Node] = dict(zip(placeholders, inputs, strict=True))
+    known: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))
     for n in made.graph.nodes:
         if n.op == "get_attr":
             known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
+        elif isinstance(n.target, type):  # torch's own named tuple of results
+            known[n] = tuple(known[a] for a in n.args)
         elif n.op == "call_function" and ("val" in n.meta or n.users):  # the rest are checks, which give nothing
             args, kwargs = pytree.tree_map_only(Node, known.__getitem__, (n.args, dict(n.kwargs)))
             known[n] = graph.call(node, n.target, args, kwargs, n.meta["val"])

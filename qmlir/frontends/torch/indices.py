@@ -11,6 +11,7 @@ from torch.fx import Node
 from ...core.mlir import arith, tensor
 from ...ir.build import Arg, Extent, as_index, dims, elementwise, loop_index, scalar
 from .graph import TorchGraph, aten, dtype_of, is_tensor, mode_of, shape_of
+from .rules import rule
 
 _WRITES = frozenset((
     aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl.default,
@@ -160,3 +161,36 @@ def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
         return tensor.extract(x, at)
 
     return elementwise(args, result, x.type.element_type, body)
+
+
+@rule(aten.select_scatter.default)
+def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
+    """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
+    if not isinstance(index, int) or index >= 0:
+        return NotImplemented
+    first = x.shape[dim] + index
+    return aten.slice_scatter.default(x, part.unsqueeze(dim), dim, first, first + 1)
+
+
+@rule(aten.masked_scatter.default)
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Of dynamic sizes, or of several: the element of `source` at the number of places that were true before."""
+    if x.shape == mask.shape and all(isinstance(n, int) for n in (*x.shape, *source.shape)):
+        return NotImplemented
+    sizes = torch.broadcast_shapes(x.shape, mask.shape)
+    x, mask = x.expand(sizes), mask.expand(sizes)
+    place = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+    found = source.reshape(-1).index_select(0, place.clamp(min=0)).reshape(sizes)
+    return torch.where(mask, found, x)
+
+
+@rule(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    x: torch.Tensor, part: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    """The diagonal's elements at the places where the column is the row plus `offset`."""
+    x = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])[None]
+    place = (rows if offset >= 0 else columns).expand(x.shape[-2:]).clamp(max=max(part.shape[-1] - 1, 0))
+    found = part.index_select(-1, place.reshape(-1)).reshape(x.shape)
+    return torch.where(columns - rows == offset, found, x).movedim((-2, -1), (dim1, dim2))

@@ -7,6 +7,7 @@ apply.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -88,15 +89,6 @@ def rms_norm(
     return (found if weight is None else found * weight).to(x.dtype)
 
 
-@rule(aten.select_scatter.default)
-def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
-    """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
-    if not isinstance(index, int) or index >= 0:
-        return NotImplemented
-    first = x.shape[dim] + index
-    return aten.slice_scatter.default(x, part.unsqueeze(dim), dim, first, first + 1)
-
-
 @rule(aten.bitwise_xor.Scalar)
 def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
     """With a number as a tensor, which makes integers of bools."""
@@ -174,21 +166,6 @@ def log_sigmoid_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return log_sigmoid(x), torch.exp(-x.abs())
 
 
-@rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
-def of_one_number(x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-    """Of a tensor without axes, which torch-mlir does not convert: the number."""
-    return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
-
-
-@rule(aten.topk.default)
-def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TorchResult:
-    """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
-    if sorted:
-        return NotImplemented
-    values, places = aten.sort.default(x, dim, largest)
-    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
-
-
 @rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
 def grouped_mm(
     x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: torch.Tensor | None = None,
@@ -247,27 +224,6 @@ def exponential(x: torch.Tensor, rate: float = 1, generator: torch.Generator | N
     return torch.log1p(-torch.rand_like(x)) * (-1 / rate)
 
 
-@rule(aten.kthvalue.default)
-def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k-th smallest and its place, by sorting."""
-    values, places = (t.narrow(dim, k - 1, 1) for t in aten.sort.default(x, dim, False))
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
-
-
-@rule(aten.median.dim)
-def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The lower one of two in the middle, by sorting."""
-    size = x.shape[dim]
-    return kth_value(x, (size + 1) // 2, dim, keepdim) if isinstance(size, int) else NotImplemented
-
-
-@rule(aten.median.default)
-def median_of_all(x: torch.Tensor) -> torch.Tensor:
-    """The lower one of two in the middle, by sorting."""
-    found = median(x.reshape(-1), 0)
-    return found if found is NotImplemented else found[0]
-
-
 @rule(aten.embedding_bag.padding_idx)
 def embedding_bag(
     table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, by_frequency: bool, mode: int, sparse: bool,
@@ -318,20 +274,6 @@ def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> Tor
     return [aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
 
 
-@rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
-def searchsorted(
-    bounds: torch.Tensor, x: torch.Tensor | float, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
-    """How many of the sorted `bounds` are below a number, or not above it."""
-    if sorter is not None:
-        bounds = bounds.gather(-1, sorter)
-    number = torch.as_tensor(x)[..., None]
-    bounds = bounds if bounds.dim() == 1 else bounds.unsqueeze(-2)
-    before = bounds <= number if right or side == "right" else bounds < number
-    return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
-
-
 @rule(aten._weight_norm_interface.default)
 def weight_norm_interface(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """`v` of the norm `g` along every axis but `dim`, and its own norm; torch-mlir gives the norm another shape."""
@@ -366,21 +308,72 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return a * torch.sqrt(1 + (b / torch.where(whole, torch.ones((), dtype=a.dtype), a)) ** 2)
 
 
-@rule(aten.masked_scatter.default)
-def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """Of dynamic sizes: the element of `source` at the number of places that were true before."""
-    if all(isinstance(n, int) for n in (*x.shape, *mask.shape, *source.shape)):
-        return NotImplemented
-    sizes = torch.broadcast_shapes(x.shape, mask.shape)
-    x, mask = x.expand(sizes), mask.expand(sizes)
-    place = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
-    found = source.reshape(-1).index_select(0, place.clamp(min=0)).reshape(sizes)
-    return torch.where(mask, found, x)
-
-
 @rule(aten.squeeze.dims)
 def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """One axis after the other, from the last."""
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
+
+
+@rule(aten.arange.start_step, aten.arange.start, aten.arange.default)
+def arange(*bounds: float, **options: Argument) -> torch.Tensor:
+    """From numbers that are not whole: torch-mlir computes them as the program runs, in f64 that IREE has not."""
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    numbers = (start, end, step)
+    if not all(isinstance(n, (int, float)) for n in numbers) or all(isinstance(n, int) for n in numbers):
+        return NotImplemented
+    count = math.ceil((end - start) / step)
+    return torch.tensor([start + i * step for i in range(count)], dtype=options.get("dtype") or torch.float32)
+
+
+@rule(aten.broadcast_tensors.default)
+def broadcast_tensors(tensors: Sequence[torch.Tensor]) -> TorchResult:
+    """One after the other."""
+    sizes = torch.broadcast_shapes(*(x.shape for x in tensors))
+    return [x.expand(sizes) for x in tensors]
+
+
+@rule(aten.addcmul.default)
+def add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    """Of operands with axes and without, which torch-mlir does not convert."""
+    return x + (a if value == 1 else a * value) * b if 0 in (x.dim(), a.dim(), b.dim()) else NotImplemented
+
+
+@rule(aten.addcdiv.default)
+def add_quotient(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    """Of operands with axes and without, which torch-mlir does not convert."""
+    return x + (a if value == 1 else a * value) / b if 0 in (x.dim(), a.dim(), b.dim()) else NotImplemented
+
+
+@rule(aten.fmax.default)
+def fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of operands of any two shapes: the number, where one is NaN."""
+    return torch.where(torch.isnan(y) | (x >= y), x, y)
+
+
+@rule(aten.fmin.default)
+def fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of operands of any two shapes: the number, where one is NaN."""
+    return torch.where(torch.isnan(y) | (x <= y), x, y)
+
+
+@rule(aten.heaviside.default)
+def heaviside(x: torch.Tensor, at_zero: torch.Tensor) -> torch.Tensor:
+    """Of operands of any two shapes."""
+    return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
+
+
+@rule(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(x: torch.Tensor, sign: torch.Tensor | float) -> torch.Tensor:
+    """Without the bits of the sign; -0 is below 0."""
+    sign = torch.as_tensor(sign)
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    below = (sign < 0) | ((sign == 0) & (1 / sign < 0))
+    return torch.where(below, -x.abs(), x.abs())
+
+
+@rule(aten.diff.default)
+def difference(x: torch.Tensor, n: int = 1, *_: object, **__: object) -> torch.Tensor:
+    """None at all: `x`."""
+    return NotImplemented if n else x.clone()

@@ -1,0 +1,187 @@
+"""Decompositions of what depends on the order of numbers, or on an axis that a tensor does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from .graph import aten
+from .rules import TorchResult, TorchRule, rule
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+Found = tuple[torch.Tensor, torch.Tensor]
+# Operators along an axis, of which torch-mlir does not convert tensors without axes, or never ends.
+ALONG_AN_AXIS = frozenset((
+    aten.softmax.int, aten._softmax.default, aten.log_softmax.int, aten._log_softmax.default, aten.amax.default,
+    aten.amin.default, aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default, aten.logsumexp.default,
+    aten.logcumsumexp.default, aten.cumsum.default, aten.cumprod.default, aten.cummax.default, aten.cummin.default,
+    aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.sort.default, aten.sort.stable, aten.topk.default,
+))  # fmt: skip
+
+
+def with_an_axis(target: OpOverload) -> TorchRule:
+    """An operator along an axis, of a tensor without one: as of the only element of an axis."""
+
+    def rule(x: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
+        if x.dim():
+            return NotImplemented
+        found = target(x.reshape(1), *args, **kwargs)
+        return [f.reshape([]) for f in found] if isinstance(found, (tuple, list)) else found.reshape([])
+
+    return rule
+
+
+@rule(aten.sort.stable)
+def sort(x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> TorchResult:
+    """IREE exchanges neighbours that are out of order, and equal ones never are."""
+    return aten.sort.default(x, dim, descending)
+
+
+@rule(aten.topk.default)
+def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TorchResult:
+    """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
+    if sorted:
+        return NotImplemented
+    values, places = aten.sort.default(x, dim, largest)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
+
+
+@rule(aten.kthvalue.default)
+def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
+    """The k-th smallest and its place, by sorting."""
+    values, places = (t.narrow(dim, k - 1, 1) for t in aten.sort.default(x, dim, False))
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+@rule(aten.median.dim)
+def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> TorchResult:
+    """The lower one of two in the middle, by sorting; the first NaN where there is one."""
+    size = x.shape[dim]
+    if not isinstance(size, int):
+        return NotImplemented
+    value, place = kth_value(x, (size + 1) // 2, dim, keepdim)
+    if not x.is_floating_point():
+        return value, place
+    unknown = torch.isnan(x)
+    some = unknown.any(dim, keepdim)
+    first = unknown.to(torch.int32).argmax(dim, keepdim)
+    return torch.where(some, torch.full((), torch.nan, dtype=x.dtype), value), torch.where(some, first, place)
+
+
+@rule(aten.median.default)
+def median_of_all(x: torch.Tensor) -> torch.Tensor:
+    """The lower one of two in the middle, by sorting."""
+    found = median(x.reshape(-1), 0)
+    return found if found is NotImplemented else found[0]
+
+
+@rule(aten.nanmedian.dim)
+def nanmedian(x: torch.Tensor, dim: int, keepdim: bool = False) -> Found:
+    """The lower one of two in the middle of those that are numbers, which come first in order."""
+    values, places = aten.sort.default(x, dim, False)
+    last = (~torch.isnan(x)).sum(dim, keepdim=True) - 1
+    middle = last.clamp(min=0) // 2
+    found = [t.gather(dim, middle) for t in (values, places)]
+    value, place = found if keepdim else [t.squeeze(dim) for t in found]
+    return value, place
+
+
+@rule(aten.nanmedian.default)
+def nanmedian_of_all(x: torch.Tensor) -> torch.Tensor:
+    """The lower one of two in the middle of those that are numbers."""
+    return nanmedian(x.reshape(-1), 0)[0]
+
+
+@rule(aten.quantile.default, aten.quantile.scalar)
+def quantile(
+    x: torch.Tensor, q: torch.Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear", unknown: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """Between the numbers around place `q (n - 1)` of the order; `unknown`: NaN is left out. Source: ATen, Sorting.cpp,
+    `quantile_compute`."""
+    shares = torch.as_tensor(q, dtype=x.dtype)
+    dim = dim if x.dim() else None
+    rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
+    missing = torch.isnan(rows)
+    ordered = aten.sort.default(rows, -1, False)[0]
+    last = rows.shape[-1] - 1
+    if unknown:
+        place = (shares.reshape(-1) * (last - missing.sum(-1, keepdim=True))).clamp(min=0)
+    else:
+        place = torch.where(
+            missing.any(-1, keepdim=True), torch.full((), last, dtype=x.dtype), shares.reshape(-1) * last
+        )
+    rounding: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "lower": torch.floor, "higher": torch.ceil, "nearest": torch.round,
+    }  # fmt: skip
+    if interpolation in rounding:
+        place = rounding[interpolation](place)
+    below = torch.floor(place)
+    found = ordered.gather(-1, below.to(torch.int64))
+    if interpolation in ("linear", "midpoint"):
+        above = ordered.gather(-1, torch.ceil(place).to(torch.int64))
+        share = torch.full((), 0.5, dtype=x.dtype) if interpolation == "midpoint" else place - below
+        found = torch.lerp(found, above, share.expand(found.shape))
+    found = found.movedim(-1, 0)
+    if keepdim:
+        found = found.reshape([-1, *[1] * x.dim()]) if dim is None else found.unsqueeze(dim % x.dim() + 1)
+    return found if shares.dim() else found.squeeze(0)
+
+
+@rule(aten.nanquantile.default, aten.nanquantile.scalar)
+def nanquantile(
+    x: torch.Tensor, q: torch.Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    interpolation: str = "linear",
+) -> torch.Tensor:  # fmt: skip
+    """The quantile of those that are numbers."""
+    return quantile(x, q, dim, keepdim, interpolation=interpolation, unknown=True)
+
+
+@rule(aten.cummax.default)
+def cummax(x: torch.Tensor, dim: int) -> TorchResult:
+    """See `_running`."""
+    return _running(x, dim, torch.ge)
+
+
+@rule(aten.cummin.default)
+def cummin(x: torch.Tensor, dim: int) -> TorchResult:
+    """See `_running`."""
+    return _running(x, dim, torch.le)
+
+
+def _running(x: torch.Tensor, dim: int, wins: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> TorchResult:
+    """The best one so far and its place, the later one of equal ones: of two, four, eight and so on up to each place.
+    After a NaN everything is."""
+    size = x.shape[dim]
+    if not isinstance(size, int):
+        return NotImplemented
+    value = x.movedim(dim, -1)
+    place = torch.arange(size).expand(value.shape)
+    step = 1
+    while step < size:
+        later, earlier = value[..., step:], value[..., :-step]
+        keeps = wins(later, earlier)
+        if x.is_floating_point():
+            keeps = torch.isnan(later) | (keeps & ~torch.isnan(earlier))
+        value = torch.cat([value[..., :step], torch.where(keeps, later, earlier)], -1)
+        place = torch.cat([place[..., :step], torch.where(keeps, place[..., step:], place[..., :-step])], -1)
+        step *= 2
+    return value.movedim(-1, dim), place.movedim(-1, dim)
+
+
+@rule(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
+def searchsorted(
+    bounds: torch.Tensor, x: torch.Tensor | float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """How many of the sorted `bounds` are below a number, or not above it."""
+    if sorter is not None:
+        bounds = bounds.gather(-1, sorter)
+    number = torch.as_tensor(x)[..., None]
+    bounds = bounds if bounds.dim() == 1 else bounds.unsqueeze(-2)
+    before = bounds <= number if right or side == "right" else bounds < number
+    return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)

@@ -1,0 +1,71 @@
+"""Operators on the order of numbers, on NaN and on tensors without axes, against eager torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import qmlir
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, *tensors: Any) -> Any:
+        return self.f(*tensors)
+
+
+torch.manual_seed(0)
+X = torch.randn(3, 5, 4)
+NAN = X.clone()
+NAN[0, 1, 2], NAN[1, :, 1] = torch.nan, torch.nan
+TIES = torch.tensor([[0.0, 1, 1, torch.nan, 2, torch.nan], [2, 0, 2, 1, 1, 3]])
+ONE = torch.tensor(1.5)
+SHARES = torch.tensor([0.1, 0.5, 1.0])
+SIGNS = torch.tensor([0.0, -0.0, 2.0, -3.0])
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    # Without an order: torch-mlir's comparisons with NaN were false either way.
+    "sorts of NaN": (lambda x: (x.sort(), x.sort(descending=True), x.topk(2), x.topk(2, largest=False)), (TIES,)),
+    "stable sorts": (lambda x: (x.sort(stable=True), x.sort(stable=True, descending=True)), (TIES.nan_to_num(1),)),
+    "medians": (lambda x: (x.median(1), x.median(), x.nanmedian(1).values, x.nanmedian()), (NAN,)),
+    "quantiles": (lambda x: (x.quantile(0.3), x.quantile(SHARES, dim=2), x.quantile(SHARES, keepdim=True),
+                             x.nanquantile(0.6, dim=1, keepdim=True)), (NAN,)),
+    "between": (lambda x: [x.quantile(0.37, 1, interpolation=i) for i in ("lower", "higher", "midpoint", "nearest")],
+                (X,)),
+    "running": (lambda x: (x.cummax(1), x.cummin(1), x.cummax(0), x.nan_to_num(7).long().cummin(-1)), (TIES,)),
+    "means of two results": (lambda x: (torch.std_mean(x, -1), torch.var_mean(x, 1)), (X,)),
+    # softmax and log_softmax did not end.
+    "softmax without axes": (lambda x: (x.softmax(0), x.log_softmax(0)), (ONE,)),
+    "without axes": (lambda x: (x.amax(), x.cumsum(0), x.max(0), x.sort(), x.argmax(), x.median(0), x.long().argmin(0)),
+                     (ONE,)),
+    "larger of any shapes": (lambda x, y, z: (torch.fmax(x, y), torch.fmin(z, x), torch.addcmul(x, x, z, value=0.3),
+                                              torch.addcdiv(z, x, x), torch.broadcast_tensors(x, z)), (NAN, X, ONE)),
+    "signs": (lambda x, y, z: (torch.copysign(x, y), torch.copysign(x, -1), torch.heaviside(y, z)),
+              (X, SIGNS, ONE)),
+    "diagonals": (lambda x, a, b: (x.diagonal_scatter(a, 1, 1, 2), x.diagonal_scatter(b, -1, 1, 2), x[0].diff(0)),
+                  (X, torch.arange(9.0).reshape(3, 3), torch.arange(12.0).reshape(3, 4))),
+    "steps that are not whole": (lambda x: x + torch.arange(2.1, -2.9, -1.25), (X,)),
+    "nothing to turn": (lambda x: (x.flip(0, 1), x @ x.t()), (torch.randn(5, 0),)),
+    # The mean was by the number of rows.
+    "weighted loss": (lambda x, w, c: (F.cross_entropy(x, c, w), F.cross_entropy(x, c)),
+                      (X[0], SIGNS + 3, torch.tensor([0, 3, 1, 1, 2]))),
+}  # fmt: skip
+
+
+@pytest.mark.sweep(fast=5, slow=2)
+@pytest.mark.parametrize("name", CASES)
+def test_is_torch_s(name: str) -> None:
+    f, inputs = CASES[name]
+    module = Calls(f)
+    with torch.no_grad():
+        expected = torch.utils._pytree.tree_leaves(module(*inputs))
+        found = qmlir.load(qmlir.compile(torch.export.export(module, inputs))).main(*inputs)
+    for got, want in zip(torch.utils._pytree.tree_leaves(found), expected, strict=True):
+        torch.testing.assert_close(torch.as_tensor(got), want, rtol=1e-5, atol=1e-6, equal_nan=True)
