@@ -133,7 +133,9 @@ def digest_of(gm: GraphModule, values: Mapping[str, torch.Tensor], more: str = "
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
     for node in gm.graph.nodes:
         value = node.meta.get("val")
-        described = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
+        described = str(value)
+        if isinstance(value, torch.Tensor):  # the rule of `as_strided` reads the strides
+            described = f"{tuple(value.shape)} {value.stride()} {value.dtype}"
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {described}\n".encode())
         branch = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
         if isinstance(branch, GraphModule):

@@ -129,6 +129,13 @@ def test_branches_are_part_of_what_a_program_is() -> None:
     assert len({fingerprint(torch.export.export(Called(f), (torch.randn(5, 6),))) for f in calls}) == 2
 
 
+def test_programs_of_other_strides_are_others() -> None:
+    """`as_strided` takes elements by their places in memory."""
+    x = torch.randn(4, 4)
+    programs = [torch.export.export(Called(lambda x: x.as_strided((2, 2), (1, 2))), (given,)) for given in (x, x.t())]
+    assert fingerprint(programs[0]) != fingerprint(programs[1])
+
+
 def test_conditions_are_choices() -> None:
     x = torch.randn(5, 6)
     judge(lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1, x.sum()), lambda x: (x * 2, x.amax()), (x,)), [[x], [-x]])
