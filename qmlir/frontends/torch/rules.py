@@ -364,13 +364,17 @@ def heaviside(x: torch.Tensor, at_zero: torch.Tensor) -> torch.Tensor:
     return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
+@rule(aten.signbit.default)
+def signbit(x: torch.Tensor) -> torch.Tensor:
+    """Of -0 by its reciprocal; no NaN has one."""
+    return (x < 0) | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else x < 0
+
+
 @rule(aten.copysign.Tensor, aten.copysign.Scalar)
 def copysign(x: torch.Tensor, sign: torch.Tensor | float) -> torch.Tensor:
-    """Without the bits of the sign; -0 is below 0."""
-    sign = torch.as_tensor(sign)
+    """See `signbit`."""
     x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
-    below = (sign < 0) | ((sign == 0) & (1 / sign < 0))
-    return torch.where(below, -x.abs(), x.abs())
+    return torch.where(signbit(torch.as_tensor(sign)), -x.abs(), x.abs())
 
 
 @rule(aten.diff.default)

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                      (ONE,)),
     "larger of any shapes": (lambda x, y, z: (torch.fmax(x, y), torch.fmin(z, x), torch.addcmul(x, x, z, value=0.3),
                                               torch.addcdiv(z, x, x), torch.broadcast_tensors(x, z)), (NAN, X, ONE)),
-    "signs": (lambda x, y, z: (torch.copysign(x, y), torch.copysign(x, -1), torch.heaviside(y, z)),
+    "signs": (lambda x, y, z: (y.signbit(), torch.copysign(x, y), torch.copysign(x, -1), torch.heaviside(y, z)),
               (X, SIGNS, ONE)),
     "diagonals": (lambda x, a, b: (x.diagonal_scatter(a, 1, 1, 2), x.diagonal_scatter(b, -1, 1, 2), x[0].diff(0)),
                   (X, torch.arange(9.0).reshape(3, 3), torch.arange(12.0).reshape(3, 4))),
