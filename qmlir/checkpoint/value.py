@@ -154,7 +154,8 @@ class QuantizedWeight:
             """The rows of an array whose first axis is the rows or blocks of them, or is shared by all."""
             if array.ndim != 2 or array.shape[0] in (0, 1):
                 return array
-            return np.take(array, index // (self.shape[0] // array.shape[0]), axis=0)
+            found: Array = array[index // (self.shape[0] // array.shape[0])]
+            return found
 
         index = np.asarray(index)
         zero = None if self.zero_point is None else some(self.zero_point)
