@@ -24,20 +24,27 @@ _TORCH_RAW = {
 
 def is_torch(value: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor of torch, which need not be imported for that."""
-    return type(value).__module__ == "torch"
+    return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in type(value).__mro__)
 
 
 def to_numpy(value: object, name: str) -> Array:
     """An argument as a numpy array."""
     if is_torch(value):
-        t = value.detach().cpu().contiguous()
+        try:
+            # Tensors may hold the negative or the conjugate of their memory.
+            t = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+        except (RuntimeError, NotImplementedError) as e:
+            raise InputError(f"argument {name!r} is a torch tensor without plain memory: {_first_line(e)}") from None
         kind = str(t.dtype)
         if kind in _TORCH_RAW:
             import torch
 
             dtype, signed = _TORCH_RAW[kind]
             return np.asarray(t.view(getattr(torch, signed)).numpy()).view(DTYPES[dtype].numpy)
-        return np.asarray(t.numpy())
+        try:
+            return np.asarray(t.numpy())
+        except (RuntimeError, TypeError) as e:
+            raise InputError(f"argument {name!r} is a torch tensor that is no array: {_first_line(e)}") from None
     if isinstance(value, (np.ndarray, np.generic, int, float)):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
@@ -52,6 +59,10 @@ def to_numpy(value: object, name: str) -> Array:
     if found is None or found.dtype == object:
         raise InputError(f"argument {name!r} is a {type(value).__name__}, which is not an array")
     return found
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).strip().splitlines() or [type(e).__name__])[0]
 
 
 def numpy_type(dtype: torch.dtype) -> NumpyType | None:

@@ -182,10 +182,17 @@ def _activations(args: Args | None, layer: str, tensors: TensorMap) -> Activatio
         raise CheckpointError(f"layer {layer!r}: strategy {args.strategy!r} is for weights, not for its input")
     scale = zero = None
     if not args.dynamic:
-        scale = part(tensors, f"{layer}.input_scale", FLOATS).reshape(()).astype(np.float32)
+        scale = _one(tensors, f"{layer}.input_scale", FLOATS).astype(np.float32)
         if not args.symmetric:
-            zero = part(tensors, f"{layer}.input_zero_point", ("i8", "i32", "i64")).reshape(()).astype(np.int32)
+            zero = _one(tensors, f"{layer}.input_zero_point", ("i8", "i32", "i64")).astype(np.int32)
     return Activations(dtype, granularity, args.dynamic, args.symmetric, args.group_size, scale, zero)
+
+
+def _one(tensors: TensorMap, name: str, dtypes: tuple[str, ...]) -> Array:
+    found = part(tensors, name, dtypes)
+    if found.size != 1:
+        raise CheckpointError(f"tensor {name!r} has shape {list(found.shape)}, but must be one number")
+    return found.reshape(())
 
 
 def _scale_shape(args: Args, n: int, k: int, name: str) -> tuple[int, int]:

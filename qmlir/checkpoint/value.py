@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 
+# Shorter groups along K have to be stated, or a product takes them for a mistake.
+_SHORT_GROUP = 8
+
+
 @dataclass(frozen=True)
 class Activations:
     """How the checkpoint wants the input of a layer quantised.
@@ -94,11 +98,13 @@ class QuantizedWeight:
             "rhs": self.codes, "rhs_scale": self.scale, "rhs_zero_point": self.zero_point,
             "rhs_global_scale": self.global_scale, "codebook": self.codebook, "rhs_dtype": self.dtype,
         }  # fmt: skip
-        found = {name: value for name, value in said.items() if value is not None}
+        found: dict[str, object] = {name: value for name, value in said.items() if value is not None}
         if self.zero_mode != "none":
             found["rhs_zero_mode"] = self.zero_mode
         if self.packing != "none":
             found["rhs_packing"] = self.packing
+        if self.group_size is not None and self.group_size < _SHORT_GROUP:
+            found["group_size"] = self.group_size
         return {**found, "rhs_transposed": self.transposed}
 
     def keys(self) -> Iterator[str]:
@@ -145,9 +151,13 @@ class QuantizedWeight:
             return np.asarray(self.dequantize()[index])
 
         def some(array: Array) -> Array:
-            """The rows of an array whose first axis is the rows, or is shared by all."""
-            return array[index] if array.ndim == 2 and array.shape[0] == self.shape[0] else array
+            """The rows of an array whose first axis is the rows or blocks of them, or is shared by all."""
+            if array.ndim != 2 or array.shape[0] in (0, 1):
+                return array
+            found: Array = array[index // (self.shape[0] // array.shape[0])]
+            return found
 
+        index = np.asarray(index)
         zero = None if self.zero_point is None else some(self.zero_point)
         small = QuantizedWeight(
             self.name, (len(index), self.shape[1]), some(self.codes), some(self.scale), self.dtype, zero,

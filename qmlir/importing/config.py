@@ -146,9 +146,12 @@ def _refuse(config: Mapping[str, object], where: str) -> None:
     """What would change the computation and is not built."""
     if config.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"{where}: hidden_act is {config['hidden_act']!r}; known: 'silu'")
-    sliding = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if sliding is not None:
-        raise CheckpointError(f"{where}: sliding_window is {sliding!r}; known: null, attention to all that came before")
+    # Mistral's default is a window, and it has no switch for it.
+    mistral = config.get("model_type") == "mistral"
+    sliding = config.get("sliding_window", 4096 if mistral else None)
+    if sliding is not None and (mistral or config.get("use_sliding_window", True)):
+        said = f"is {sliding!r}" if "sliding_window" in config else f"is not stated, which means {sliding}"
+        raise CheckpointError(f"{where}: sliding_window {said}; known: null, attention to all that came before")
 
 
 def _frequencies(base: float, size: int) -> Array:
@@ -197,11 +200,17 @@ def _from_gguf(model: Checkpoint) -> DecoderConfig:
         raise CheckpointError(f"{where}: keys and values of a head differ in length")
     rotary = f.get("rope.dimension_count", int, size)
     frequencies = _frequencies(f.get("rope.freq_base", float, 10000.0), rotary)
-    scaling = f.get("rope.scaling.type", str, "none")
+    # As llama.cpp reads it: linear where no type is stated, by a key that older converters wrote or by none.
+    scaling = f.get("rope.scaling.type", str, "linear")
     if scaling not in ("none", "linear"):
         raise CheckpointError(f"{where}: {kind}.rope.scaling.type is {scaling!r}; known: none, linear")
-    if scaling == "linear":
-        frequencies = _scaled(frequencies, {"type": "linear", "factor": f.get("rope.scaling.factor", float)}, where)
+    factor = f.get("rope.scaling.factor", float, f.get("rope.scale_linear", float, 0.0))
+    if scaling == "linear" and factor:
+        frequencies = _scaled(frequencies, {"type": "linear", "factor": factor}, where)
+    if f.get("rope.scaling.attn_factor", float, 1.0) != 1:
+        raise CheckpointError(f"{where}: {kind}.rope.scaling.attn_factor, which scales what RoPE turns, is not known")
+    if not f.get("attention.causal", bool, True):
+        raise CheckpointError(f"{where}: {kind}.attention.causal is false; known: attention to all that came before")
     if "rope_freqs.weight" in model:  # llama3's scaling, worked out by the converter
         factors = np.asarray(model["rope_freqs.weight"], np.float64)
         if factors.shape != frequencies.shape or not (factors > 0).all():

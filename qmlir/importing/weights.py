@@ -12,7 +12,7 @@ from ..core.mlir import arith, ir
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import group_along
 from ..errors import CheckpointError, UsageError
-from ..ir.build import Arg, dense, dims, elementwise
+from ..ir.build import Arg, collapse, dense, dims, elementwise, expand, scalar
 from ..passes.core.lower.blocks import gather, loop_i32, read
 from ..spec import TensorSpec
 from .program import ParameterGlobals
@@ -146,23 +146,44 @@ def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlo
             continue
         stored = np.asarray(operand)
         whole, spec = parameters.load(_key(name, key), stored)
-        taken = whole if key == "codebook" or stored.shape[0] == 1 else gather(whole, ids)
+        taken = whole if key == "codebook" or stored.shape[0] == 1 else gather(whole, _blocks(ids, weight, stored))
         values[kept[key]] = taken
         specs[kept[key]] = spec_of(taken, spec.dtype)
     attributes: dict[str, object] = {"dtype": weight.dtype, "zero_mode": weight.zero_mode, "packing": weight.packing}
-    if DTYPES[weight.dtype].kind == "float":
-        values["input"] = _widened(values["input"], f32)
-        specs["input"] = spec_of(values["input"], "f32")
-        attributes = {"dtype": "f32"}
-    elif weight.packing != "none":
+    if weight.packing != "none":
         attributes["length"] = weight.shape[-1]
-    found = ops.dequantize.emit(values, specs, attributes)[0][0]
+    if DTYPES[weight.dtype].kind == "float":
+        found = _scaled(_widened(values["input"], f32), values["scale"])
+    else:
+        found = ops.dequantize.emit(values, specs, attributes)[0][0]
     if weight.global_scale is None:
         return found
     overall, _ = parameters.load(_key(name, "rhs_global_scale"), np.asarray(weight.global_scale, np.float32))
     sizes = dims(found)
     return elementwise([Arg.aligned(found, sizes), Arg.aligned(overall, sizes)], sizes, f32,
                        lambda a, b: arith.mulf(a, b))  # fmt: skip
+
+
+def _blocks(ids: ir.Value, weight: QuantizedWeight, stored: Array) -> ir.Value:
+    """The rows of an array of a weight for rows of it: some have one row for a block of the weight's."""
+    size = weight.shape[0] // stored.shape[0]
+    if size == 1:
+        return ids
+    sizes = dims(ids)
+    t = ids.type.element_type
+    return elementwise([Arg.aligned(ids, sizes)], sizes, t, lambda i: arith.divui(i, scalar(size, t)))
+
+
+def _scaled(value: ir.Value, scale: ir.Value) -> ir.Value:
+    """Floats `[T, K]` by scales `[T, G]` or `[1, G]` of groups along K: `dequantize` takes codes of other kinds."""
+    f32, k, groups = value.type.element_type, value.type.get_dim_size(1), scale.type.get_dim_size(1)
+    if scale.type.element_type != f32:
+        scale = _widened(scale, f32)
+    parts = expand(value, [[dims(value)[0]], [groups, k // groups]])
+    sizes = dims(parts)
+    each = expand(scale, [[dims(scale)[0]], [groups, 1]])
+    made = elementwise([Arg.aligned(parts, sizes), Arg.aligned(each, sizes)], sizes, f32, arith.mulf)
+    return collapse(made, [[0], [1, 2]])
 
 
 def _widened(value: ir.Value, t: ir.Type) -> ir.Value:

@@ -105,3 +105,15 @@ def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Ke
     if "bias" in specs and "bias_stage" not in out:
         out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
     return out
+
+
+def check_zero_points(definition: type[Op], specs: Specs, attributes: Attributes) -> None:
+    """Refuse a byte as the zero point of codes of the other signedness: a program would read it as theirs."""
+    result = attributes.get("out_dtype", definition.DEFAULTS.get("out_dtype"))
+    pairs = [(z, attributes.get(side.dtype)) for side in definition.SIDES for z in side.zero_points]
+    pairs.append(("intermediate_zero_point", attributes.get("intermediate_dtype")))
+    pairs += [("out_zero_point", result)] if definition.SIDES else [("zero_point", result)]
+    for name, codes in pairs:
+        own = specs[name].dtype if name in specs else None
+        if {own, codes} == {"i8", "u8"}:
+            raise UsageError(f"{name!r} is {own}, but its codes are {codes}: give it as {codes} or i32")

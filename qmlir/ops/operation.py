@@ -30,7 +30,7 @@ from ..runtime.program import load
 from ..spec import TensorSpec
 from ..targets import resolve
 from ..targets.strategy import Choice
-from .arguments import Specs, array, has_shape, normalized, plain, spec_of
+from .arguments import Specs, array, check_zero_points, has_shape, normalized, plain, spec_of
 
 T = TypeVar("T")
 
@@ -239,6 +239,7 @@ class Operation:
     ) -> Artifact:
         every = {**specs, **{name: spec_of(name, value) for name, value in constants.items()}}
         attributes = normalized(self.definition, every, self._checked(every, attributes))
+        check_zero_points(self.definition, every, attributes)
         resolved = resolve(target)
         digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).hexdigest()
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip

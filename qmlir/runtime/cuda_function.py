@@ -55,7 +55,7 @@ class CudaFunction(Function):
                 f"device='cuda://{arg.device.index}'"
             )
         if numpy_type(arg.dtype) == DTYPES[spec.dtype].numpy:
-            return arg.detach()
+            return arg.detach().resolve_neg()
         return super()._array(i, arg)  # codes in another type than they are stored in, or nothing that fits
 
     def _buffer(self, i: int, array: Array | torch.Tensor, upload: Upload | None) -> HalBufferView:

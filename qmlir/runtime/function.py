@@ -11,7 +11,7 @@ import numpy as np
 from ..core.bindings import binding
 from ..core.drivers import driver_named
 from ..core.hal import forks
-from ..dialect.arrays import to_numpy, to_torch
+from ..dialect.arrays import is_torch, to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, TargetError, runtime_reason
 from ..spec import Signature, TensorSpec
@@ -113,7 +113,7 @@ class Function:
         arrays: list[Array] = []
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
-                torch_result = torch_result or type(arg).__module__ == "torch"
+                torch_result = torch_result or is_torch(arg)
                 arg = self._array(i, arg)
             arrays.append(arg)
             try:

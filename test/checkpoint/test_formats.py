@@ -259,6 +259,24 @@ def test_float8(strategy: str, tmp_path: Path) -> None:
     check(opened(folder), codes.astype(np.float64) * wide)
 
 
+def test_rows_of_a_weight_with_scales_of_blocks(tmp_path: Path) -> None:
+    """Regression: some rows were multiplied by the scales of the first rows of blocks."""
+    args = {"num_bits": 8, "strategy": "block", "block_structure": [32, 32]}
+    codes = rng.integers(-128, 128, (N, K)).astype(np.int8)
+    tensors = {"layer.weight": codes, "layer.weight_scale": rng.uniform(0.001, 0.1, (2, 4)).astype(np.float32)}
+    weight = opened(w.write_folder(tmp_path, tensors, w.ct_config("int-quantized", args)))
+    index = np.array([0, 40, 31, 47, 33, 5])
+    np.testing.assert_array_equal(weight.rows(index), weight.dequantize()[index])
+
+
+def test_a_last_group_that_is_cut_into_short_ones(tmp_path: Path) -> None:
+    """Regression: `scaled_matmul(x, **weight)` was refused, because groups of fewer than 8 have to be stated."""
+    codes, scale = rng.integers(-8, 8, (N, 36)), rng.uniform(0.5, 1, (N, 2)).astype(np.float32)
+    said = w.ct_config("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32})
+    weight = opened(w.write_folder(tmp_path, w.ct_packed("layer", codes, scale), said))
+    check(weight, codes * scale.astype(np.float64)[:, np.arange(36) // 32], compiled=True)
+
+
 @pytest.mark.parametrize("kind", ["nvfp4", "mxfp4"])
 def test_float4(kind: str, tmp_path: Path) -> None:
     codes = rng.integers(0, 16, (N, K)).astype(np.uint8)

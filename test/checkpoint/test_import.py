@@ -14,8 +14,13 @@ import pytest
 from checkpoint import decoders, writers as w
 
 import qmlir
+from qmlir.checkpoint import Checkpoint
 from qmlir.cli import main
+from qmlir.core.mlir import context, func, ir
 from qmlir.errors import CheckpointError, InputError, UsageError
+from qmlir.importing.config import config_of
+from qmlir.importing.program import Imported, ParameterGlobals
+from qmlir.importing.weights import rows
 
 PROMPT = [3, 5, 7, 11, 13]
 
@@ -211,6 +216,38 @@ def test_float8_activations_with_a_scale_of_their_own(tmp_path: Path) -> None:
         qmlir.importing.linear(model, "a.weight", quantize_activations=True)
 
 
+def test_input_scales_that_are_several(tmp_path: Path) -> None:
+    """Regression: numpy's error of a reshape."""
+    model = quantised_layer(tmp_path, TENSOR, input_scale=np.float32([0.03, 0.03]))
+    with pytest.raises(CheckpointError, match=r"'a.input_scale' has shape \[2\], but must be one number"):
+        model["a.weight"]
+
+
+@pytest.mark.parametrize("kind", ["int", "float"])
+def test_embeddings_with_scales_of_blocks(kind: str, tmp_path: Path) -> None:
+    """Regression: rows had the scales of other rows, which were read behind the end, and those of one-byte floats were
+    refused with "dtype='f32' is not known"."""
+    rng = np.random.default_rng(7)
+    codes = (rng.standard_normal((48, 64)) * 40).astype(np.int8 if kind == "int" else ml_dtypes.float8_e4m3fn)
+    said = w.ct_config(f"{kind}-quantized", {"num_bits": 8, "type": kind, "strategy": "block",
+                                             "block_structure": [32, 32]})  # fmt: skip
+    tensors = {"a.weight": codes, "a.weight_scale": rng.random((2, 2)).astype(np.float32)}
+    weight = qmlir.checkpoint.open(w.write_folder(tmp_path, tensors, said)).quantized("a.weight")
+    with context():
+        module = ir.Module.create()
+        parameters, dynamic = ParameterGlobals(module), ir.ShapedType.get_dynamic_size()
+        with ir.InsertionPoint(module.body):
+            ids = ir.RankedTensorType.get([dynamic], ir.IntegerType.get_signless(32))
+            f = func.FuncOp("main", ([ids], [ir.RankedTensorType.get([dynamic, 64], ir.F32Type.get())]))
+        with ir.InsertionPoint(f.add_entry_block()):
+            func.ReturnOp([rows(f.arguments[0], "a.weight", weight, parameters)])
+        imported = Imported(str(module), parameters.arrays)
+    imported.save(tmp_path / "e.mlir", tmp_path / "e.safetensors")
+    artifact = qmlir.compile(tmp_path / "e.mlir", parameters={"model": str(tmp_path / "e.safetensors")})
+    at = np.array([0, 40, 31, 47, 5], np.int32)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(at), weight.dequantize()[at])
+
+
 # ------------------------------------------------------------------------------------------------------ refusals
 
 
@@ -228,6 +265,8 @@ def hf(folder: Path, **change: Any) -> Path:
         ({"model_type": "qwen3"}, "the architecture 'qwen3' .* is not supported; supported are .*qwen2"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; known: 'silu'"),
         ({"sliding_window": 4096}, "sliding_window is 4096; known: null"),
+        ({"model_type": "mistral"}, "sliding_window is not stated, which means 4096; known: null"),
+        ({"model_type": "mistral", "sliding_window": 64, "use_sliding_window": False}, "sliding_window is 64; known"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type is 'yarn'; known: default, linear, llama3"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "the factor of rope_scaling is 0"),
         ({"num_hidden_layers": 2}, "has no tensor 'model.layers.1.input_layernorm.weight'; did you mean"),
@@ -245,6 +284,32 @@ def test_models_that_are_not_imported(change: Any, match: str, tmp_path: Path) -
     model = qmlir.checkpoint.open(hf(tmp_path, **change))
     with pytest.raises(CheckpointError, match=match):
         qmlir.importing.decoder(model)
+
+
+def test_rope_of_gguf_is_scaled_as_llama_cpp_scales_it() -> None:
+    """Regression: a factor without a type was ignored, where llama.cpp takes it as linear, and so was the key of older
+    converters; what changes the attention otherwise was ignored too."""
+    said = {"general.architecture": "llama", "llama.attention.head_count": 4, "llama.embedding_length": 64,
+            "llama.block_count": 1, "llama.feed_forward_length": 96, "llama.vocab_size": 97}  # fmt: skip
+
+    def made(**more: Any) -> Any:
+        more = {f"llama.{name.replace('__', '.')}": value for name, value in more.items()}
+        return config_of(Checkpoint(Path("m.gguf"), "gguf", {**said, **more}, {})).inverse_frequencies
+
+    plain = made()
+    for quarter in (
+        {"rope__scaling__factor": 4.0}, {"rope__scale_linear": 4.0},
+        {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0},
+    ):  # fmt: skip
+        np.testing.assert_array_equal(made(**quarter), plain / 4)
+    np.testing.assert_array_equal(made(rope__scaling__type="none", rope__scaling__factor=4.0), plain)
+    np.testing.assert_array_equal(made(rope__scaling__type="linear"), plain)
+    for change, match in (
+        ({"rope__scaling__attn_factor": 0.5}, "attn_factor, which scales what RoPE turns, is not known"),
+        ({"attention__causal": False}, "llama.attention.causal is false; known: attention to all that came before"),
+    ):
+        with pytest.raises(CheckpointError, match=match):
+            made(**change)
 
 
 def test_llama3_frequencies_are_those_of_its_paper() -> None:

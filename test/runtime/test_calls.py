@@ -76,6 +76,25 @@ def test_torch_in_and_out(program: Any) -> None:
     assert np.array_equal(y.float().numpy(), program.main(x.numpy(), s.numpy()).astype(np.float32))
 
 
+def test_torch_tensors_of_every_kind(program: Any) -> None:
+    """Regression: parameters, which are a class of torch.nn, tensors that hold the negative of their memory, and those
+    without memory ended in torch's own errors."""
+    torch = pytest.importorskip("torch")
+    x, s = torch.arange(16, dtype=torch.int8).reshape(2, 8), torch.full((2, 1), 0.5)
+    same = program.main(x, s)
+    for scales in (torch.nn.Parameter(s), torch._neg_view(-s)):
+        y = program.main(x.numpy(), scales)
+        assert torch.equal(y, same)
+    floats = x.to(torch.bfloat16)
+    w = np.ones((8, 4), np.int8)
+    expected = qmlir.ops.scaled_matmul(floats, w, rhs_scale=np.float32(1))
+    for lhs in (torch.nn.Parameter(floats), torch._neg_view(-floats)):
+        assert torch.equal(qmlir.ops.scaled_matmul(lhs, w, rhs_scale=np.float32(1)), expected)
+    for there_is_none in (s.to("meta"), s.to_sparse()):
+        with pytest.raises(InputError, match="is a torch tensor without plain memory: "):
+            program.main(x, there_is_none)
+
+
 def test_small_programs_run_on_the_calling_thread() -> None:
     small = qmlir.ops.scaled_matmul.compile(TensorSpec((1, 64), "i8"), TensorSpec((64, 64), "i8"), out_dtype="i32")
     assert qmlir.load(small).device_driver == "local-sync"

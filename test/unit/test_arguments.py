@@ -131,3 +131,28 @@ def test_an_activation_without_two_bounds(api: Any, activation: str) -> None:
     said = r"activation='clamp\(0.* must have two bounds, as 'clamp\(0, 6\)'"
     with pytest.raises((UsageError, ValueError), match=said):
         api.scaled_matmul(x, w, activation=activation)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "given"),
+    [
+        ("lhs_zero_point", "its codes are i8", {"lhs_zero_point": np.uint8(200)}),
+        ("out_zero_point", "its codes are u8", {"out_zero_point": np.int8(-20), "out_dtype": "u8"}),
+    ],
+)
+def test_zero_points_have_the_signedness_of_their_codes(name: str, of: str, given: dict[str, Any]) -> None:
+    """Regression: 200 was read as -56, and by the reference as 200."""
+    x = np.ones((2, 8), np.int8)
+    with pytest.raises(UsageError, match=f"'{name}' is .8, but {of}: give it as .8 or i32"):
+        qmlir.ops.scaled_matmul(x, x.T.copy(), **given)
+    with pytest.raises(UsageError, match="'zero_point' is u8, but its codes are i8"):
+        qmlir.ops.quantize.compile(T((2, 8), "f32"), np.float32(1), T((), "u8"))
+
+
+def test_the_reference_reads_bytes_as_the_codes_are_stated() -> None:
+    """Regression: bytes of an int8 array were negative numbers though the codes are u8."""
+    w = np.array([[-1, 3], [-128, 127]], np.int8)
+    x = np.eye(2, dtype=np.int8)
+    got = qmlir.reference.scaled_matmul(x, w, rhs_dtype="u8", out_dtype="i32")
+    assert np.array_equal(got, w.view(np.uint8))
+    assert np.array_equal(qmlir.ops.scaled_matmul(x, w, rhs_dtype="u8", out_dtype="i32"), got)
