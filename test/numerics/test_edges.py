@@ -225,6 +225,23 @@ def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target
     same(*_both("dequant", w, F(0.5), zero, target=target, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", ["u8", "u4"])
+def test_zero_points_of_a_byte_are_signed_where_codes_are_offset(dtype: str, target: str, data: Any, same: Any) -> None:
+    """Regression: -5 for u8 codes less 128 was taken for 251."""
+    w, zero = data.codes(3, 32, dtype=dtype), np.array([[-5], [3], [-8]], np.int8)
+    x, kw = data.codes(5, 32), {"rhs_zero_point": zero, "rhs_transposed": True, "rhs_dtype": dtype}
+    same(*_both("scaled_matmul", x, w, target=target, out_dtype="i32", rhs_zero_mode="offset_int", **kw))
+    same(*_both("dequant", w, F(0.5), zero, target=target, dtype=dtype, zero_mode="offset_int"))
+
+
+@pytest.mark.parametrize("k", [512, 1024])
+def test_converted_rows_of_dynamic_number(k: int, target: str, data: Any, near: Any, terms: Any) -> None:
+    """Regression: in one dispatch of lavapipe with what makes their floats, most of a ragged N was wrong or NaN."""
+    x, w = data.codes(31, k), data.floats(k, 63).astype(np.float16)
+    made = qmlir.ops.scaled_matmul.compile(SPEC((None, k), "i8"), w, target=target)
+    near(qmlir.load(made).main(x), R.scaled_matmul(x, w), terms(x, w, {}))
+
+
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_codes_by_bf16_on_a_cpu_without_bf16(dtype: str) -> None:
     """Such a program did not link: `__truncsfbf2` is a library's function."""

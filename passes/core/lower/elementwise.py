@@ -103,7 +103,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     split = SplitAxes.of(sizes, shape_of(op.result), op.scale, zero)
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
-        zero = unsigned_zero(zero, d)
+        zero = unsigned_zero(zero, d, op.zero_mode)
         names.append("zero")
         args.append(split.parameter(zero))
     meaning = replace(side, zero=zero)

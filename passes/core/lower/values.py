@@ -111,9 +111,9 @@ def _repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
     return repeat(value, axis, times) if known is None else dense_like(np.repeat(known, times, axis), value)
 
 
-def unsigned_zero(zero: ir.Value, d: DType) -> ir.Value:
-    """A zero point of 8 bits has the signedness of its codes: that of unsigned codes as i32."""
-    if d.signed or str(zero.type.element_type) != "i8":
+def unsigned_zero(zero: ir.Value, d: DType, mode: str) -> ir.Value:
+    """A zero point of 8 bits has the signedness of its codes (less their offset): an unsigned one as i32."""
+    if d.signed or mode.startswith("offset") or str(zero.type.element_type) != "i8":
         return zero
     known = constant_array(zero)
     if known is not None:
@@ -151,7 +151,7 @@ def make_side(
         last = dims(scale)[-1] if scale is not None else None
         zero = unpack_stored(zero, d, packing, last)
     if zero is not None:
-        zero = unsigned_zero(zero, d)
+        zero = unsigned_zero(zero, d, mode)
     per_row: list[ir.Value | None] = []
     along_k: list[int | None] = []
     for what, x in (("scale", scale), ("zero_point", zero)):
