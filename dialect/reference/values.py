@@ -87,8 +87,8 @@ def dequant(
 
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
-    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale. One of 8 bits has the signedness
-    of its codes, less their offset."""
+    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale. One of 8 bits has the
+    signedness of its codes, less their offset."""
     z = integers(zero_point, f"a zero point of mode '{mode}'")
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
