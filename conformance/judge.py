@@ -255,11 +255,14 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
 
 def _conv_terms(kw: dict[str, Any]) -> Any:
     layout = kw.get("weight_layout", "FHWC")
+    packed = kw.get("weight_packing", "none") != "none"
+    channels = kw["input"].shape[1 if kw.get("input_layout") == "NCHW" else 3]
+    length = channels // kw.get("groups", 1) if packed else None
     a = make_side("lhs", kw["input"], kw.get("input_dtype"), kw.get("input_scale"), kw.get("input_zero_point"),
                   kw.get("input_zero_mode"), "none", False, None)  # fmt: skip
     b = make_side("rhs", kw["weight"], kw.get("weight_dtype"), filter_parameter(kw.get("weight_scale"), layout),
                   filter_parameter(kw.get("weight_zero_point"), layout), kw.get("weight_zero_mode"),
-                  kw.get("weight_packing", "none"), False, None, kw.get("codebook"))  # fmt: skip
+                  kw.get("weight_packing", "none"), False, length, kw.get("codebook"))  # fmt: skip
     names = ("input_layout", "weight_layout", "strides", "dilations", "padding", "groups", "transposed",
              "output_padding")  # fmt: skip
     geometry = {k: kw[k] for k in names if k in kw}

@@ -186,9 +186,9 @@ def magnitude(d: DType, mode: str, zero: ir.Value | None) -> int:
     if mode.startswith("offset"):
         lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))
     if zero is not None and mode in ("int", "offset_int", "packed_int"):
-        # Packed ones are codes; bytes have the signedness of the codes.
+        # Packed ones are codes; bytes have the signedness of the codes, less their offset.
         known = None if mode == "packed_int" else constant_array(zero)
-        if known is not None and known.dtype == np.int8 and not d.signed:
+        if known is not None and known.dtype == np.int8 and not d.signed and mode == "int":
             known = known.view(np.uint8)
         zlo, zhi = (int(known.min()), int(known.max())) if known is not None and known.size else (d.lo, d.hi)
         lo, hi = lo - zhi, hi - zlo

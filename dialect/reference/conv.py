@@ -74,8 +74,10 @@ def conv2d_q(
     )
     a = make_side("input", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none",
                   False, None, global_scale=input_global_scale)  # fmt: skip
+    channels = np.shape(input)[1 if input_layout == "NCHW" else 3] // groups  # which bytes of packed codes do not say
     b = make_side("weight", np.asarray(weight), weight_dtype, weight_scale, weight_zero_point, weight_zero_mode,
-                  weight_packing, False, None, codebook, weight_global_scale)  # fmt: skip
+                  weight_packing, False, None if weight_packing == "none" else channels, codebook,
+                  weight_global_scale)  # fmt: skip
     weight_only = a.plain or b.plain
     if weight_only:
         to = compute_dtype or (a if a.plain else b).dtype.name

@@ -92,11 +92,14 @@ def dequant(
 
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
-    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale."""
+    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale. One of 8 bits has the
+    signedness of its codes, less their offset."""
     z = integers(zero_point, f"a zero point of mode '{mode}'")
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
-    return as_signed(z, d).astype(np.int64)
+    elif z.dtype in (np.int8, np.uint8):
+        z = z.view(np.int8 if d.signed or mode.startswith("offset") else np.uint8)
+    return z.astype(np.int64)
 
 
 def integers(value: Array | np.generic | int, what: str) -> Array:

@@ -186,3 +186,20 @@ def test_sizes_that_leave_no_result(
         qmlir.ops.conv2d_q.compile(TensorSpec(shape, "i8"), np.ones(weight, np.int8), **options)
     with pytest.raises(UsageError, match=message):
         qmlir.ops.conv2d_q(np.ones(shape, np.int8), np.ones(weight, np.int8), **options)
+
+
+def test_groups_with_filters_of_run_time_in_hwcf(target: str, data: Any, same: Any) -> None:
+    """Regression: data tiling on CPUs packed the filters of each group in other places than the product read."""
+    x, w = data.codes(1, 6, 7, 8), data.codes(3, 3, 4, 10)
+    kw = {"weight_layout": "HWCF", "groups": 2, "out_dtype": "i32"}
+    same(qmlir.ops.conv2d_q(x, w, target=target, **kw), R.conv2d_q(x, w, **kw))
+
+
+def test_packed_filters_of_an_odd_number_of_channels(data: Any, same: Any) -> None:
+    """Regression: the reference took the code that fills the last byte for a channel."""
+    w = data.codes(5, 2, 2, 3, dtype="i4")
+    x, kw = data.codes(1, 4, 4, 3), {"weight_dtype": "i4", "out_dtype": "i32"}
+    expected = R.conv2d_q(x, w, **kw)
+    packed = R.pack(w, "i4", "low_first")
+    same(R.conv2d_q(x, packed, weight_packing="low_first", **kw), expected)
+    same(qmlir.ops.conv2d_q(x, packed, weight_packing="low_first", **kw), expected)

@@ -190,6 +190,58 @@ def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
     assert np.array_equal(qmlir.load(made).main(a, b), R.scaled_matmul(a, b, **kw))
 
 
+@pytest.mark.parametrize("shape", [(1, 5, 33), (3, 5, 33), (2, 3, 5, 33)])
+def test_one_constant_weight_for_a_batch_with_zero_points(shape: tuple[int, ...], data: Any, same: Any) -> None:
+    """Regression: folded sums of a weight `[1, K, N]` have its batch axis, for which a correction had no loop."""
+    x, w = data.codes(*shape, dtype="u8"), data.codes(1, 33, 6)
+    kw = {"lhs_zero_point": np.uint8(131), "out_dtype": "i32"}
+    made = qmlir.ops.scaled_matmul.compile(SPEC(shape, "u8"), w, **kw)
+    same(qmlir.load(made).main(x), R.scaled_matmul(x, w, **kw))
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("scales", "zeros"), [(2, 4), (4, 2), (2, 3)])
+def test_scale_and_zero_point_with_blocks_of_their_own(
+    scales: int, zeros: int, constant: bool, data: Any, near: Any, terms: Any
+) -> None:
+    """Regression: the one with the longer blocks had too few values for the groups, by codes as by floats."""
+    w = data.codes(6, 96, dtype="i4")
+    kw = {"rhs_scale": data.scales(6, scales), "rhs_zero_point": data.zeros(6, zeros, lo=-8, hi=8)}
+    stated = {"rhs_transposed": True, "rhs_dtype": "i4"}
+    given = kw if constant else {n: SPEC(v.shape, v.dtype) for n, v in kw.items()}
+    for x in (data.codes(5, 96), data.floats(5, 96)):
+        made = qmlir.ops.scaled_matmul.compile(SPEC(x.shape, x.dtype), w, **given, **stated)
+        actual = qmlir.load(made).main(x, *(() if constant else kw.values()))
+        near(actual, R.scaled_matmul(x, w, **kw, **stated), terms(x, w, kw | stated))
+
+
+@pytest.mark.parametrize("dtype", ["u4", "u2", "i4"])
+def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target: str, data: Any, same: Any) -> None:
+    """Regression: 200 for unsigned codes below a byte was taken for -56."""
+    w, zero = data.codes(6, 32, dtype=dtype), np.array([[200], [3], [255], [0], [128], [127]], np.uint8)
+    zero = zero if dtype[0] == "u" else zero.view(np.int8)
+    x, kw = data.codes(5, 32), {"rhs_zero_point": zero, "rhs_transposed": True, "rhs_dtype": dtype}
+    same(*_both("scaled_matmul", x, w, target=target, out_dtype="i32", **kw))
+    same(*_both("dequant", w, F(0.5), zero, target=target, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["u8", "u4"])
+def test_zero_points_of_a_byte_are_signed_where_codes_are_offset(dtype: str, target: str, data: Any, same: Any) -> None:
+    """Regression: -5 for u8 codes less 128 was taken for 251."""
+    w, zero = data.codes(3, 32, dtype=dtype), np.array([[-5], [3], [-8]], np.int8)
+    x, kw = data.codes(5, 32), {"rhs_zero_point": zero, "rhs_transposed": True, "rhs_dtype": dtype}
+    same(*_both("scaled_matmul", x, w, target=target, out_dtype="i32", rhs_zero_mode="offset_int", **kw))
+    same(*_both("dequant", w, F(0.5), zero, target=target, dtype=dtype, zero_mode="offset_int"))
+
+
+@pytest.mark.parametrize("k", [512, 1024])
+def test_converted_rows_of_dynamic_number(k: int, target: str, data: Any, near: Any, terms: Any) -> None:
+    """Regression: in one dispatch of lavapipe with what makes their floats, most of a ragged N was wrong or NaN."""
+    x, w = data.codes(31, k), data.floats(k, 63).astype(np.float16)
+    made = qmlir.ops.scaled_matmul.compile(SPEC((None, k), "i8"), w, target=target)
+    near(qmlir.load(made).main(x), R.scaled_matmul(x, w), terms(x, w, {}))
+
+
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_codes_by_bf16_on_a_cpu_without_bf16(dtype: str) -> None:
     """Such a program did not link: `__truncsfbf2` is a library's function."""

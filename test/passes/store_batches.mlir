@@ -119,3 +119,20 @@ func.func @any_batch(%x: tensor<?x3x8xf32>, %s: tensor<?x3xf32>, %e: tensor<?x3x
   %y = linalg.batch_matmul ins(%scaled, %w : tensor<?x3x8xf32>, tensor<?x8x4xf32>) outs(%out : tensor<?x3x4xf32>) -> tensor<?x3x4xf32>
   return %y : tensor<?x3x4xf32>
 }
+
+// -----
+
+// Batch and columns are one axis of the transpose: it is no tensor as it lies in memory.
+// CHECK-LABEL: func.func @split(
+// CHECK: %[[SPLIT:.*]] = tensor.expand_shape
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SPLIT]]
+// CHECK: linalg.transpose ins(%[[STORED]] :
+func.func @split(%x: tensor<2x16x20xf32>, %w: tensor<20x10xf32>, %out: tensor<2x16x5xf32>) -> tensor<2x16x5xf32> {
+  %et = tensor.empty() : tensor<10x20xf32>
+  %t = linalg.transpose ins(%w : tensor<20x10xf32>) outs(%et : tensor<10x20xf32>) permutation = [1, 0]
+  %split = tensor.expand_shape %t [[0, 1], [2]] output_shape [2, 5, 20] : tensor<10x20xf32> into tensor<2x5x20xf32>
+  %eu = tensor.empty() : tensor<2x20x5xf32>
+  %u = linalg.transpose ins(%split : tensor<2x5x20xf32>) outs(%eu : tensor<2x20x5xf32>) permutation = [0, 2, 1]
+  %y = linalg.batch_matmul ins(%x, %u : tensor<2x16x20xf32>, tensor<2x20x5xf32>) outs(%out : tensor<2x16x5xf32>) -> tensor<2x16x5xf32>
+  return %y : tensor<2x16x5xf32>
+}

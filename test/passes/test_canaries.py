@@ -167,6 +167,10 @@ CANARIES = {
         "qmlir-store-batches", "cpu", [small(2, 3, 8), small(2, 3), small(2, 8, 4)],
         lambda x, s, w: (x * s[..., None]) @ w,
     ),
+    "padded_split": Canary(
+        "qmlir-store-batches", "cpu", [small(2, 16, 20), small(5, 4, 10)],
+        lambda x, w: x @ w.transpose(2, 0, 1).reshape(2, 5, 20).transpose(0, 2, 1),
+    ),
     "padded_transposed": Canary(
         "qmlir-store-batches", "cpu", [small(2, 3, 4), small(2, 8, 4)],
         lambda x, w: w @ (x * x.sum(-1, keepdims=True)).transpose(0, 2, 1),

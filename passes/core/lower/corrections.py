@@ -40,8 +40,11 @@ def add_corrections(
         sums = row_sums(a_codes, a_axes, sizes, keep)
         inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     if za_due:
-        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
-        inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
+        if b.sum is not None and b.d.name != "u8":
+            # Folded ones have all batch axes, those of size one too, and no groups.
+            inputs.add("rhs_sum", b.sum, (*b_axes[: b.batch], n_loop))
+        else:
+            inputs.add("rhs_sum", row_sums(b_codes, b_axes, sizes, keep), [x for x in keep if x in b_axes])
 
     return correction_body(a, b, za_due, zb_due, k)
 

@@ -16,9 +16,9 @@ from ....dialect.ops.unpack import UnpackOp
 from ....dialect.reference.values import reciprocal
 from ....dialect.shapes import Shape, blocks
 from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand, repeat
-from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
+from ....ir.scalars import cast_f, const, requantize, to_f32
 from .unpacked import unpack_stored
-from .values import make_side, real_value
+from .values import make_side, real_value, unsigned_zero
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -103,8 +103,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     split = SplitAxes.of(sizes, shape_of(op.result), op.scale, zero)
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
-        if d.name == "u8" and str(zero.type.element_type) == "i8":
-            zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+        zero = unsigned_zero(zero, d, op.zero_mode)
         names.append("zero")
         args.append(split.parameter(zero))
     meaning = replace(side, zero=zero)

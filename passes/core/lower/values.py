@@ -102,16 +102,19 @@ class Side:
         )
 
     def _spread(self, value: ir.Value, times: int) -> ir.Value:
-        if shape_of(value)[self.k] == 1:
-            return value
-        known = constant_array(value)
-        if known is not None:
-            return dense_like(np.repeat(known, times, self.k), value)
-        return repeat(value, self.k, times)
+        return value if shape_of(value)[self.k] == 1 else _repeated(value, self.k, times)
 
 
-def _unsigned_zero(zero: ir.Value) -> ir.Value:
-    """A zero point of u8 codes is itself u8: its bits as i32."""
+def _repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
+    """Each element of an axis so many times; a constant stays one."""
+    known = constant_array(value)
+    return repeat(value, axis, times) if known is None else dense_like(np.repeat(known, times, axis), value)
+
+
+def unsigned_zero(zero: ir.Value, d: DType, mode: str) -> ir.Value:
+    """A zero point of 8 bits has the signedness of its codes (less their offset): an unsigned one as i32."""
+    if d.signed or mode.startswith("offset") or str(zero.type.element_type) != "i8":
+        return zero
     known = constant_array(zero)
     if known is not None:
         return dense(known.view(np.uint8).astype(np.int32))
@@ -147,25 +150,26 @@ def make_side(
     if mode == "packed_int" and zero is not None:
         last = dims(scale)[-1] if scale is not None else None
         zero = unpack_stored(zero, d, packing, last)
-        if d.name == "u8":
-            zero = _unsigned_zero(zero)
-    elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
-        zero = _unsigned_zero(zero)
+    if zero is not None:
+        zero = unsigned_zero(zero, d, mode)
     per_row: list[ir.Value | None] = []
-    block: int | None = None
+    along_k: list[int | None] = []
     for what, x in (("scale", scale), ("zero_point", zero)):
         if x is None:
             per_row.append(None)
+            along_k.append(None)
             continue
         covered = blocks(shape_of(x), static_shape, f"{name}_{what}", name)
         x = full_rank(x, len(shape))
         for axis, size in enumerate(covered):
             if axis != k and size is not None and size > 1:
-                known = constant_array(x)
-                x = dense_like(np.repeat(known, size, axis), x) if known is not None else repeat(x, axis, size)
-        if covered[k] is not None:
-            block = covered[k] if block is None else math.gcd(block, covered[k] or 0)
+                x = _repeated(x, axis, size)
+        along_k.append(covered[k])
         per_row.append(x)
+    block = math.gcd(*(size for size in along_k if size is not None)) or None
+    if block is not None:  # scale and zero point may have blocks of their own: both get one value a common block
+        per_row = [x if x is None or size in (None, block) else _repeated(x, k, size // block)
+                   for x, size in zip(per_row, along_k, strict=True)]  # fmt: skip
     values = _table(d, codebook)
     return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, values, global_scale)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps, loops_of
+from ....ir.attributes import reassociation
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import behind, made_by
 from ...base import Pass, State
@@ -28,10 +29,15 @@ FAULTS = (
         "The same happens where the operand is a transpose of rows that are scaled by a sum over them.",
         canary="padded_transposed",
     ),
+    Fault(
+        "The same happens where batch and rows of an operand are parts of one axis that a transpose moved.",
+        canary="padded_split",
+    ),
 )
 
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _MERGED = ("linalg.generic", "linalg.broadcast")  # ops whose loops IREE merges
+_TURN = "linalg.transpose"
 
 # The most rows of a tile on any CPU: a whole number of them has no padding.
 _TILE = 16
@@ -55,17 +61,29 @@ class StoreBatchesPass(Pass):
                 continue
             for i in range(2):
                 reader, number = _reader(op, i)
-                if made_by(behind(reader.operands[number], *_VIEWS), *_MERGED) is not None and _padded(c, i):
+                if made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TURN) is not None and _padded(c, i):
                     with op.location, ir.InsertionPoint(reader):
                         reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
 
 
 def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
     """The op, and the number of its operand, that reads what makes an operand: the first of its transposes, which IREE
-    packs as it packs a tensor in memory."""
-    while (turned := made_by(behind(op.operands[number], *_VIEWS), "linalg.transpose")) is not None:
+    packs as it packs a tensor in memory unless one of its axes is split behind it."""
+    while (turned := made_by(behind(op.operands[number], *_VIEWS), _TURN)) is not None:
+        if _splits(op.operands[number]):
+            break
         op, number = turned, 0
     return op, number
+
+
+def _splits(value: ir.Value) -> bool:
+    """Whether one of the views that make a value splits an axis into several that are longer than one."""
+    while (view := made_by(value, *_VIEWS)) is not None:
+        shape = ir.RankedTensorType(value.type).shape
+        if view.name == "tensor.expand_shape" and any(sum(shape[i] != 1 for i in g) > 1 for g in reassociation(view)):
+            return True
+        value = view.operands[0]
+    return False
 
 
 def _padded(c: Contraction, operand: int) -> bool:

@@ -48,7 +48,8 @@ class SeparatePlan:
 
     IREE's SPIR-V path unrolls a producer that it fuses into a float matmul (dequantised weights) over all of K: 85 s of
     compilation and 150 KB of code for f32 4x128x256 with int8 weights, and the driver never ends. For small results it
-    distributes both wrongly: elements stay zero (f16 36x72 with int8 weights 4x72).
+    distributes both wrongly: elements stay zero (f16 36x72 with int8 weights 4x72). With a dynamic M, most of a ragged
+    N is wrong (int8 ?x512 with f16 weights 512x63).
     """
 
     facts: tuple[tuple[str, str], ...] = ()
@@ -101,7 +102,7 @@ class ShortReductionStrategy:
             assert self.target.capabilities.loop_limit is not None
             loops = tuple(d for d, role in enumerate(c.roles) if role == "k")
             return Accept(BoundedPlan(answer.plan, self.target.capabilities.loop_limit, loops), answer.estimate)
-        tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
+        tiled = c.kind == "matmul" and 1 not in (c.m, c.n)
         if isinstance(answer, Accept) and tiled and not c.acc.startswith("i"):
             return Accept(SeparatePlan(tuple(self.stock.facts(self.target, c).items())), answer.estimate)
         return answer
