@@ -124,6 +124,13 @@ CANARIES = {
         "qmlir-order-convolutions", "rocm:gfx942", [small(2, 6, 6, dtype=np.int8), small(4, 3, 3, 2, dtype=np.int8)],
         lambda x, w: convolved(x, w.transpose(0, 3, 1, 2)).transpose(1, 2, 0),
     ),
+    "groups_between": Canary(
+        "qmlir-order-convolutions", "rocm:gfx942", [small(1, 4, 3, 2, 3), small(2, 5, 3, 3, 3)],
+        lambda x, w: np.stack(
+            [convolved(*g)[..., 0].T for g in zip(x[0].transpose(2, 3, 0, 1), w.transpose(0, 1, 4, 2, 3), strict=True)],
+            axis=1,
+        )[None, :, None],
+    ),
     "dynamic_sum": Canary(
         "qmlir-choose-data-tiling", "cpu", [small(5, 7), small(7, 8)], lambda x, w: 2 * x @ w, verified=True,
     ),
