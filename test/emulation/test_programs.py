@@ -79,8 +79,8 @@ def test_floats_by_bytes_with_zero_points(target: str, m: int | str, k: int) -> 
 
 
 def test_three_experts() -> None:
-    """Regression: the kernel that sorts rows loaded four counters where there are three experts (or seven, ..), the last
-    of which nobody had written, which an emulated device refuses."""
+    """Regression: the kernel that sorts rows loaded four counters where there are three experts (or seven, ..), the
+    last of which nobody had written, which an emulated device refuses."""
     rng = np.random.default_rng(0)
     w = rng.integers(-128, 128, (3, 16, 32), np.int8)
     artifact = qmlir.ops.grouped_matmul.compile(
