@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ class ProductAxes:
         windows: the loops within a window, but for those of one step.
         summed_by_input, summed_by_filter: the loops that are summed, in the operand's order, but for those of one step.
         rows: the loops of the result that the input follows. The other ones of the result are of columns (channels).
+        still: the loops of an axis of the input whose windows are one: it is summed as channels are.
     """
 
     def __init__(self, op: OpLike) -> None:
@@ -96,6 +98,9 @@ class ProductAxes:
         self.rows = {x for loops in self.input for x in loops} & kept
         self._batch = {x for loops in self.filter for x in loops} & self.rows
         self._between = [x for loops in self.filter for x in loops if x not in single]
+        once = {x for size, loops in zip(_shape(op.operands[2]), self.result, strict=True) if size == 1 for x in loops}
+        self.still = {x for loops in self.input if len(loops) > 1 and set(loops) & once for x in loops} - single
+        self._once = once | single
 
     @property
     def is_convolution(self) -> bool:
@@ -107,6 +112,20 @@ class ProductAxes:
         order, summed = self._between, self.summed_by_filter
         apart = bool(summed) and order.index(summed[-1]) - order.index(summed[0]) >= len(summed)
         return summed == self.summed_by_input and not apart
+
+    @property
+    def whole(self) -> list[int]:
+        """The axes of the input that are summed and along which no window moves."""
+        summed, moving = set(self.summed_by_input), self.windows - self.still
+        return [i for i, loops in enumerate(self.input) if summed & {*loops} and not moving & {*loops}]
+
+    @property
+    def groups_between(self) -> bool:
+        """Whether groups alone lie between two axes of the input that are `whole`, while windows move along another."""
+        known, between = self._batch | self._once, []
+        for a, b in pairwise(self.whole):
+            between.append({x for loops in self.input[a + 1 : b] for x in loops})
+        return self.windows > self.still & self.windows and any(x <= known and x - self._once for x in between)
 
     @property
     def columns_lead(self) -> bool:

@@ -29,6 +29,7 @@ HOOKS = (
     "targets.cpu.threads.atomics",
     "targets.cuda.exact_f16",
     "targets.gpu_kernels.executable",
+    "targets.rocm.kernels.machine",
     "frontends.onnx.patterns.pooled",
     "frontends.onnx.patterns.remainder",
     "frontends.torch_mlir",

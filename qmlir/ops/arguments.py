@@ -108,9 +108,13 @@ def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Ke
 
 
 def check_zero_points(definition: type[Op], specs: Specs, attributes: Attributes) -> None:
-    """Refuse a byte as the zero point of codes of the other signedness: a program would read it as theirs."""
+    """Refuse a byte as the zero point of codes of the other signedness: a program would read it as theirs. Less their
+    offset, codes are signed."""
     result = attributes.get("out_dtype", definition.DEFAULTS.get("out_dtype"))
-    pairs = [(z, attributes.get(side.dtype)) for side in definition.SIDES for z in side.zero_points]
+    pairs = []
+    for side in definition.SIDES:
+        codes = "i8" if str(attributes.get(side.mode)).startswith("offset") else attributes.get(side.dtype)
+        pairs += [(z, codes) for z in side.zero_points]
     pairs.append(("intermediate_zero_point", attributes.get("intermediate_dtype")))
     pairs += [("out_zero_point", result)] if definition.SIDES else [("zero_point", result)]
     for name, codes in pairs:

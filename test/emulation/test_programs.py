@@ -59,6 +59,39 @@ def test_a_call_without_rows(target: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(program.main(np.ones((3, 64), np.int8)), np.full((3, 16), 64))
 
 
+@pytest.mark.sweep(fast=2, slow=2)
+@pytest.mark.parametrize(("target", "m", "k"), [
+    t for t in (("rocm:gfx942", 4, 24), ("rocm:gfx90a", 20, 40), ("rocm:gfx1100", 3, 8), ("rocm:gfx1201", "M", 32))
+    if t[0] in TARGETS
+])  # fmt: skip
+def test_floats_by_bytes_with_zero_points(target: str, m: int | str, k: int) -> None:
+    """Regression: bytes of a weight with zero points lost their sign on AMD's matrix instructions, so that each
+    negative one was 256 more."""
+    rng = np.random.default_rng(0)
+    w, zero = rng.integers(-128, 128, (8, k), np.int8), rng.integers(-9, 9, (8, 1)).astype(np.int32)
+    spec = qmlir.TensorSpec((m, k), "f16")
+    artifact = qmlir.ops.scaled_matmul.compile(
+        spec, w, rhs_zero_point=zero, rhs_transposed=True, out_dtype="f32", target=target
+    )
+    x = rng.integers(-3, 4, (m if isinstance(m, int) else 5, k)).astype(np.float16)
+    want = x.astype(np.float32) @ (w.astype(np.float32) - zero).T
+    np.testing.assert_array_equal(qmlir.load(artifact, emulate=True).main(x), want)
+
+
+def test_three_experts() -> None:
+    """Regression: the kernel that sorts rows loaded four counters where there are three experts (or seven, ..), the
+    last of which nobody had written, which an emulated device refuses."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-128, 128, (3, 16, 32), np.int8)
+    artifact = qmlir.ops.grouped_matmul.compile(
+        qmlir.TensorSpec(("M", 32), "i8"), w, group_sizes=qmlir.TensorSpec((3,), "i32"), rhs_transposed=True,
+        out_dtype="i32", target="cuda:sm_80",
+    )  # fmt: skip
+    x, sizes = rng.integers(-128, 128, (5, 32), np.int8), np.array([1, 0, 4], np.int32)
+    want = np.einsum("mk,mnk->mn", x.astype(np.int32), w[np.repeat(np.arange(3), sizes)].astype(np.int32))
+    np.testing.assert_array_equal(qmlir.load(artifact, emulate=True).main(x, sizes), want)
+
+
 # Attention scores: `sum over k of lhs[b, m, k] * rhs[b, n, k]`.
 SCORES = """
 #lhs = affine_map<(b, m, n, k) -> (b, m, k)>

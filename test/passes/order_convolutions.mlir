@@ -109,3 +109,17 @@ func.func @left_alone(%x: tensor<1x3x6x6xf16>, %w: tensor<4x3x3x3xf16>, %out: te
   %3 = linalg.matmul ins(%ta, %b : tensor<5x3xf16>, tensor<3x4xf16>) outs(%c : tensor<5x4xf16>) -> tensor<5x4xf16>
   return %0, %1, %2, %3 : tensor<1x4x4x4xf32>, tensor<1x6x6x4xf32>, tensor<1x3x4x4xf16>, tensor<5x4xf16>
 }
+
+// -----
+
+// Regression: with one window along the width, its axis is summed as channels are, and groups lie between the two.
+// CHECK-LABEL: func.func @groups_between_what_is_summed(
+// CHECK: %[[B:.*]] = util.optimization_barrier {qmlir.barrier_reason = "convolution-order"} {{.*}} : tensor<1x4x2x3x3xf16>
+// CHECK: linalg.generic {{.*}} ins(%[[B]], %arg1
+func.func @groups_between_what_is_summed(%x: tensor<1x4x3x2x3xf16>, %w: tensor<2x5x3x3x3xf16>,
+                                         %out: tensor<1x2x1x2x5xf32>) -> tensor<1x2x1x2x5xf32> {
+  %r = linalg.conv_2d_nhwgc_gfhwc {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<1x4x3x2x3xf16>, tensor<2x5x3x3x3xf16>) outs(%out : tensor<1x2x1x2x5xf32>)
+      -> tensor<1x2x1x2x5xf32>
+  return %r : tensor<1x2x1x2x5xf32>
+}

@@ -39,6 +39,7 @@ from qmlir.passes.pipeline import Pipeline
 from qmlir.passes.workarounds import workarounds
 from qmlir.passes.workarounds.iree_3_13.shared_memory import SharedMemoryPass
 from qmlir.targets import Target, resolve
+from qmlir.targets.rocm.kernels.machine import Amd
 
 Array = np.ndarray[Any, Any]
 TEST = Path(__file__).resolve().parents[1]
@@ -122,6 +123,13 @@ CANARIES = {
     "convolution_of_two_orders": Canary(
         "qmlir-order-convolutions", "rocm:gfx942", [small(2, 6, 6, dtype=np.int8), small(4, 3, 3, 2, dtype=np.int8)],
         lambda x, w: convolved(x, w.transpose(0, 3, 1, 2)).transpose(1, 2, 0),
+    ),
+    "groups_between": Canary(
+        "qmlir-order-convolutions", "rocm:gfx942", [small(1, 4, 3, 2, 3), small(2, 5, 3, 3, 3)],
+        lambda x, w: np.stack(
+            [convolved(*g)[..., 0].T for g in zip(x[0].transpose(2, 3, 0, 1), w.transpose(0, 1, 4, 2, 3), strict=True)],
+            axis=1,
+        )[None, :, None],
     ),
     "dynamic_sum": Canary(
         "qmlir-choose-data-tiling", "cpu", [small(5, 7), small(7, 8)], lambda x, w: 2 * x @ w, verified=True,
@@ -398,6 +406,31 @@ def test_known_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
     _uses_mfma()
 
 
+def _codes_of_f16(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tinygrad")  # which Python 3.10 does not have
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(cache))
+    x, w = small(4, 24, dtype=np.float16), small(8, 24, dtype=np.int8)
+    main = qmlir.load(
+        qmlir.ops.scaled_matmul.compile(
+            TensorSpec((4, 24), "f16"), w, rhs_zero_point=np.int32(3), rhs_transposed=True, out_dtype="f32",
+            target="rocm:gfx942",
+        ),
+        emulate=True,
+    ).main  # fmt: skip
+    np.testing.assert_array_equal(main(x), x.astype(np.float32) @ (w.astype(np.float32) - 3).T)
+
+
+def test_with_bytes_that_keep_their_sign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _codes_of_f16(tmp_path / "cache", monkeypatch)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_extended_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What `targets/rocm/kernels/machine.py` extends bytes itself for."""
+    monkeypatch.setattr(Amd, "rules", {name: rule for name, rule in Amd.rules.items() if name != "arith.extsi"})
+    _codes_of_f16(tmp_path / "cache", monkeypatch)
+
+
 def test_with_an_operand_that_is_kept() -> None:
     assert "v_wmma" in compiled("splat_operand", "rocm:gfx1201").source("isa")
 
@@ -605,6 +638,7 @@ HERE = {
     "attention_body",
     "bitcast_of_one",
     "empty_sum",
+    "extended_bytes",
     "fork_of_a_device",
     "fork_of_a_session",
     "int8_product",
@@ -627,6 +661,7 @@ HERE = {
 }
 
 MADE = {
+    "extended_bytes",
     "fork_of_a_device",
     "fork_of_a_session",
     "loop_start",

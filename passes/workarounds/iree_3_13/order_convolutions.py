@@ -24,6 +24,11 @@ FAULTS = (
         canary="convolution_of_two_orders",
         upstream="https://github.com/iree-org/iree/issues/20473",
     ),
+    Fault(
+        "On GPUs, IREE confuses the reduction axes of a convolution where groups of channels lie between two of them "
+        "in the input, which one window along the width makes of NHWGC.",
+        canary="groups_between",
+    ),
 )
 
 
@@ -31,12 +36,12 @@ FAULTS = (
 class OrderConvolutionsPass(Pass):
     """On GPUs IREE 3.13 converts a convolution to a product (implicit GEMM), and collapses its reduction axes, windows
     and channels, into one. The result is silently wrong if their order in the input differs from that in the filter
-    (NCHW images by FHWC filters), or if they are not adjacent in the filter. IREE itself makes such convolutions, by
+    (NCHW images by FHWC filters), or if they are not adjacent in the filter, or if groups of channels alone lie between
+    two in the input, as between the channels and an axis with one window. IREE itself makes such convolutions, by
     fusing transposes into them, so this pass runs twice.
 
-    In a program, a transpose before a convolution is computed in a dispatch of its own, and a convolution with two
-    orders gets transposed operands, channels last. On the executables that IREE forms (`Target.source_passes`), a
-    convolution with two orders is refused.
+    In a program, a transpose before a convolution is computed in a dispatch of its own, and such a convolution gets
+    transposed operands, channels last. On the executables that IREE forms (`Target.source_passes`), it is refused.
     """
 
     name: ClassVar[str] = "qmlir-order-convolutions"
@@ -47,15 +52,20 @@ class OrderConvolutionsPass(Pass):
         if any(op.name == "hal.executable" for op in operations_of(module.body)):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
                     "wrong on GPUs; give both with their channels last (NHWC, FHWC)")  # fmt: skip
-            fail(self.name, [error_at(op, text) for op, axes in found if not axes.in_order])
+            fail(self.name, [error_at(op, text) for op, axes in found if _confused(axes)])
             return
         for op, axes in found:
             with op.location, ir.InsertionPoint(op):
                 for i, value in enumerate(list(op.operands)[:2]):
                     if _transposed(value):
                         op.operands[i] = fusion_barrier(value, Reason.CONVOLUTION_ORDER)
-                if not axes.in_order:
+                if _confused(axes):
                     _transpose_operands(op, axes)
+
+
+def _confused(axes: ProductAxes) -> bool:
+    """Whether IREE confuses what a convolution sums."""
+    return not axes.in_order or axes.groups_between
 
 
 def _transposed(value: ir.Value) -> bool:
@@ -77,8 +87,7 @@ def _transposed(value: ir.Value) -> bool:
 
 def _transpose_operands(op: OpLike, axes: ProductAxes) -> None:
     """Axes of channels last in the input; in the filter what is summed last, in the same order."""
-    channels = set(axes.summed_by_input) - axes.windows
-    last = [i for i, loops in enumerate(axes.input) if loops and set(loops) <= channels]
+    last = axes.whole
     image = [*(i for i in range(len(axes.input)) if i not in last), *last]
     order = [loop for i in image for loop in axes.input[i]]
     summed = [i for i, loops in enumerate(axes.filter) if set(loops) & set(axes.summed_by_filter)]

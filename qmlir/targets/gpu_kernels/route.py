@@ -25,6 +25,7 @@ from .executable import KernelFunction, Launch, View, executable
 from .machine import Machine
 
 _COUNTERS = 4  # of each group, i32
+_LOADED = 4  # counters that LLVM may load together, some of them for nothing
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,13 @@ class _Route:
         thread, threads, i32 = e.thread(), self.machine.routing[0], e.integer(32)
         zero = e.constant(0, i32)
         # Rows of each group, and the group's first block and first row.
-        counts, first_block, first_row, taken = (e.shared([self.groups], i32) for _ in range(_COUNTERS))
+        # Counters behind the last group's are loaded beside it, so they are written too.
+        groups = -(-self.groups // _LOADED) * _LOADED
+        counts, first_block, first_row, taken = (e.shared([groups], i32) for _ in range(_COUNTERS))
 
-        with e.loop(thread, self.groups, threads) as each:
-            e.store(arith.maxsi(e.load(source, [each.index]), zero) if self.sorted else zero, counts, [each.index])
+        with e.loop(thread, groups, threads) as each:
+            at = each.index if groups == self.groups else e.minimum(each.index, self.groups - 1)
+            e.store(arith.maxsi(e.load(source, [at]), zero) if self.sorted else zero, counts, [each.index])
             e.store(zero, taken, [each.index])
         e.barrier()
         if not self.sorted:
@@ -153,7 +157,7 @@ class _Route:
                 group = e.load(source, [e.minimum(e.add(each.index, thread), e.subtract(rows, 1))])
                 self._counted(counts, group, e.less(e.add(each.index, thread), rows))
             e.barrier()
-        with e.loop(thread, self.groups, threads) as mine:
+        with e.loop(thread, groups, threads) as mine:
             with e.loop(0, mine.index, 1, [zero, zero]) as each:
                 count = e.load(counts, [each.index])
                 each.next = [arith.addi(each.values[0], self._blocks_of(count)), arith.addi(each.values[1], count)]

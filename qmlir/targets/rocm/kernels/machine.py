@@ -6,12 +6,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ....core.faults import Fault
 from ....core.mlir import OpLike, arith, gpu, ir, llvm, memref, vector
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
 from ...gpu_kernels.machine import Machine, roundeven
+
+FAULTS = (
+    Fault(
+        "MLIR's rewrite of `arith.extsi` of a `vector.bitcast` from longer integers, which IREE runs for AMD, extends "
+        "bytes without their sign: a negative code becomes 256 more.",
+        canary="extended_bytes",
+        upstream="https://github.com/llvm/llvm-project/pull/199243",
+    ),
+)
+
+
+def _extsi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
+    """Bytes of words with their sign: see `FAULTS`."""
+    (value,), kind = operands, cloner.widen(op.results[0].type)
+    if made_by(value, "vector.bitcast") is None:
+        return None
+    left = e.splat(kind.element_type.width - value.type.element_type.width, cloner.lanes, kind.element_type)
+    return arith.shrsi(arith.shli(arith.extui(kind, value), left), left)
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
@@ -72,7 +91,7 @@ class Amd(Machine):
     arch: str
     cdna: bool
 
-    rules: ClassVar[Mapping[str, Rule]] = {"arith.mulf": _mulf, "math.roundeven": roundeven}
+    rules: ClassVar[Mapping[str, Rule]] = {"arith.extsi": _extsi, "arith.mulf": _mulf, "math.roundeven": roundeven}
 
     def release(self) -> None:
         """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
