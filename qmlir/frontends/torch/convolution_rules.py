@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from .graph import aten
-from .rules import rule
+from .paddings import constant_pad
+from .rules import TorchResult, TorchRule, rule
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+
+def with_a_batch(target: OpOverload) -> TorchRule:
+    """A convolution of one image without a batch, of which torch-mlir's conversion kills the process: as of a batch of
+    one."""
+
+    def rule(x: torch.Tensor, weight: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
+        if x.dim() == weight.dim():
+            return NotImplemented
+        return target(x.unsqueeze(0), weight, *args, **kwargs).squeeze(0)
+
+    return rule
+
+
+WITH_A_BATCH = frozenset((
+    aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.conv1d.padding,
+    aten.conv2d.padding, aten.conv3d.padding, aten.conv_transpose1d.default, aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+))  # fmt: skip
 
 
 @rule(aten.convolution.default)
@@ -64,7 +88,7 @@ def spread_transposed(
         x = _spread(x, 2 + i, stride[i])
     reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
     pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
-    x = aten.constant_pad_nd.default(x, pads, 0.0)
+    x = constant_pad(x, pads) if min(pads) < 0 else aten.constant_pad_nd.default(x, pads, 0.0)
     each, out, window = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
     filters = weight.flip(list(range(2, 2 + space))).reshape(groups, each, out, *window).transpose(1, 2)
     filters = filters.reshape(groups * out, each, *window)

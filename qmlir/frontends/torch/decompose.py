@@ -19,13 +19,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from . import (
-    convolution_rules as _convolution_rules,  # noqa: F401  (registers its rules)
     indices as _indices,  # noqa: F401  (registers its rules)
-    paddings as _paddings,  # noqa: F401  (registers its rules)
     recurrent_rules as _recurrent_rules,  # noqa: F401
     resampling as _resampling,  # noqa: F401
 )
 from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
+from .convolution_rules import WITH_A_BATCH, with_a_batch
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .program import decompositions
@@ -54,14 +53,17 @@ def decompose_known(graph: TorchGraph) -> None:
         if node.op != "call_function":
             continue
         short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
-        known = (
-            node.target in KNOWN
-            or rule_of(node.target)
-            or (node.target in ALONG_AN_AXIS and not shape_of(node.args[0]))
-        )
+        known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
         if short or known or _of_complex(node) or _merges_sizes(node):
             decompose(graph, node)
     graph.clean()
+
+
+def _lacks_an_axis(node: Node) -> bool:
+    """Whether an operator along an axis is of a number, or a convolution of an image without a batch."""
+    if node.target in WITH_A_BATCH:
+        return len(shape_of(node.args[0])) < len(shape_of(node.args[1]))
+    return node.target in ALONG_AN_AXIS and not shape_of(node.args[0])
 
 
 def _of_complex(node: Node) -> bool:
@@ -98,6 +100,7 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     found = [
         with_an_axis(target) if target in ALONG_AN_AXIS else None,
+        with_a_batch(target) if target in WITH_A_BATCH else None,
         in_f32(target) if target in SUMS else None,
         rule_of(target),
         OF_COMPLEX.get(target),

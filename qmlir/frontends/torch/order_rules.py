@@ -20,6 +20,7 @@ ALONG_AN_AXIS = frozenset((
     aten.amin.default, aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default, aten.logsumexp.default,
     aten.logcumsumexp.default, aten.cumsum.default, aten.cumprod.default, aten.cummax.default, aten.cummin.default,
     aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.sort.default, aten.sort.stable, aten.topk.default,
+    aten.cosine_similarity.default,
 ))  # fmt: skip
 
 
@@ -29,6 +30,7 @@ def with_an_axis(target: OpOverload) -> TorchRule:
     def rule(x: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
         if x.dim():
             return NotImplemented
+        args = tuple(a.reshape(1) if isinstance(a, torch.Tensor) and not a.dim() else a for a in args)
         found = target(x.reshape(1), *args, **kwargs)
         return [f.reshape([]) for f in found] if isinstance(found, (tuple, list)) else found.reshape([])
 

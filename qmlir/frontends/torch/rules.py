@@ -218,6 +218,12 @@ def instance_norm(
     return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
 
 
+@rule(aten.group_norm.default)
+def group_norm(x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    """Of nothing, of which torch-mlir's conversion divides by 0: nothing."""
+    return x.clone() if 0 in x.shape else NotImplemented
+
+
 @rule(aten.exponential.default)
 def exponential(x: torch.Tensor, rate: float = 1, generator: torch.Generator | None = None) -> torch.Tensor:
     """From uniform numbers in [0, 1): torch-mlir's own conversion kills the process."""

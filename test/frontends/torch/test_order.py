@@ -43,7 +43,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "means of two results": (lambda x: (torch.std_mean(x, -1), torch.var_mean(x, 1)), (X,)),
     # softmax and log_softmax did not end.
     "softmax without axes": (lambda x: (x.softmax(0), x.log_softmax(0)), (ONE,)),
-    "without axes": (lambda x: (x.amax(), x.cumsum(0), x.max(0), x.sort(), x.argmax(), x.median(0), x.long().argmin(0)),
+    "without axes": (lambda x: (x.amax(), x.cumsum(0), x.max(0), x.sort(), x.argmax(), x.median(0), x.long().argmin(0),
+                                F.cosine_similarity(x, x, 0)),
                      (ONE,)),
     "larger of any shapes": (lambda x, y, z: (torch.fmax(x, y), torch.fmin(z, x), torch.addcmul(x, x, z, value=0.3),
                                               torch.addcdiv(z, x, x), torch.broadcast_tensors(x, z)), (NAN, X, ONE)),
@@ -53,6 +54,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                   (X, torch.arange(9.0).reshape(3, 3), torch.arange(12.0).reshape(3, 4))),
     "steps that are not whole": (lambda x: x + torch.arange(2.1, -2.9, -1.25), (X,)),
     "nothing to turn": (lambda x: (x.flip(0, 1), x @ x.t()), (torch.randn(5, 0),)),
+    # Of one image without a batch the process ended.
+    "without a batch": (lambda x: [F.conv2d(x, torch.ones(6, 1, 2, 2), groups=3), F.conv1d(x[0], torch.ones(2, 5, 3)),
+                                   F.conv2d(x, torch.ones(2, 3, 3, 3), padding="same"), F.group_norm(x[:0], 1),
+                                   F.conv_transpose2d(x, torch.ones(3, 2, 2, 2), stride=2)], (X,)),
+    "nothing behind the edge": (lambda x, w: F.conv_transpose3d(x[None, None], w, None, 2, 1, 1, 1, (2, 3, 2)),
+                                (X, torch.randn(1, 1, 4, 3, 1))),
     # The mean was by the number of rows.
     "weighted loss": (lambda x, w, c: (F.cross_entropy(x, c, w), F.cross_entropy(x, c)),
                       (X[0], SIGNS + 3, torch.tensor([0, 3, 1, 1, 2]))),
