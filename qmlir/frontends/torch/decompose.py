@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -199,7 +199,7 @@ def _value(graph: TorchGraph, node: Node) -> torch.Tensor:
 def _inline(graph: TorchGraph, node: Node, made: GraphModule, inputs: Sequence[Node]) -> None:
     """The nodes of `made` in the place of `node`."""
     placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
-    known: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))
+    known: dict[Node, Node | tuple[Node, ...]] = dict(zip(placeholders, inputs, strict=True))
     for n in made.graph.nodes:
         if n.op == "get_attr":
             known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
