@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -24,7 +25,13 @@ _TORCH_RAW = {
 
 def is_torch(value: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor of torch, which need not be imported for that."""
-    return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in type(value).__mro__)
+    kind: type = type(value)
+    return _is_tensor(kind)
+
+
+@cache
+def _is_tensor(kind: type) -> bool:
+    return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
 def to_numpy(value: object, name: str) -> Array:

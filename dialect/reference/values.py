@@ -38,12 +38,12 @@ def decode(q: Array, d: DType, codebook: Array | None = None) -> Array:
         return q.astype(F32)
     if d.name == "i1":
         return 2 * (q.astype(np.int64) & 1) - 1
-    return as_signed(q, d).astype(np.int64)
+    return as_stated(q, d.signed).astype(np.int64)
 
 
-def as_signed(x: Array, d: DType) -> Array:
-    """Bytes read as the codes of `d` are, signed or unsigned; other integers as they are."""
-    return x.astype(np.int8 if d.signed else np.uint8) if x.dtype in (np.int8, np.uint8) else x
+def as_stated(x: Array, signed: bool) -> Array:
+    """Bytes read as signed or unsigned ones; other integers as they are."""
+    return x.view(np.int8 if signed else np.uint8) if x.dtype in (np.int8, np.uint8) else x
 
 
 def zero_mode_of(mode: str | None, zero_point: Array | np.generic | int | None) -> str:
@@ -97,8 +97,8 @@ def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode:
     z = integers(zero_point, f"a zero point of mode '{mode}'")
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
-    elif z.dtype in (np.int8, np.uint8):
-        z = z.view(np.int8 if d.signed or mode.startswith("offset") else np.uint8)
+    else:
+        z = as_stated(z, d.signed or mode.startswith("offset"))
     return z.astype(np.int64)
 
 
@@ -131,7 +131,11 @@ def requantize(y: Array, factor: Array, zero_point: Array | None, d: DType, roun
     """`clamp(round(y * factor) + z, lo, hi)`; NaN becomes `z` clamped, infinities saturate."""
     with np.errstate(invalid="ignore", over="ignore"):
         t = round_to((y * factor).astype(F32), rounding)
-        z = F32(0) if zero_point is None else as_signed(integers(zero_point, "a zero point of codes"), d).astype(F32)
+        z = (
+            F32(0)
+            if zero_point is None
+            else as_stated(integers(zero_point, "a zero point of codes"), d.signed).astype(F32)
+        )
         t = np.where(np.isnan(t), F32(0), t) + z
         return np.clip(t, F32(lo), F32(hi)).astype(np.int64).astype(d.numpy)
 

@@ -114,6 +114,17 @@ def cast_real(t: Tensor, dtype: str) -> Tensor:
     return elementwise(lambda x: (arith.extf if kind.width > 32 else arith.truncf)(kind, x), [t], dtype)
 
 
+def cast_integer(t: Tensor, dtype: str) -> Tensor:
+    """Integers in another type: their value where it is longer, their low bits where it is shorter."""
+    if t.dtype == dtype:
+        return t
+    if t.array is not None:
+        return Tensor.constant(t.array.astype(DTYPES[dtype].numpy), dtype)
+    kind, extend = build.element(dtype), arith.extsi if DTYPES[t.dtype].signed else arith.extui
+    made = extend if kind.width > build.element(t.dtype).width else arith.trunci
+    return elementwise(lambda x: made(kind, x), [t], dtype)
+
+
 def store_integer(x: ir.Value, d: DType) -> ir.Value:
     """An i32 scalar in the type that stores `d`."""
     kind = build.element(d.name)

@@ -22,8 +22,6 @@ FAULTS = (
     ),
 )
 
-_OLT, _OLE = 4, 5  # predicates of arith.cmpf
-
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
 _TO_LINALG = (
@@ -67,7 +65,8 @@ def _nan_is_largest(sort: OpLike) -> None:
         if compared.operation.name != "arith.cmpf":
             continue
         first, second = compared.operands
-        ascending = ir.IntegerAttr(compared.attributes["predicate"]).value in (_OLT, _OLE)
+        predicate = ir.IntegerAttr(compared.attributes["predicate"]).value
+        ascending = predicate in (arith.CmpFPredicate.OLT, arith.CmpFPredicate.OLE)
         with ir.InsertionPoint.after(compared), compared.location:
             larger = second if ascending else first
             unknown = arith.cmpf(arith.CmpFPredicate.UNO, larger, larger)

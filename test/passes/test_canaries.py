@@ -110,7 +110,7 @@ CANARIES = {
         lambda w, x: x - w.sum(0, dtype=np.int32), hidden_by="qmlir-split-broadcast",
     ),
     "bf16_constant": Canary(
-        "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(4, 8, dtype=ml_dtypes.bfloat16)],
+        "qmlir-store-constants", "vulkan:lavapipe", [small(4, 8, dtype=ml_dtypes.bfloat16)],
         lambda x: x + np.array([1, -2, 3, 4, 5, 6, 7, 8], ml_dtypes.bfloat16),
     ),
     "code_to_bf16": Canary(
@@ -148,7 +148,7 @@ CANARIES = {
         lambda x: x.astype(ml_dtypes.float8_e4m3fn),
     ),
     "float8_constant": Canary(
-        "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(4, 8, dtype=np.int8)],
+        "qmlir-store-constants", "vulkan:lavapipe", [small(4, 8, dtype=np.int8)],
         lambda x: x + np.array([1, -2, 3, 4, 5, 6, 7, 8], ml_dtypes.float8_e4m3fn).view(np.int8),
     ),
     "float8": Canary(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
-from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import bitcast, dims, empty
 from ....ir.scalars import bf16_bits
-from ....ir.walk import collect, defining_op, made_by, terminator_of
+from ....ir.walk import collect, made_by, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -23,26 +21,13 @@ FAULTS = (
         "Drivers refuse the SPIR-V that IREE generates where codes are converted to bf16.",
         canary="code_to_bf16",
     ),
-    Fault(
-        "Small constants of bf16 are f32 in the SPIR-V of a dispatch, whose bits are then taken for those of bf16: "
-        "drivers refuse it.",
-        canary="bf16_constant",
-    ),
-    Fault(
-        "Small constants of floats of one byte cannot be legalised in a dispatch for SPIR-V, where their bits are "
-        "read (`failed to legalize operation 'builtin.unrealized_conversion_cast'`).",
-        canary="float8_constant",
-    ),
 )
-
-_INLINED = 256  # bytes: the default of --iree-flow-inline-constants-max-byte-length
 
 
 @dataclass(frozen=True)
 class Bf16AsBitsPass(Pass):
     """A generic that rounds f32 to bf16 computes the i16 bits instead, and one that extends bf16 to f32 reads them; the
-    tensors are reinterpreted. Rounding is to nearest, ties to even, on the bits of the f32; NaN stays NaN. Small
-    constants of bf16, and of floats of one byte, are kept out of the dispatches by fusion barriers.
+    tensors are reinterpreted. Rounding is to nearest, ties to even, on the bits of the f32; NaN stays NaN.
 
     IREE 3.13's SPIR-V path cannot legalise loads and stores of bf16 vectors (`vector.bitcast` of bf16 to f32).
     """
@@ -51,10 +36,6 @@ class Bf16AsBitsPass(Pass):
     summary: ClassVar[str] = "compute bf16 results as i16 bits"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, "arith.constant", where=_inlined):
-            with ir.InsertionPoint.after(op), op.location:
-                stored = fusion_barrier(op.results[0], Reason.CONSTANT_BITS)
-            op.results[0].replace_all_uses_except(stored, defining_op(stored))
         found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
         for op in found:
             _rewrite(op)
@@ -79,15 +60,6 @@ def _read_bits(op: OpLike) -> None:
                 wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
                 user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
             user.erase()
-
-
-def _inlined(op: OpLike) -> bool:
-    """Whether IREE writes a constant of bits into the dispatches that read it. Of equal elements it makes a scalar."""
-    value, t = op.attributes["value"], op.results[0].type
-    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat or not isinstance(t.element_type, ir.FloatType):
-        return False
-    bits = t.element_type.width <= 8 or isinstance(t.element_type, ir.BF16Type)
-    return bits and t.element_type.width // 8 * math.prod(t.shape) <= _INLINED
 
 
 def _rounding(op: OpLike) -> OpLike | None:

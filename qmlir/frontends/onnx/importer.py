@@ -16,19 +16,18 @@ import onnx
 
 from ...compiler.front_end import ImportOptions
 from ...compiler.patterns import foreign_patterns, pattern_for
-from ...core.mlir import arith, func, ir
+from ...core.mlir import func, ir
 from ...dialect.dtypes import DTYPES
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.barriers import Reason, fusion_barrier
-from ...ir.build import element
 from ...ir.signature import state_signature
 from ...ir.walk import operations_of, remove_unused
 from ...spec import TensorSpec
 from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
-from ..tensors import cast_real, elementwise, real
+from ..tensors import cast_integer, cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .branches import branch
 from .folded import Folding
@@ -303,10 +302,10 @@ class GraphImporter:
                 operands = [t if t is None or t.dtype not in _SHORT else real(t) for t in operands]
                 wide = [s and TensorSpec(s.shape, "f32" if s.dtype in _SHORT else s.dtype) for s in specs]
             if proto.op_type in _ORDERED:
-                operands = [t and _signed(t) for t in operands]
+                operands = [t and cast_integer(t, _SIGNED.get(t.dtype, t.dtype)) for t in operands]
                 wide = [s and TensorSpec(s.shape, _SIGNED.get(s.dtype, s.dtype)) for s in wide]
             found = self.from_torch.operator(Node(self, proto, node.index), operands, wide)
-            results = [t if s is None or s.dtype == t.dtype else _narrow(t, s.dtype) if s.dtype in _SIGNED
+            results = [t if s is None or s.dtype == t.dtype else cast_integer(t, s.dtype) if s.dtype in _SIGNED
                        else cast_real(t, s.dtype) for t, s in zip(found, specs, strict=True)]  # fmt: skip
         self._bind(node, results)
 
@@ -383,21 +382,6 @@ class GraphImporter:
             return True
         readers = set().union(*(self._readers.get(name, set()) for name in names))
         return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
-
-
-def _signed(t: Tensor) -> Tensor:
-    """Unsigned numbers in a signed type that has all of them; others as they are."""
-    dtype = _SIGNED.get(t.dtype)
-    if dtype is None:
-        return t
-    if t.array is not None:
-        return Tensor.constant(t.array.astype(DTYPES[dtype].numpy))
-    return elementwise(lambda x: arith.extui(element(dtype), x), [t], dtype)
-
-
-def _narrow(t: Tensor, dtype: str) -> Tensor:
-    """The low bits of integers."""
-    return elementwise(lambda x: arith.trunci(element(dtype), x), [t], dtype)
 
 
 def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> list[list[str]]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from .graph import aten
-from .paddings import constant_pad
 from .rules import TorchResult, TorchRule, rule
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def spread_transposed(
         x = _spread(x, 2 + i, stride[i])
     reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
     pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
-    x = constant_pad(x, pads) if min(pads) < 0 else aten.constant_pad_nd.default(x, pads, 0.0)
+    x = aten.constant_pad_nd.default(x, pads, 0.0)
     each, out, window = weight.shape[0] // groups, weight.shape[1], weight.shape[2:]
     filters = weight.flip(list(range(2, 2 + space))).reshape(groups, each, out, *window).transpose(1, 2)
     filters = filters.reshape(groups * out, each, *window)

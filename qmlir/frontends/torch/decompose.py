@@ -27,6 +27,7 @@ from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
 from .convolution_rules import WITH_A_BATCH, with_a_batch
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .order_rules import ALONG_AN_AXIS, with_an_axis
+from .paddings import constant_pad
 from .program import decompositions
 from .rules import SHORT, SUMS, in_f32, rule_of
 
@@ -44,7 +45,9 @@ KNOWN = {
     aten.nll_loss2d.default, aten.nll_loss2d_forward.default,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
-_ALWAYS: dict[OpOverload, Callable[..., object]] = {**FOURIER, aten.detach_.default: lambda x: x}
+_ALWAYS: dict[OpOverload, Callable[..., object]] = {
+    **FOURIER, aten.constant_pad_nd.default: constant_pad, aten.detach_.default: lambda x: x,
+}  # fmt: skip
 
 
 def decompose_known(graph: TorchGraph) -> None:

@@ -72,9 +72,9 @@ def _filtered(reach: int, function: Callable[[Array], Array]) -> TorchRule:
         factors = [*given, None, None][: len(have)]
         found = _wide(x)
         for axis, (s, n, factor) in enumerate(zip(have, size, factors, strict=True)):
-            step = (s - 1) / (n - 1) if align_corners and n > 1 else 1 / factor if factor else s / n
-            if align_corners and n == 1:
-                step = 0.0
+            step = 1 / factor if factor else s / n
+            if align_corners:
+                step = (s - 1) / (n - 1) if n > 1 else 0.0
             wide = max(step, 1.0)
             centre = step * (np.arange(n)[:, None] + 0.5)
             first = np.maximum(np.trunc(centre - reach * wide + 0.5), 0)

@@ -49,20 +49,11 @@ def divided(x: Any, y: Any, mask: Any) -> Any:
     return joined(torch.softmax(scores, 3) @ heads(y))
 
 
-class Call(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
 def exported(function: Callable[..., Any], args: Any, axes: Any = None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         shapes = None if axes is None else (tuple(axes),)
-        return torch.export.export(Call(function), args, dynamic_shapes=shapes)
+        return torch.export.export(models.Called(function), args, dynamic_shapes=shapes)
 
 
 def imported(program: Any) -> str:

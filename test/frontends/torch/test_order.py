@@ -8,18 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.torch_models import Called
 
 import qmlir
-
-
-class Calls(torch.nn.Module):
-    def __init__(self, f: Callable[..., Any]) -> None:
-        super().__init__()
-        self.f = f
-
-    def forward(self, *tensors: Any) -> Any:
-        return self.f(*tensors)
-
 
 torch.manual_seed(0)
 X = torch.randn(3, 5, 4)
@@ -70,7 +61,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_is_torch_s(name: str) -> None:
     f, inputs = CASES[name]
-    module = Calls(f)
+    module = Called(f)
     with torch.no_grad():
         expected = torch.utils._pytree.tree_leaves(module(*inputs))
         found = qmlir.load(qmlir.compile(torch.export.export(module, inputs))).main(*inputs)

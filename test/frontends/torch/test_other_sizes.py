@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.torch_models import Called
 
 import qmlir
 from qmlir.errors import FrontEndError
@@ -15,17 +16,6 @@ from qmlir.frontends.torch.program import fingerprint
 from qmlir.frontends.torch.rules import RULES
 
 Function = Callable[..., Any]
-
-
-class Called(torch.nn.Module):
-    """A function as a module, which is what torch exports."""
-
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 def compiled(function: Function, example: Sequence[Any], sizes: Any = None) -> Any:

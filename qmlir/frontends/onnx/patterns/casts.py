@@ -9,7 +9,16 @@ from ....dialect.dtypes import DTYPES, DType
 from ....ir import build
 from ....ir.scalars import i32
 from ...raising import NotQuantised, PatternDeclined, Tensor, raises
-from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
+from ...tensors import (
+    cast_integer,
+    cast_real,
+    elementwise,
+    integer,
+    real,
+    scale_code,
+    small_float_code,
+    store_integer,
+)  # fmt: skip
 from ..node import Node
 from ..types import ELEMENTS, element_name
 
@@ -52,8 +61,10 @@ def _of_u32(x: Tensor, dtype: str) -> Tensor:
     if dtype == "u32":
         i64 = build.element("i64")
         return elementwise(lambda v: arith.trunci(i32(), arith.fptosi(i64, v)), [x], dtype)
-    wider, kind = arith.extui if dtype == "i64" else arith.uitofp, build.element(dtype)
-    return elementwise(lambda v: wider(kind, v), [x], dtype)
+    if dtype == "i64":
+        return cast_integer(x, dtype)
+    kind = build.element(dtype)
+    return elementwise(lambda v: arith.uitofp(kind, v), [x], dtype)
 
 
 def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up") -> Tensor:
