@@ -160,7 +160,7 @@ def _zero_code(op: Conv2dQOp, a: Side) -> ir.Value:
     zero = _scalar(a.zero)
     assert zero is not None
     z = tensor.extract(zero, [])
-    value = to_i32(z)
+    value = a.whole_zero(z)
     span = op.padding_zero_range()
     given = op.lhs_zero_point
     if span is not None and given is not None and constant_array(given) is None and not is_within(given, *span):

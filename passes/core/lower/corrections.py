@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....ir.build import Extent, scalar
-from ....ir.scalars import i32, to_i32
+from ....ir.scalars import i32
 from .contraction import parameter_axes, row_sums
 from .epilogue import Inputs, Named
 from .values import Side
@@ -57,7 +57,7 @@ def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Cal
         zero = named.get(f"{side.name}_zero")
         if zero is None:
             return scalar(-side.offset, i32())
-        value = to_i32(zero)
+        value = side.whole_zero(zero)
         return arith.subi(value, scalar(side.offset, i32())) if side.offset else value
 
     def body(named: Named) -> ir.Value:

@@ -18,7 +18,7 @@ from ....dialect.shapes import Shape, blocks
 from ....ir.build import Arg, Extent, collapse, dense, dims, element, elementwise, expand, repeat
 from ....ir.scalars import cast_f, const, requantize, to_f32
 from .unpacked import unpack_stored
-from .values import make_side, real_value, unsigned_zero
+from .values import make_side, real_value
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -103,7 +103,6 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     split = SplitAxes.of(sizes, shape_of(op.result), op.scale, zero)
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
-        zero = unsigned_zero(zero, d, op.zero_mode)
         names.append("zero")
         args.append(split.parameter(zero))
     meaning = replace(side, zero=zero)

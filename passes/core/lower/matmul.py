@@ -20,7 +20,7 @@ from ....dialect.ops.product import ProductOp
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
 from ....ir.build import Arg, Extent, dims, element, elementwise, filled, generic, scalar
 from ....ir.facts import PRESENT, SCALES_GROUPS
-from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
+from ....ir.scalars import add, cast_f, const, i32, sub, to_f32
 from .contraction import contract, parameter_axes, row_sums, side_axes
 from .corrections import add_corrections
 from .epilogue import Inputs, Named, finish
@@ -257,7 +257,7 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
         if b.float_zero:
             row = named["lhs_sum"]
             if a.int_zero:
-                za = to_i32(named["lhs_zero"]) if "lhs_zero" in named else scalar(0, i32())
+                za = a.whole_zero(named["lhs_zero"]) if "lhs_zero" in named else scalar(0, i32())
                 za = arith.subi(za, scalar(a.offset, i32()))
                 row = arith.subi(row, arith.muli(za, scalar(group, i32())))
             fix = to_f32(named["float_zero"])

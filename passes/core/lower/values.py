@@ -85,6 +85,10 @@ class Side:
         """Number of batch axes."""
         return int(self.codes.type.rank) - 2
 
+    def whole_zero(self, zero: ir.Value) -> ir.Value:
+        """An element of an integer `zero` as i32: of 8 bits it has the signedness of the codes less their offset."""
+        return to_i32(zero, unsigned=not self.d.signed and not self.mode.startswith("offset"))
+
     def magnitude(self) -> int:
         """Largest |stored signed code|."""
         return 128 if self.d.bits == 8 else self.d.magnitude
@@ -109,16 +113,6 @@ def _repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
     """Each element of an axis so many times; a constant stays one."""
     known = constant_array(value)
     return repeat(value, axis, times) if known is None else dense_like(np.repeat(known, times, axis), value)
-
-
-def unsigned_zero(zero: ir.Value, d: DType, mode: str) -> ir.Value:
-    """A zero point of 8 bits has the signedness of its codes (less their offset): an unsigned one as i32."""
-    if d.signed or mode.startswith("offset") or str(zero.type.element_type) != "i8":
-        return zero
-    known = constant_array(zero)
-    if known is not None:
-        return dense(known.view(np.uint8).astype(np.int32))
-    return elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
 
 
 def make_side(
@@ -150,8 +144,6 @@ def make_side(
     if mode == "packed_int" and zero is not None:
         last = dims(scale)[-1] if scale is not None else None
         zero = unpack_stored(zero, d, packing, last)
-    if zero is not None:
-        zero = unsigned_zero(zero, d, mode)
     per_row: list[ir.Value | None] = []
     along_k: list[int | None] = []
     for what, x in (("scale", scale), ("zero_point", zero)):
@@ -277,7 +269,7 @@ def real_value(code: ir.Value, scale: ir.Value | None, zero: ir.Value | None, si
     if side.offset:
         number = arith.addi(number, scalar(side.offset, i32()))
     if zero is not None and not side.float_zero:
-        number = arith.subi(number, to_i32(zero))
+        number = arith.subi(number, side.whole_zero(zero))
     y = to_f32(number)
     if scale is not None:
         y = arith.mulf(y, to_f32(scale))
