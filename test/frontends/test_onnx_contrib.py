@@ -175,7 +175,7 @@ SLOW |= {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=4)
+@pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_operator(name: str) -> None:
     got, want = results(*({**FAST, **SLOW}[name]))
@@ -186,7 +186,7 @@ def test_operator(name: str) -> None:
 # ---- what onnxruntime's CPU does not run
 
 
-@pytest.mark.sweep(slow=10)
+@pytest.mark.sweep(slow=30)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*FAST, *SLOW])
 def test_operator_on_vulkan(name: str, lavapipe: str) -> None:

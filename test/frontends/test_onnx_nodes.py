@@ -19,7 +19,7 @@ PARTS = (
 )
 
 
-@pytest.mark.sweep(fast=9, slow=4)
+@pytest.mark.sweep(fast=9, slow=12)
 @pytest.mark.parametrize("name", QUICK)
 def test_node_on_the_cpu(name: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], "cpu")
@@ -37,7 +37,7 @@ def test_nodes_of_this_commit(rotation: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=4)
+@pytest.mark.sweep(slow=12)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_node(part: int, target: str) -> None:
     """docs/onnx.md says that all of them pass."""
@@ -87,7 +87,7 @@ def _as_recorded(once_wrong: Sequence[str], rotation: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.sweep(slow=4)
+@pytest.mark.sweep(slow=12)
 @pytest.mark.parametrize("part", range(8))
 def test_all_operators(part: int) -> None:
     """Right, or refused by name, for every test that the onnx package has; what was right is."""

@@ -43,20 +43,20 @@ def compare(operator: str, seed: int, target: str) -> None:
         assert np.mean(apart > 0) < 0.05
 
 
-@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("operator", [o if o in QUICK else pytest.param(o, marks=pytest.mark.slow) for o in OPERATORS])
 def test_operator(operator: str) -> None:
     compare(operator, 0, "cpu")
 
 
-@pytest.mark.sweep(slow=2)
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_on_vulkan(operator: str, lavapipe: str) -> None:
     compare(operator, 1, lavapipe)
 
 
-@pytest.mark.sweep(slow=2)
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
@@ -242,7 +242,7 @@ def test_numbers_without_sign() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:
     """onnxruntime quantises activations and states; its numbers are as near as codes of 8 bits are."""

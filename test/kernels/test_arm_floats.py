@@ -52,7 +52,7 @@ FORMATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sweep(fast=3, slow=4)
+@pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize(
     ("dtype", "code", "m", "size", "zero", "target"), diagonal(FORMATS, ["cpu:aarch64", "cpu:neoverse-v1"])
 )

@@ -32,7 +32,7 @@ def evaluated(artifact: Any, arguments: list[Any]) -> Any:
 
 
 # One takes our kernels, the other IREE's route for integers.
-@pytest.mark.sweep(slow=3)
+@pytest.mark.sweep(slow=9)
 @pytest.mark.parametrize("target", ["cpu:neoverse-v1", "cpu:aarch64"])
 @pytest.mark.parametrize("name", others_slow(sorted(PRODUCTS)))
 def test_products(arm: Emulator, name: str, target: str) -> None:

@@ -145,7 +145,7 @@ def test_long_rows(arm: Emulator, name: str) -> None:
     check(arm, name, lhs, rhs, rhs_transposed=True, out_dtype="i32")
 
 
-@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("out", "name"), diagonal(["f32", "f16", "bf16", "u8"], NAMES))
 def test_results(arm: Emulator, name: str, out: str) -> None:
     codes = RandomCodes(5)
@@ -164,7 +164,7 @@ def test_sums_round_as_written(arm: Emulator, name: str) -> None:
           c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
 
 
-@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**40, np.inf, np.nan], NAMES))
 def test_requantisation_of_any_constant_scale(arm: Emulator, name: str, scale: float, out: str) -> None:
     """Infinities and NaNs among them, ties to even; a zero point of the result."""
@@ -219,7 +219,7 @@ def answer(artifact: Any, name: str) -> Any:
     return next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == name)
 
 
-@pytest.mark.sweep(fast=2, slow=4)
+@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(
     ("change", "name", "reason", "remedy"),
     [
@@ -241,7 +241,7 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert remedy in refused["remedy"]
 
 
-@pytest.mark.sweep(fast=6, slow=4)
+@pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize(
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
 )
@@ -256,7 +256,7 @@ def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
 ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
 
 
-@pytest.mark.sweep(fast=4, slow=4)
+@pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
     """What the table of targets says of each. The product is long enough to be dealt to several workgroups."""

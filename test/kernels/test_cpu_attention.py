@@ -12,7 +12,7 @@ from support.cover import diagonal
 import qmlir
 from qmlir.targets import resolve
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 # Batch, queries, keys: less than a vector of queries, one, two, ragged; less than a tile of keys, a block, several.
 SHAPES = [(2, 33, 129), (1, 1, 1), (3, 7, 5), (2, 1, 300), (1, 32, 32), (1, 70, 256)]
@@ -36,7 +36,7 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
     return artifact, qmlir.load(artifact).main
 
 
-@pytest.mark.sweep(fast=6, slow=3)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:
     if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):

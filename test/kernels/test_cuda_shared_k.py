@@ -11,7 +11,7 @@ from support.cover import others_slow
 import qmlir
 from qmlir import TensorSpec as T
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 
 @pytest.mark.parametrize("target", others_slow(TARGETS, "cuda:sm_80"))

@@ -135,7 +135,7 @@ def test_a_lane_of_mma_sync_has_neighbouring_columns(dealt: int) -> None:
         assert mma.columns.place("column", index=fragment * 8 + lane // 4) == column == lane // 4 * dealt + fragment
 
 
-@pytest.mark.sweep(fast=5, slow=4)
+@pytest.mark.sweep(fast=5, slow=12)
 @pytest.mark.parametrize(("arch", "instruction"), AMD, ids=[f"{a}-{i.name}-{i.element}" for a, i in AMD])
 def test_products_of_what_lanes_hold(arch: str, instruction: object) -> None:
     """Each instruction's share of a tile, summed from what lanes hold by the table, is the product of the tile."""

@@ -11,7 +11,7 @@ import pytest
 import qmlir
 from qmlir.errors import InputError, VerifyError
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 R = qmlir.reference
 F = np.float32

@@ -14,7 +14,7 @@ from qmlir import InputError, TensorSpec
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.errors import VerifyError
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 R = qmlir.reference
 E, H, F, N = 5, 48, 40, 24
@@ -140,7 +140,7 @@ def test_message_names_the_operand(data: Any) -> None:
 # ----------------------------------------------------------------------------------------------------- router
 
 
-@pytest.mark.sweep(fast=9, slow=3)
+@pytest.mark.sweep(fast=9, slow=9)
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
 @pytest.mark.parametrize(("experts", "topk", "dtype"), [(8, 2, np.float32), (64, 6, np.float16), (5, 5, np.float32)])
 def test_route(scoring: str, experts: int, topk: int, dtype: Any, target: str, data: Any) -> None:

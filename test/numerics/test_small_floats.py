@@ -10,7 +10,7 @@ import pytest
 import qmlir
 from qmlir.dialect.dtypes import DTYPES
 
-pytestmark = pytest.mark.sweep(fast=6, slow=3)
+pytestmark = pytest.mark.sweep(fast=6, slow=9)
 
 R = qmlir.reference
 FORMATS = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")

@@ -16,7 +16,7 @@ from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
 # What the page defines and no lowering takes.
@@ -48,7 +48,7 @@ def check(op: str, rows: Any) -> list[str]:
     return found
 
 
-@pytest.mark.sweep(fast=6, slow=3)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_a_few(op: str) -> None:
     every = list(spaces.more(op, 1 if op == "moe" else 3, seed=7))
@@ -105,7 +105,7 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=3)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", ONCE_WRONG)
 def test_once_wrong(name: str) -> None:
     """Every operand an argument of the program."""

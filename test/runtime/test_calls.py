@@ -13,7 +13,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import InputError, PassError
 
-pytestmark = pytest.mark.sweep(fast=3)
+pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 R = qmlir.reference
 

@@ -56,7 +56,7 @@ def compare(found: Any, model: Any, args: Sequence[Any]) -> None:
         np.testing.assert_allclose(np.asarray(f), e.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=28, slow=4)
+@pytest.mark.sweep(fast=28, slow=12)
 @pytest.mark.parametrize("states", [False, True], ids=["zeros", "states"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cell", CELLS)
@@ -68,7 +68,7 @@ def test_exported(cell: str, form: str, states: bool) -> None:
     compare(qmlir.load(artifact).main(*args), model, args)
 
 
-@pytest.mark.sweep(fast=3, slow=4)
+@pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize(("cell", "form"), [("lstm", "deep"), ("gru", "both_ways"), ("rnn", "one")])
 def test_under_torch_compile(cell: str, form: str) -> None:
     """Dynamo left these layers out of its graphs, and they ran eagerly without a word."""

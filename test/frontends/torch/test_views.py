@@ -36,7 +36,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         return self.view(x * 2) + 1
 
 
-@pytest.mark.sweep(fast=8, slow=4)
+@pytest.mark.sweep(fast=8, slow=12)
 @pytest.mark.parametrize("name", VIEWS)
 def test_is_torch_s_view(name: str) -> None:
     """torch-mlir alone takes the second dynamic size of "heads" for 1."""
@@ -49,7 +49,7 @@ def test_is_torch_s_view(name: str) -> None:
         assert torch.equal(function(x), module(x))
 
 
-@pytest.mark.sweep(fast=6, slow=4)
+@pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
 def test_einsum_of_several_dynamic_axes(equation: str) -> None:
     """torch-mlir alone takes one of the sizes for 1."""
