@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..core.faults import Fault
 from ..core.mlir import arith, ir, passmanager
 from ..core.spelling import location_text
+from ..dialect.constants import constant_array
 from ..errors import Diagnostic, FrontEndError
 from ..ir.walk import collect, defining_op, made_by
 
@@ -21,6 +25,9 @@ FAULTS = (
         canary="part_of_a_list",
     ),
 )
+
+_P = arith.CmpFPredicate
+_ABOVE, _BELOW = (_P.OGT, _P.OGE, _P.UGT, _P.UGE), (_P.OLT, _P.OLE, _P.ULT, _P.ULE)
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -54,6 +61,10 @@ def to_linalg(
         raise FrontEndError([blame(diagnostics) or Diagnostic(str(e).splitlines()[0], name)]) from None
     for sort in collect(module, "iree_linalg_ext.sort"):
         _nan_is_largest(sort)
+    for select in collect(module, "arith.select"):
+        _nan_is_kept(select)
+    for shortened in collect(module, "arith.truncf"):
+        _round_now(shortened)
     if sum(map(_read_directly, collect(module, "tensor.extract"))):
         passmanager.PassManager.parse("builtin.module(func.func(canonicalize,cse))").run(module.operation)
 
@@ -72,6 +83,55 @@ def _nan_is_largest(sort: OpLike) -> None:
             unknown = arith.cmpf(arith.CmpFPredicate.UNO, larger, larger)
             result = arith.ori(compared.results[0], unknown)
         compared.results[0].replace_all_uses_except(result, defining_op(result))
+
+
+def _nan_is_kept(select: OpLike) -> None:
+    """The larger, or the smaller, of two numbers is NaN where one of them is. torch-mlir compares and takes one or the
+    other; of a program's own comparisons the selection is in another body."""
+    compared = made_by(select.operands[0], "arith.cmpf")
+    if compared is None:
+        return
+    predicate, taken = ir.IntegerAttr(compared.attributes["predicate"]).value, list(select.operands)[1:]
+    if predicate not in (*_ABOVE, *_BELOW) or list(compared.operands) not in (taken, taken[::-1]):
+        return
+    larger = (predicate in _ABOVE) == (list(compared.operands) == taken)
+    bound = next((v for v in taken if _is_a_number(v)), None)
+    with ir.InsertionPoint(select), select.location:
+        if bound is None:
+            result = (arith.maximumf if larger else arith.minimumf)(*taken)
+        else:  # a comparison with NaN is false, so that no more is needed
+            other = taken[1] if taken[0] == bound else taken[0]
+            beyond = arith.cmpf(_P.OGT if larger else _P.OLT, bound, other)
+            result = arith.select(beyond, bound, other)
+    select.results[0].replace_all_uses_with(result)
+    select.erase()
+    if not list(compared.results[0].uses):
+        compared.erase()
+
+
+def _round_now(shortened: OpLike) -> None:
+    """A constant that is rounded, as the rounded one: MLIR makes it where it is exact; IREE's host code has no f64."""
+    known = made_by(shortened.operands[0], "arith.constant")
+    if known is None or not isinstance(known.attributes["value"], ir.FloatAttr):
+        return
+    with ir.InsertionPoint(shortened), shortened.location:
+        t = shortened.results[0].type
+        rounded = arith.constant(t, ir.FloatAttr.get(t, known.attributes["value"].value))
+    shortened.results[0].replace_all_uses_with(rounded)
+    shortened.erase()
+
+
+def _is_a_number(value: ir.Value) -> bool:
+    """Whether a scalar of a body is a constant other than NaN, there or in a tensor that the body reads."""
+    if isinstance(value.owner, ir.Block):
+        generic = value.owner.owner
+        number = ir.BlockArgument(value).arg_number
+        if number >= len(generic.operands):
+            return False
+        known = constant_array(generic.operands[number])
+        return known is not None and known.size == 1 and not np.isnan(known).any()
+    made = made_by(value, "arith.constant")
+    return made is not None and not math.isnan(ir.FloatAttr(made.attributes["value"]).value)
 
 
 def _read_directly(extract: OpLike) -> bool:

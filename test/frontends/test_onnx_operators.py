@@ -242,6 +242,20 @@ def test_numbers_without_sign() -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_larger_and_smaller_than_nan() -> None:
+    """Regression: Max and Min were the number beside NaN, and Clip its bound."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        f (float[4] x, float[4] y, float low) => (float[4] a, float[4] b, float[4] c) {
+            a = Max(x, y)
+            b = Min(y, x, a)
+            c = Clip(x, low)
+        }
+    """)
+    x, y = np.array([np.nan, 1, np.nan, 3], np.float32), np.array([1, np.nan, np.nan, 2], np.float32)
+    expected = [[np.nan, np.nan, np.nan, 3], [np.nan, np.nan, np.nan, 2], [np.nan, 2, np.nan, 3]]
+    np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x, y, np.float32(2)), expected)
+
+
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:

@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing as mp
-import os
 import re
-import resource
-import signal
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `support`
+
+from support import children
+from support.children import is_acceptable, kind
+
 RESULTS = Path(__file__).with_name("onnx_all_nodes.json")
-SECONDS, MEMORY = 60, 12 << 30  # of one test; a child's address space
+
+
+def outcomes(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The outcome of each test, in child processes."""
+    cases()  # inherited by the children
+    return children.outcomes(names, lambda name: outcome(cases()[name]))
 
 
 def cases() -> dict[str, Any]:
@@ -45,68 +51,18 @@ def outcome(case: Any) -> str:
         artifact = qmlir.compile(case.model, cache=False)
     except FrontEndError as e:
         said = e.diagnostics[0].message if e.diagnostics else e.headline
-        return f"refused: {_kind(said)}"
+        return f"refused: {kind(said)}"
     except QmlirError as e:
-        return f"failed: {type(e).__name__}: {_kind(str(e))}"
+        return f"failed: {type(e).__name__}: {kind(str(e))}"
     try:
         compare(case, artifact)
     except InputError as e:  # a program that checks what it is given
-        return f"refused: when it runs: {_kind(str(e))}"
+        return f"refused: when it runs: {kind(str(e))}"
     except AssertionError as e:
-        return f"wrong: {_kind(' '.join(str(e).split()))}"
+        return f"wrong: {kind(' '.join(str(e).split()))}"
     except Exception as e:
-        return f"failed: {type(e).__name__}: {_kind(str(e))}"
+        return f"failed: {type(e).__name__}: {kind(str(e))}"
     return "right"
-
-
-def is_acceptable(found: str) -> bool:
-    """Right, or refused; not by torch-mlir's own words, whose operator may be a constant that several others read."""
-    return found.startswith(("right", "refused")) and not found.startswith("refused: failed to legalize")
-
-
-def _kind(text: str) -> str:
-    """A message without what differs between tests of one kind: quoted names, numbers in lists."""
-    return re.sub(r"%\S+", "%", text.strip())[:160]
-
-
-def _serve(pipe: Any) -> None:
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying compiler prints
-    while (name := pipe.recv()) is not None:
-        try:
-            pipe.send(outcome(cases()[name]))
-        except Exception as e:
-            pipe.send(f"failed: {type(e).__name__}: {_kind(str(e))}")
-
-
-def outcomes(names: Sequence[str], seconds: float = SECONDS) -> Iterator[tuple[str, str]]:
-    """The outcome of each test, in child processes: one that dies or hangs is followed by another."""
-    cases()  # inherited by the children
-    context = mp.get_context("fork")
-    child: Any = None
-    for name in names:
-        if child is None:
-            pipe, end = context.Pipe()
-            child = context.Process(target=_serve, args=(end,), daemon=True)
-            child.start()
-            end.close()
-        try:
-            pipe.send(name)
-            if pipe.poll(seconds):
-                yield name, pipe.recv()
-                continue
-            child.kill()
-            found = "timeout"
-        except (EOFError, OSError):
-            child.join()
-            found = f"crashed: {signal.Signals(-child.exitcode).name if child.exitcode < 0 else child.exitcode}"
-        child.join()
-        child = None
-        yield name, found
-    if child is not None:
-        pipe.send(None)
-        child.join()
 
 
 def main() -> int:
@@ -131,5 +87,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `support`
     raise SystemExit(main())

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .graph import aten
-from .rules import TorchRule, hypot, rule
+from .rules import TorchRule, hypot, if_refused, rule
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -143,15 +143,13 @@ OF_COMPLEX: dict[OpOverload, TorchRule] = {
 }  # fmt: skip
 
 
+@if_refused(aten.mul.Tensor)
 def complex_multiple(x: torch.Tensor, number: torch.Tensor | float) -> torch.Tensor:
     """A complex tensor times a real number: torch-mlir multiplies complex tensors by tensors alone."""
     if not x.is_complex() or not isinstance(number, (int, float)):
         return NotImplemented
     return torch.view_as_complex(torch.view_as_real(x) * number)
 
-
-# Of operators that are converted, but for some arguments: tried where an import has failed.
-IF_REFUSED: dict[OpOverload, TorchRule] = {aten.mul.Tensor: complex_multiple}
 
 # Taken wherever an operator is decomposed: what torch knows of the results of these makes their dynamic sizes numbers.
 FOURIER: dict[OpOverload, TorchRule] = {

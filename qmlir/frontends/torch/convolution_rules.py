@@ -14,14 +14,21 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 
-def with_a_batch(target: OpOverload) -> TorchRule:
-    """A convolution of one image without a batch, of which torch-mlir's conversion kills the process: as of a batch of
-    one."""
+def axes_with_a_batch(target: OpOverload, operands: Sequence[int]) -> int:
+    """How many axes the first operand has where it has a batch; `operands`: how many those of a convolution have."""
+    window = next((a.N for a in target._schema.arguments if a.name == "kernel_size"), None)
+    return operands[1] if window is None else window + 2
 
-    def rule(x: torch.Tensor, weight: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
-        if x.dim() == weight.dim():
+
+def with_a_batch(target: OpOverload) -> TorchRule:
+    """A convolution or a pool of one image without a batch, as of a batch of one: torch-mlir's conversion of the first
+    kills the process, and there is none of maxima."""
+
+    def rule(x: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
+        if x.dim() == axes_with_a_batch(target, [t.dim() for t in (x, *args) if isinstance(t, torch.Tensor)]):
             return NotImplemented
-        return target(x.unsqueeze(0), weight, *args, **kwargs).squeeze(0)
+        found = target(x.unsqueeze(0), *args, **kwargs)
+        return found.squeeze(0) if isinstance(found, torch.Tensor) else [f.squeeze(0) for f in found]
 
     return rule
 
@@ -29,7 +36,9 @@ def with_a_batch(target: OpOverload) -> TorchRule:
 WITH_A_BATCH = frozenset((
     aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.conv1d.padding,
     aten.conv2d.padding, aten.conv3d.padding, aten.conv_transpose1d.default, aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
+    aten.conv_transpose3d.input, aten.max_pool2d.default, aten.max_pool3d.default,
+    aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default, aten.avg_pool1d.default,
+    aten.avg_pool2d.default, aten.avg_pool3d.default,
 ))  # fmt: skip
 
 

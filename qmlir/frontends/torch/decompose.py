@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from . import (
     indices as _indices,  # noqa: F401  (registers its rules)
+    norm_rules as _norm_rules,  # noqa: F401
     recurrent_rules as _recurrent_rules,  # noqa: F401
     resampling as _resampling,  # noqa: F401
 )
-from .complex_rules import FOURIER, IF_REFUSED, OF_COMPLEX
-from .convolution_rules import WITH_A_BATCH, with_a_batch
+from .complex_rules import FOURIER, OF_COMPLEX
+from .convolution_rules import WITH_A_BATCH, axes_with_a_batch, with_a_batch
 from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .paddings import constant_pad
 from .program import decompositions
-from .rules import SHORT, SUMS, in_f32, rule_of
+from .rules import IF_REFUSED, SHORT, SUMS, in_f32, rule_of
 
 if TYPE_CHECKING:
     import sympy
@@ -42,7 +44,8 @@ KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
     aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
     aten.cross_entropy_loss.default, aten.nll_loss_nd.default, aten.nll_loss.default, aten.nll_loss_forward.default,
-    aten.nll_loss2d.default, aten.nll_loss2d_forward.default,
+    aten.nll_loss2d.default, aten.nll_loss2d_forward.default, aten.binary_cross_entropy_with_logits.default,
+    aten.conv3d.padding,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
 _ALWAYS: dict[OpOverload, Callable[..., object]] = {
@@ -50,10 +53,36 @@ _ALWAYS: dict[OpOverload, Callable[..., object]] = {
 }  # fmt: skip
 
 
+def _state_lists(node: Node) -> None:
+    """A number for each axis where a list of one is for all (`int[2]` of a schema), and a pool's stride where it is its
+    window: torch-mlir takes those that are missing for 1, of padding for 0."""
+    names = [a.name for a in node.target._schema.arguments]
+    args = list(node.args)
+    if names[1:3] == ["kernel_size", "stride"] and args[2:3] in ([], [[]]):
+        args[2:3] = [args[1]]
+    for i, argument in enumerate(node.target._schema.arguments[: len(args)]):
+        if (argument.N or 1) > 1 and isinstance(args[i], Sequence) and len(args[i]) == 1:
+            args[i] = list(args[i]) * argument.N
+    node.args = tuple(args)
+
+
+def _is_empty(node: Node) -> bool:
+    """Whether a node makes a tensor without elements: such conversions of torch-mlir's divide by 0."""
+    if not is_tensor(node) or _mutates(node) or node.target is aten.zeros.default:
+        return False
+    return 0 in (shape := shape_of(node)) and all(isinstance(size, int) for size in shape)
+
+
 def decompose_known(graph: TorchGraph) -> None:
     """Replace the nodes that are known not to be converted as they are."""
     for node in graph.nodes:
         if node.op != "call_function":
+            continue
+        if isinstance(node.target, torch._ops.OpOverload):
+            _state_lists(node)
+        if _is_empty(node):
+            shape, dtype = list(shape_of(node)), dtype_of(node)
+            graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
             continue
         short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
         known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
@@ -63,9 +92,10 @@ def decompose_known(graph: TorchGraph) -> None:
 
 
 def _lacks_an_axis(node: Node) -> bool:
-    """Whether an operator along an axis is of a number, or a convolution of an image without a batch."""
+    """Whether an operator along an axis is of a number, or one with windows of an image without a batch."""
     if node.target in WITH_A_BATCH:
-        return len(shape_of(node.args[0])) < len(shape_of(node.args[1]))
+        axes = [len(shape_of(n)) for n in node.args if is_tensor(n)]
+        return axes[0] < axes_with_a_batch(node.target, axes)
     return node.target in ALONG_AN_AXIS and not shape_of(node.args[0])
 
 
@@ -102,9 +132,9 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     found = [
+        in_f32(target) if target in SUMS else None,
         with_an_axis(target) if target in ALONG_AN_AXIS else None,
         with_a_batch(target) if target in WITH_A_BATCH else None,
-        in_f32(target) if target in SUMS else None,
         rule_of(target),
         OF_COMPLEX.get(target),
         IF_REFUSED.get(target),
@@ -133,7 +163,10 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple
     mode = mode_of(node.graph)
     try:
         with torch.no_grad(), mode or nullcontext(), _sizes_kept(mode):
-            made = make_fx(call, decomposition_table={**decompositions(), **_ALWAYS})(*values)
+            table = {**decompositions(), **_ALWAYS}
+            made = make_fx(call, decomposition_table=table)(*values)
+            if any(map(_mutates, made.graph.nodes)):
+                made = make_fx(dispatch_functionalize(call), decomposition_table=table)(*values)
     except _SizeFixed as e:
         graph.assumed[node.target] = str(e)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -194,3 +195,12 @@ def diagonal_scatter(
     place = (rows if offset >= 0 else columns).expand(x.shape[-2:]).clamp(max=max(part.shape[-1] - 1, 0))
     found = part.index_select(-1, place.reshape(-1)).reshape(x.shape)
     return torch.where(columns - rows == offset, found, x).movedim((-2, -1), (dim1, dim2))
+
+
+@rule(aten.max_unpool2d.default, aten.max_unpool3d.default)
+def max_unpool(x: torch.Tensor, indices: torch.Tensor, sizes: Sequence[int], *_: object) -> torch.Tensor:
+    """Zeros with each value at its place, which `indices` count within an image of `sizes`."""
+    space = len(sizes)
+    rows = [t.reshape(*t.shape[:-space], -1) for t in (x, indices)]
+    nothing = torch.zeros([*x.shape[:-space], math.prod(sizes)], dtype=x.dtype)
+    return nothing.scatter(-1, rows[1], rows[0]).reshape(*x.shape[:-space], *sizes)

@@ -39,6 +39,18 @@ def rule(*targets: OpOverload | str) -> Callable[[R], R]:
     return decorate
 
 
+# Of operators that are converted, but for some arguments: tried where an import has failed.
+IF_REFUSED: dict[OpOverload, TorchRule] = {}
+
+
+def if_refused(*targets: OpOverload) -> Callable[[R], R]:
+    def decorate(rule: R) -> R:
+        IF_REFUSED.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return decorate
+
+
 SHORT = (torch.float16, torch.bfloat16)
 # Torch sums f16 and bf16 in f32, and rounds the result; torch-mlir rounds every step.
 SUMS = frozenset((
@@ -74,19 +86,6 @@ def in_f32(target: OpOverload) -> TorchRule:
         return made if several else made[0]
 
     return rule
-
-
-@rule(aten.rms_norm.default)
-def rms_norm(
-    x: torch.Tensor, sizes: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
-) -> torch.Tensor:
-    """Of f16 and bf16, in f32 up to the result."""
-    if x.dtype not in SHORT:
-        return NotImplemented
-    wide = x.float()
-    square = (wide * wide).mean(list(range(-len(sizes), 0)), keepdim=True)
-    found = wide * torch.rsqrt(square + (torch.finfo(torch.float32).eps if eps is None else eps))
-    return (found if weight is None else found * weight).to(x.dtype)
 
 
 @rule(aten.bitwise_xor.Scalar)
@@ -203,25 +202,6 @@ def as_strided(
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         place = place + (torch.arange(n) * step).reshape([n if i == axis else 1 for i in range(len(size))])
     return dense.reshape(-1).index_select(0, place.reshape(-1)).reshape(list(size))
-
-
-@rule(aten.instance_norm.default)
-def instance_norm(
-    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
-    variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
-) -> torch.Tensor:  # fmt: skip
-    """As a group norm of one channel per group: torch-mlir's conversion of one without weights kills the process."""
-    if not by_input and mean is not None and variance is not None:
-        factor = torch.rsqrt(variance + eps) if weight is None else torch.rsqrt(variance + eps) * weight
-        start, shape = -mean * factor if bias is None else bias - mean * factor, [-1, *[1] * (x.dim() - 2)]
-        return x * factor.reshape(shape) + start.reshape(shape)
-    return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
-
-
-@rule(aten.group_norm.default)
-def group_norm(x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-    """Of nothing, of which torch-mlir's conversion divides by 0: nothing."""
-    return x.clone() if 0 in x.shape else NotImplemented
 
 
 @rule(aten.exponential.default)

@@ -51,6 +51,25 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                                    F.conv_transpose2d(x, torch.ones(3, 2, 2, 2), stride=2)], (X,)),
     "nothing behind the edge": (lambda x, w: F.conv_transpose3d(x[None, None], w, None, 2, 1, 1, 1, (2, 3, 2)),
                                 (X, torch.randn(1, 1, 4, 3, 1))),
+    # torch-mlir takes one of two numbers by a comparison, which is the number beside NaN.
+    "larger of NaN": (lambda x, y, z: (torch.maximum(x, y), torch.minimum(y, x), x.clamp(min=y), x.clamp(-0.5, 0.5),
+                                       F.relu6(x), F.hardtanh(x), x.clamp(max=z)), (NAN, X, ONE)),
+    # Lists of one number for all axes, and a stride that is left to the window.
+    "windows in short": (lambda x: (torch.ops.aten.avg_pool2d(x, [2, 2], [], [0]), torch.ops.aten.max_pool2d(x, [2]),
+                                    F.max_pool2d(x, 2, 1, 1, return_indices=True),
+                                    torch.ops.aten.conv2d(x[None], torch.ones(2, 3, 2, 2), None, [2], [1])), (X,)),
+    "no channels": (lambda x: (F.pixel_shuffle(x, 1), F.pixel_unshuffle(x, 1), x.sum(-1)),
+                    (torch.ones(2, 0, 2, 2),)),
+    "enlarged by a rounded factor": (lambda x: F.interpolate(x, scale_factor=1.7), (X,)),
+    "statistics of the program": (lambda x, m: F.batch_norm(x, m, m.abs() + 1, m, eps=0.5), (X, torch.randn(5))),
+    "back to the windows": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, 1, return_indices=True), 2, 1),
+                            (torch.randn(2, 3, 4, 5),)),
+    # What torch composes of operators that write in place.
+    "losses": (lambda x, y: (F.cosine_embedding_loss(x, y, torch.ones(3)), F.margin_ranking_loss(x, y, y.sign()),
+                             F.hinge_embedding_loss(x, y.sign()),
+                             F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y[0].abs())),
+               (X[:, 0], X[:, 1])),
+    "even windows": (lambda x: F.conv3d(x[None, None], torch.ones(1, 1, 2, 3, 4), padding="same"), (X,)),
     # The mean was by the number of rows.
     "weighted loss": (lambda x, w, c: (F.cross_entropy(x, c, w), F.cross_entropy(x, c)),
                       (X[0], SIGNS + 3, torch.tensor([0, 3, 1, 1, 2]))),

@@ -1,0 +1,61 @@
+"""Decompositions of norms: by each row, by groups of channels, by statistics that a program is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .graph import aten
+from .rules import SHORT, if_refused, rule
+
+if TYPE_CHECKING:
+    from .rules import TorchResult
+
+
+@rule(aten.rms_norm.default)
+def rms_norm(
+    x: torch.Tensor, sizes: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """Of f16 and bf16, in f32 up to the result."""
+    if x.dtype not in SHORT:
+        return NotImplemented
+    wide = x.float()
+    square = (wide * wide).mean(list(range(-len(sizes), 0)), keepdim=True)
+    found = wide * torch.rsqrt(square + (torch.finfo(torch.float32).eps if eps is None else eps))
+    return (found if weight is None else found * weight).to(x.dtype)
+
+
+@if_refused(aten.batch_norm.default)
+def batch_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
+    variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
+) -> torch.Tensor:  # fmt: skip
+    """By a mean and a variance that the program is given: a product and a sum per channel, axis 1."""
+    if by_input or mean is None or variance is None:
+        return NotImplemented
+    factor = torch.rsqrt(variance + eps) if weight is None else torch.rsqrt(variance + eps) * weight
+    start, shape = -mean * factor if bias is None else bias - mean * factor, [-1, *[1] * (x.dim() - 2)]
+    return x * factor.reshape(shape) + start.reshape(shape)
+
+
+@if_refused(aten._native_batch_norm_legit_no_training.default)
+def batch_norm_with_results(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor,
+    variance: torch.Tensor, momentum: float, eps: float,
+) -> TorchResult:  # fmt: skip
+    """As above; the other results are empty where a model is not trained."""
+    nothing = x.new_empty(0)
+    return batch_norm(x, weight, bias, mean, variance, False, momentum, eps, False), nothing, nothing
+
+
+@rule(aten.instance_norm.default)
+def instance_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
+    variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
+) -> torch.Tensor:  # fmt: skip
+    """As a group norm of one channel per group: torch-mlir's conversion of one without weights kills the process."""
+    if not by_input and mean is not None:
+        return batch_norm(x, weight, bias, mean, variance, by_input, momentum, eps, fast)
+    return aten.group_norm.default(x, x.shape[1], weight, bias, eps)

@@ -1,0 +1,65 @@
+"""Many small programs that may end or hang the process that compiles them, run in child processes."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import re
+import resource
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+SECONDS, MEMORY = 120, 12 << 30  # of one program; a child's address space
+
+
+def is_acceptable(found: str) -> bool:
+    """Right, or refused; not by torch-mlir's own words, whose operator may be a constant that several others read."""
+    return found.startswith(("right", "refused")) and not found.startswith("refused: failed to legalize")
+
+
+def kind(text: str) -> str:
+    """A message without what differs between programs of one kind: quoted names, numbers in lists."""
+    return re.sub(r"%\S+", "%", text.strip())[:160]
+
+
+def outcomes(
+    names: Sequence[str], outcome: Callable[[str], str], seconds: float = SECONDS
+) -> Iterator[tuple[str, str]]:
+    """`outcome(name)` of each name, in child processes: one that dies or hangs is followed by another."""
+    context = mp.get_context("fork")
+    child: Any = None
+    for name in names:
+        if child is None:
+            pipe, end = context.Pipe()
+            child = context.Process(target=_serve, args=(end, outcome), daemon=True)
+            child.start()
+            end.close()
+        try:
+            pipe.send(name)
+            if pipe.poll(seconds):
+                yield name, pipe.recv()
+                continue
+            child.kill()
+            found = "timeout"
+        except (EOFError, OSError):
+            child.join()
+            found = f"crashed: {signal.Signals(-child.exitcode).name if child.exitcode < 0 else child.exitcode}"
+        child.join()
+        child = None
+        yield name, found
+    if child is not None:
+        pipe.send(None)
+        child.join()
+
+
+def _serve(pipe: Any, outcome: Callable[[str], str]) -> None:
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying compiler prints
+    while (name := pipe.recv()) is not None:
+        try:
+            pipe.send(outcome(name))
+        except Exception as e:
+            pipe.send(f"failed: {type(e).__name__}: {kind(str(e))}")

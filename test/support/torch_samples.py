@@ -1,0 +1,175 @@
+"""torch's own samples of its operators, exported, compiled for the CPU, and compared with eager torch.
+
+    python test/support/torch_samples.py [--dtype f32] [--only REGEX] [--not-right]    # writes torch_samples.json
+
+Each operator of `torch.testing`'s database is called with some of its samples (arguments made to meet its branches:
+empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by dtype,
+operator and number of the sample: `refused: ` and what the front end said. Anything else is a defect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `support`
+
+import torch
+from support import children
+from support.children import is_acceptable, kind
+
+RESULTS = Path(__file__).with_name("torch_samples.json")
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
+          "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}  # fmt: skip
+SAMPLES = 6  # of an operator, spread over those that it has
+# Relative to the largest number of the result. Eager torch rounds each operator of 16 bits; what is compiled, fewer.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# What is in memory that nobody wrote, or drawn at random; a test's own loops; no function of tensors.
+NOT_COMPARED = re.compile(r"empty|rand|bernoulli|multinomial|^normal|dropout|rrelu|uniform|exponential|cauchy|geometric"
+                          r"|log_normal|jiterator|^torch\.ops\.aten\._efficient|_flash_attention|^item$|allclose|equal$"
+                          r"|is_set_to|resize|^to_sparse|sparse|^svd|pca_lowrank|^linalg\.|^fft\.")  # fmt: skip
+
+
+@cache
+def operators(dtype: str) -> dict[str, Any]:
+    """The database's operators that have the dtype, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    found = {}
+    for op in op_db:
+        name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+        if DTYPES[dtype] in op.dtypes and not NOT_COMPARED.search(name):
+            found[name] = op
+    return found
+
+
+def _samples(dtype: str, name: str) -> list[Any]:
+    torch.manual_seed(0)
+    made = list(operators(dtype)[name].sample_inputs("cpu", DTYPES[dtype], requires_grad=False))
+    return made[:: -(-len(made) // SAMPLES)] if made else []
+
+
+class _Call(torch.nn.Module):
+    """A function of the tensors in a tree of arguments; the others are constants."""
+
+    def __init__(self, function: Any, tree: Any, leaves: Sequence[Any]) -> None:
+        super().__init__()
+        self.function, self.tree = function, tree
+        self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self.tree)
+        return tuple(x for x in torch.utils._pytree.tree_leaves(self.function(*args, **kwargs)) if x is not None)
+
+
+def outcome(dtype: str, name: str, number: int) -> str:
+    """What becomes of one sample, in this process."""
+    import qmlir
+    from qmlir.errors import FrontEndError, InputError, QmlirError
+
+    sample = _samples(dtype, name)[number]
+    leaves, tree = torch.utils._pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
+    call = _Call(operators(dtype)[name].op, tree, leaves)
+    tensors = tuple(x for x in leaves if isinstance(x, torch.Tensor))
+    try:
+        expected = call(*(t.clone() for t in tensors))
+        if not tensors or not all(isinstance(x, torch.Tensor) for x in expected):
+            return "right: not compared: not from tensors to tensors"
+        if sample.kwargs.get("dropout_p"):
+            return "right: not compared: random"
+        program = torch.export.export(call, tuple(t.clone() for t in tensors))
+    except Exception as e:
+        return f"right: not compared: {type(e).__name__} in torch"
+    try:
+        artifact = qmlir.compile(program, cache=False)
+        found = qmlir.load(artifact).main(*(t.clone() for t in tensors))
+    except FrontEndError as e:
+        said = kind(e.diagnostics[0].message if e.diagnostics else e.headline)
+        return f"refused: {said.partition(', ')[0] if said.startswith('the operator') else said}"
+    except InputError as e:  # a program that checks what it is given
+        return f"refused: when it runs: {kind(str(e))}"
+    except QmlirError as e:
+        return f"failed: {type(e).__name__}: {kind(str(e))}"
+    return _judged(found if isinstance(found, tuple) else (found,), expected)
+
+
+def _judged(found: Sequence[Any], expected: Sequence[torch.Tensor]) -> str:
+    for i, (x, y) in enumerate(zip(found, expected, strict=True)):
+        x = torch.as_tensor(x)
+        if x.shape != y.shape or x.dtype != y.dtype:
+            return f"wrong: result {i} is {x.dtype} {tuple(x.shape)}, not {y.dtype} {tuple(y.shape)}"
+        if not y.dtype.is_floating_point:
+            if not torch.equal(x, y):
+                return f"wrong: {int((x != y).sum())} of {y.numel()} elements of result {i}"
+            continue
+        a, b = x.double(), y.double()
+        finite = b[b.isfinite()].abs()
+        allowed = TOLERANCE[y.dtype] * max(float(finite.max()) if finite.numel() else 0.0, 1e-30)
+        bad = ~torch.isclose(a, b, rtol=TOLERANCE[y.dtype], atol=allowed, equal_nan=True)
+        if bad.any():
+            at = int(bad.flatten().nonzero()[0])
+            return f"wrong: {int(bad.sum())} of {y.numel()} of result {i}: {a.flatten()[at]} for {b.flatten()[at]}"
+    return "right"
+
+
+def outcomes(dtype: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Of each operator the samples that are not right, from child processes."""
+    operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
+    torch.set_num_threads(1)
+    every = [f"{name} {number}" for name in names for number in range(len(_samples(dtype, name)))]
+    of_each = children.outcomes(every, lambda case: outcome(dtype, case.split()[0], int(case.split()[1])))
+    for name, found in itertools.groupby(of_each, lambda case: case[0].split()[0]):
+        yield name, {case.split()[1]: what for case, what in found if not what.startswith("right")}
+
+
+def recorded() -> dict[str, dict[str, dict[str, str]]]:
+    """What is not right, by dtype, operator and sample."""
+    return dict(json.loads(RESULTS.read_text())["not right"]) if RESULTS.exists() else {}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", choices=DTYPES, default="f32")
+    parser.add_argument("--only", default="", help="a regular expression of names; the others' outcomes are kept")
+    parser.add_argument("--not-right", action="store_true", help="only those whose recorded outcome is not right")
+    arguments = parser.parse_args()
+    known = recorded()
+    of_dtype = known.setdefault(arguments.dtype, {})
+    names = [n for n in sorted(operators(arguments.dtype)) if re.search(arguments.only, n)]
+    if arguments.not_right:
+        names = [n for n in names if n in of_dtype]
+    start = time.perf_counter()
+    for name, found in outcomes(arguments.dtype, names):
+        of_dtype.pop(name, None)
+        if found:
+            of_dtype[name] = found
+        now = time.perf_counter()
+        print(f"{now - start:5.1f} s {name}: {found or 'right'}", flush=True)
+        start = now
+        content = {"torch": torch.__version__.partition("+")[0], "not right": known}
+        RESULTS.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return 0 if all(is_acceptable(what) for what in _every(of_dtype)) else 1
+
+
+def _every(of_dtype: dict[str, dict[str, str]]) -> Iterator[str]:
+    for found in of_dtype.values():
+        yield from found.values()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
