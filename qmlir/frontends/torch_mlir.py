@@ -65,6 +65,8 @@ def to_linalg(
         _nan_is_kept(select)
     for shortened in collect(module, "arith.truncf"):
         _round_now(shortened)
+    for converted in collect(module, where=lambda op: op.name in ("arith.fptosi", "arith.fptoui")):
+        _wrap(converted)
     if sum(map(_read_directly, collect(module, "tensor.extract"))):
         passmanager.PassManager.parse("builtin.module(func.func(canonicalize,cse))").run(module.operation)
 
@@ -119,6 +121,18 @@ def _round_now(shortened: OpLike) -> None:
         rounded = arith.constant(t, ir.FloatAttr.get(t, known.attributes["value"].value))
     shortened.results[0].replace_all_uses_with(rounded)
     shortened.erase()
+
+
+def _wrap(converted: OpLike) -> None:
+    """Floats become integers of 8 and 16 bits through 32, as on the CPUs that torch runs on: MLIR's conversion to i8 is
+    undefined from 128 on, for torch's uint8 too."""
+    narrow = converted.results[0].type
+    if not 1 < ir.IntegerType(narrow).width < 32:
+        return
+    with ir.InsertionPoint(converted), converted.location:
+        wide = arith.fptosi(ir.IntegerType.get_signless(32), converted.operands[0])
+        converted.results[0].replace_all_uses_with(arith.trunci(narrow, wide))
+    converted.erase()
 
 
 def _is_a_number(value: ir.Value) -> bool:

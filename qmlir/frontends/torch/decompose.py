@@ -70,25 +70,31 @@ def _is_empty(node: Node) -> bool:
     """Whether a node makes a tensor without elements: such conversions of torch-mlir's divide by 0."""
     if not is_tensor(node) or _mutates(node) or node.target is aten.zeros.default:
         return False
-    return 0 in (shape := shape_of(node)) and all(isinstance(size, int) for size in shape)
+    shape = shape_of(node)
+    return all(isinstance(size, int) for size in shape) and 0 in shape
 
 
 def decompose_known(graph: TorchGraph) -> None:
-    """Replace the nodes that are known not to be converted as they are."""
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        if isinstance(node.target, torch._ops.OpOverload):
-            _state_lists(node)
-        if _is_empty(node):
-            shape, dtype = list(shape_of(node)), dtype_of(node)
-            graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
-            continue
-        short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
-        known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
-        if short or known or _of_complex(node) or _merges_sizes(node):
-            decompose(graph, node)
-    graph.clean()
+    """Replace the nodes that are known not to be converted as they are, and those among what comes of them."""
+    seen: set[Node] = set()
+    while new := [n for n in graph.nodes if n.op == "call_function" and n not in seen]:
+        seen.update(new)
+        for node in new:
+            _decompose_if_known(graph, node)
+        graph.clean()
+
+
+def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
+    if isinstance(node.target, torch._ops.OpOverload):
+        _state_lists(node)
+    if _is_empty(node):
+        shape, dtype = list(shape_of(node)), dtype_of(node)
+        graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
+        return
+    short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
+    known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
+    if short or known or _of_complex(node) or _merges_sizes(node):
+        decompose(graph, node)
 
 
 def _lacks_an_axis(node: Node) -> bool:

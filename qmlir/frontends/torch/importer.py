@@ -277,7 +277,8 @@ def import_graph(
     # time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     vals = [n.meta["val"] for n in inputs]
-    stated = zip((n.name for n in inputs), (spec_of(v).dtype for v in vals), _symbols(vals), strict=True)
+    dtypes = [_stated_dtype(n, f"argument {n.name!r}") for n in inputs]
+    stated = zip((n.name for n in inputs), dtypes, _symbols(vals), strict=True)
     state_signature(f, stated, outputs)
     lower_torch(module, name, places)
     hold_state(module, _main(module), [n.name for n in inputs], graph.buffers)
@@ -335,7 +336,7 @@ def _remainder(graph: TorchGraph, node: Node) -> None:
 
 
 def _outputs(graph: TorchGraph) -> list[str]:
-    """The dtypes of the results. Raises FrontEndError for one that is not a tensor."""
+    """The dtypes of the results. Raises FrontEndError for one that is not a tensor, or has no name here."""
     node = next(n for n in graph.nodes if n.op == "output")
     found: tuple[torch.fx.Node, ...] = node.args[0]
     nodes = found if isinstance(found, (tuple, list)) else [found]
@@ -344,7 +345,17 @@ def _outputs(graph: TorchGraph) -> list[str]:
             raise FrontEndError(
                 [Diagnostic(f"the program returns {n}, which is not a tensor; return tensors", "output")]
             )
-    return [spec_of(n.meta["val"]).dtype for n in nodes]
+    return [_stated_dtype(n, f"result {i}") for i, n in enumerate(nodes)]
+
+
+def _stated_dtype(node: Node, what: str) -> str:
+    """The name of the dtype of an argument or a result. Raises FrontEndError for one without a name here."""
+    dtype = dtype_of(node)
+    if dtype not in FROM_TORCH:
+        instead = "use torch.view_as_real(x)" if dtype.is_complex else f"use one of {', '.join(FROM_TORCH.values())}"
+        raise FrontEndError([Diagnostic(f"{what} is {dtype}, which compiled programs have not; {instead}",
+                                        source_line(node) or where(node))])  # fmt: skip
+    return FROM_TORCH[dtype]
 
 
 def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:

@@ -164,6 +164,27 @@ def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
     return elementwise(args, result, x.type.element_type, body)
 
 
+@rule(aten.index_put.default, aten._unsafe_index_put.default)
+def put_by_mask(
+    x: torch.Tensor, listed: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    """`x[mask] = values` of one mask, as a selection: torch-mlir writes values of several rows elsewhere, and adds them
+    elsewhere. Values are [.., count, rest] or broadcast to that; the n-th place that is true gets the n-th."""
+    *before, mask = listed
+    if mask is None or mask.dtype is not torch.bool or any(t is not None for t in before):
+        return NotImplemented
+    rest = x.dim() - len(before) - mask.dim()
+    if values.dim() > rest:
+        axis = values.dim() - rest - 1
+        if values.shape[axis] != 1:
+            place = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(0, values.shape[axis] - 1)
+            values = values.index_select(axis, place).unflatten(axis, mask.shape)
+        else:
+            values = values.unflatten(axis, [1] * mask.dim())
+    mask = mask.reshape(*mask.shape, *[1] * rest)
+    return torch.where(mask, x + values if accumulate else values, x)
+
+
 @rule(aten.select_scatter.default)
 def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
     """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from .graph import aten
-from .rules import TorchResult, TorchRule, rule
+from .rules import SHORT, TorchResult, TorchRule, rule
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -187,3 +188,15 @@ def searchsorted(
     bounds = bounds if bounds.dim() == 1 else bounds.unsqueeze(-2)
     before = bounds <= number if right or side == "right" else bounds < number
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+@rule(aten.logcumsumexp.default)
+def log_of_running_sums(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Each element with that 1, 2, 4, .. before it (Hillis, Steele, 1986): the exponentials themselves overflow."""
+    if x.dim() == 0 or not isinstance(count := x.shape[dim], int) or x.dtype in SHORT:
+        return NotImplemented
+    x, distance = x.transpose(dim, -1), 1
+    while distance < count:
+        before = aten.constant_pad_nd.default(x[..., : count - distance], [distance, 0], -math.inf)
+        x, distance = torch.logaddexp(x, before), 2 * distance
+    return x.transpose(dim, -1)

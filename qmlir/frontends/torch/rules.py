@@ -123,6 +123,15 @@ def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0, x, x * weight)
 
 
+@rule(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    """Of other shapes, which torch-mlir does not broadcast: from the nearer end, as torch does."""
+    t = torch.as_tensor(weight, dtype=x.dtype)
+    if torch.broadcast_shapes(x.shape, y.shape, t.shape) == x.shape:
+        return NotImplemented
+    return torch.where(t.abs() < 0.5, x + t * (y - x), y - (y - x) * (1 - t))
+
+
 @rule(aten.erfc.default, aten.special_erfc.default)
 def erfc(x: torch.Tensor) -> torch.Tensor:
     """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""

@@ -413,3 +413,15 @@ def test_small_constants_of_bf16_on_vulkan(lavapipe: str) -> None:
     for got, want in zip(qmlir.load(qmlir.compile(export(model, x, ids), target=lavapipe)).main(x, ids), expected,
                          strict=True):  # fmt: skip
         torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-7)
+
+
+def test_arguments_and_results_of_other_dtypes() -> None:
+    x = torch.randn(2, 3)
+    with pytest.raises(
+        FrontEndError, match=r"test_operators.py:\d+: error: result 1 is torch.complex64, .*view_as_real"
+    ):
+        qmlir.compile(export(lambda x: (x, torch.complex(x, x)), x))
+    with pytest.raises(FrontEndError, match=r"argument 'args_0' is torch.complex64, which compiled programs have not"):
+        qmlir.compile(export(lambda x: x.real, torch.complex(x, x)))
+    with pytest.raises(FrontEndError, match=r"result 0 is torch.uint16, .* use one of f32, f16"):
+        qmlir.compile(export(lambda x: x.to(torch.uint16), x))

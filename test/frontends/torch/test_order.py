@@ -21,6 +21,11 @@ ONE = torch.tensor(1.5)
 SHARES = torch.tensor([0.1, 0.5, 1.0])
 SIGNS = torch.tensor([0.0, -0.0, 2.0, -3.0])
 
+
+def put(x: Any, places: Any, values: Any, accumulate: bool = False) -> Any:
+    return torch.ops.aten.index_put(x, places, values, accumulate)
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     # Without an order: torch-mlir's comparisons with NaN were false either way.
     "sorts of NaN": (lambda x: (x.sort(), x.sort(descending=True), x.topk(2), x.topk(2, largest=False)), (TIES,)),
@@ -69,6 +74,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                              F.hinge_embedding_loss(x, y.sign()),
                              F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y[0].abs())),
                (X[:, 0], X[:, 1])),
+    "by masks": (lambda x, m, v, n: (put(x, (m,), v[0], True), put(x, (m,), v), put(x, (m,), v, True),
+                                     put(x, (None, n), v[:1, :1]), put(x, (None, n), v[:1, :3]),
+                                     put(x[0], (n,), v[0, :1])),
+                 (X, torch.tensor([1, 0, 1]).bool(), torch.randn(2, 5, 4), torch.tensor([1, 0, 0, 1, 1]).bool())),
+    "between two": (lambda x, y: (x[0].lerp(x, 0.4), x[0, 0].lerp(x, 0.7), x.lerp(y, 0.3), x[:1].lerp(y, y)),
+                    (X, X + 1)),
+    "running exponentials": (lambda x, y: (x.logcumsumexp(1), x.half().logcumsumexp(0), y.logcumsumexp(0)),
+                             (100 * X, torch.tensor([-torch.inf, -1e4, 3.0, torch.inf]))),
+    # 178 became 127.
+    "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
+                         (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),
     "even windows": (lambda x: F.conv3d(x[None, None], torch.ones(1, 1, 2, 3, 4), padding="same"), (X,)),
     # The mean was by the number of rows.
     "weighted loss": (lambda x, w, c: (F.cross_entropy(x, c, w), F.cross_entropy(x, c)),
