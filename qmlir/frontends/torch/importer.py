@@ -193,7 +193,11 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 
 
 def _check_size_is_known(node: Node) -> None:
-    """Raises FrontEndError for elements that a mask chooses: torch-mlir's passes never end on those."""
+    """Raises FrontEndError for elements that a mask chooses, which torch-mlir's passes never end on, and for places in
+    a tensor without axes, which kill the process."""
+    if node.target is aten.nonzero.default and not shape_of(node.args[0]):
+        text = f"the operator aten.nonzero, {called(node)}, is of a tensor without axes; give it one: x.reshape(1)"
+        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
     if node.target is aten.index.Tensor:
         listed: Sequence[Node | None] = node.args[1]
         masked = any(is_tensor(i) and dtype_of(i) in (torch.bool, torch.uint8) for i in listed)

@@ -185,6 +185,16 @@ def put_by_mask(
     return torch.where(mask, x + values if accumulate else values, x)
 
 
+@rule(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter_with_reduction(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | float, *, reduce: str
+) -> torch.Tensor:
+    """By the newer operator."""
+    if not isinstance(source, torch.Tensor):
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    return aten.scatter_reduce.two(x, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
+
+
 @rule(aten.select_scatter.default)
 def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
     """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""

@@ -21,7 +21,8 @@ ALONG_AN_AXIS = frozenset((
     aten.amin.default, aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default, aten.logsumexp.default,
     aten.logcumsumexp.default, aten.cumsum.default, aten.cumprod.default, aten.cummax.default, aten.cummin.default,
     aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.sort.default, aten.sort.stable, aten.topk.default,
-    aten.cosine_similarity.default,
+    aten.cosine_similarity.default, aten.prod.dim_int, aten.gather.default, aten.scatter.src, aten.scatter.value,
+    aten.scatter_add.default, aten.scatter_reduce.two,
 ))  # fmt: skip
 
 
@@ -188,6 +189,12 @@ def searchsorted(
     bounds = bounds if bounds.dim() == 1 else bounds.unsqueeze(-2)
     before = bounds <= number if right or side == "right" else bounds < number
     return before.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+@rule(aten.cumprod.default)
+def running_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Of another type: converted first."""
+    return NotImplemented if dtype is None else aten.cumprod.default(x.to(dtype), dim)
 
 
 @rule(aten.logcumsumexp.default)

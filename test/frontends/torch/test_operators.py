@@ -425,3 +425,9 @@ def test_arguments_and_results_of_other_dtypes() -> None:
         qmlir.compile(export(lambda x: x.real, torch.complex(x, x)))
     with pytest.raises(FrontEndError, match=r"result 0 is torch.uint16, .* use one of f32, f16"):
         qmlir.compile(export(lambda x: x.to(torch.uint16), x))
+
+
+def test_places_in_a_tensor_without_axes() -> None:
+    """Regression: the process ended."""
+    with pytest.raises(FrontEndError, match=r"aten.nonzero, .* is of a tensor without axes"):
+        qmlir.compile(export(torch.nonzero, torch.tensor(1.0)))

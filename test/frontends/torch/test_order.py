@@ -80,8 +80,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                  (X, torch.tensor([1, 0, 1]).bool(), torch.randn(2, 5, 4), torch.tensor([1, 0, 0, 1, 1]).bool())),
     "between two": (lambda x, y: (x[0].lerp(x, 0.4), x[0, 0].lerp(x, 0.7), x.lerp(y, 0.3), x[:1].lerp(y, y)),
                     (X, X + 1)),
-    "running exponentials": (lambda x, y: (x.logcumsumexp(1), x.half().logcumsumexp(0), y.logcumsumexp(0)),
+    "running exponentials": (lambda x, y: (x.logcumsumexp(1), x.half().logcumsumexp(0), y.logcumsumexp(0),
+                                          y.cumprod(0, dtype=torch.float64), x[0, 0, 0].prod(0)),
                              (100 * X, torch.tensor([-torch.inf, -1e4, 3.0, torch.inf]))),
+    "with reductions": (lambda x, i: (x.scatter(0, i, x, reduce="add"), x.scatter(1, i, 2.0, reduce="multiply"),
+                                      x[0, 0].gather(0, i[0, 0]), x[0, 0].scatter_add(0, i[0, 0], x[0, 1])),
+                        (X[0], torch.tensor([[0, 0, 1], [1, 0, 1]]))),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),
