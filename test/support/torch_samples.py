@@ -1,10 +1,13 @@
-"""torch's own samples of its operators, exported, compiled for the CPU, and compared with eager torch.
+"""torch's own samples of its operators, exported, compiled, and compared with eager torch.
 
-    python test/support/torch_samples.py [--dtype f32] [--only REGEX] [--not-right]    # writes torch_samples.json
+    python test/support/torch_samples.py [--target cpu] [--dtype f32] [--only REGEX] [--not-right]
+
+It writes torch_samples.json.
 
 Each operator of `torch.testing`'s database is called with some of its samples (arguments made to meet its branches:
-empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by dtype,
-operator and number of the sample: `refused: ` and what the front end said. Anything else is a defect.
+empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by target
+and dtype (`cpu f32`), operator and number of the sample: `refused: ` and what the front end said. Anything else is a
+defect.
 """
 
 from __future__ import annotations
@@ -77,9 +80,10 @@ class _Call(torch.nn.Module):
         return tuple(x for x in torch.utils._pytree.tree_leaves(self.function(*args, **kwargs)) if x is not None)
 
 
-def outcome(dtype: str, name: str, number: int) -> str:
+def outcome(target: str, dtype: str, name: str, number: int) -> str:
     """What becomes of one sample, in this process."""
     import qmlir
+    from qmlir.emulation.backends import emulated_targets
     from qmlir.errors import FrontEndError, InputError, QmlirError
 
     sample = _samples(dtype, name)[number]
@@ -96,8 +100,8 @@ def outcome(dtype: str, name: str, number: int) -> str:
     except Exception as e:
         return f"right: not compared: {type(e).__name__} in torch"
     try:
-        artifact = qmlir.compile(program, cache=False)
-        found = qmlir.load(artifact).main(*(t.clone() for t in tensors))
+        artifact = qmlir.compile(program, target=target, cache=False)
+        found = qmlir.load(artifact, emulate=target in emulated_targets()).main(*(t.clone() for t in tensors))
     except FrontEndError as e:
         said = kind(e.diagnostics[0].message if e.diagnostics else e.headline)
         return f"refused: {said.partition(', ')[0] if said.startswith('the operator') else said}"
@@ -127,34 +131,35 @@ def _judged(found: Sequence[Any], expected: Sequence[torch.Tensor]) -> str:
     return "right"
 
 
-def outcomes(dtype: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def outcomes(target: str, dtype: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Of each operator the samples that are not right, from child processes."""
     operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
     torch.set_num_threads(1)
     every = [f"{name} {number}" for name in names for number in range(len(_samples(dtype, name)))]
-    of_each = children.outcomes(every, lambda case: outcome(dtype, case.split()[0], int(case.split()[1])))
+    of_each = children.outcomes(every, lambda case: outcome(target, dtype, case.split()[0], int(case.split()[1])))
     for name, found in itertools.groupby(of_each, lambda case: case[0].split()[0]):
         yield name, {case.split()[1]: what for case, what in found if not what.startswith("right")}
 
 
 def recorded() -> dict[str, dict[str, dict[str, str]]]:
-    """What is not right, by dtype, operator and sample."""
+    """What is not right, by target and dtype, operator and sample."""
     return dict(json.loads(RESULTS.read_text())["not right"]) if RESULTS.exists() else {}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="f32")
     parser.add_argument("--only", default="", help="a regular expression of names; the others' outcomes are kept")
     parser.add_argument("--not-right", action="store_true", help="only those whose recorded outcome is not right")
     arguments = parser.parse_args()
     known = recorded()
-    of_dtype = known.setdefault(arguments.dtype, {})
+    of_dtype = known.setdefault(f"{arguments.target} {arguments.dtype}", {})
     names = [n for n in sorted(operators(arguments.dtype)) if re.search(arguments.only, n)]
     if arguments.not_right:
         names = [n for n in names if n in of_dtype]
     start = time.perf_counter()
-    for name, found in outcomes(arguments.dtype, names):
+    for name, found in outcomes(arguments.target, arguments.dtype, names):
         of_dtype.pop(name, None)
         if found:
             of_dtype[name] = found

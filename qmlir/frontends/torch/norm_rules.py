@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -59,3 +61,23 @@ def instance_norm(
     if not by_input and mean is not None:
         return batch_norm(x, weight, bias, mean, variance, by_input, momentum, eps, fast)
     return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
+
+
+def _spread(
+    with_mean: bool, x: torch.Tensor, dims: Sequence[int] | None, correction: float | None, keepdim: bool
+) -> TorchResult:
+    """Variances and standard deviations of no more numbers than are taken off their count: NaN, where torch-mlir has
+    0."""
+    count = math.prod(x.shape[d] for d in dims or range(x.dim()))
+    if not isinstance(count, int) or count > (1 if correction is None else correction):
+        return NotImplemented
+    axes = list(dims or range(x.dim()))
+    nothing = x.sum(axes, keepdim=keepdim) * math.nan
+    return (nothing, x.mean(axes, keepdim=keepdim)) if with_mean else nothing
+
+
+for _name in ("var", "std", "var_mean", "std_mean"):
+    _op, _of = getattr(aten, _name), partial(_spread, _name.endswith("mean"))
+    rule(_op.correction)(lambda x, dim=None, *, correction=None, keepdim=False, of=_of: of(x, dim, correction, keepdim))
+    rule(_op.dim)(lambda x, dim, unbiased=True, keepdim=False, of=_of: of(x, dim, int(unbiased), keepdim))
+    rule(_op.default)(lambda x, unbiased=True, of=_of: of(x, None, int(unbiased), False))

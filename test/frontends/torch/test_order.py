@@ -86,6 +86,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "with reductions": (lambda x, i: (x.scatter(0, i, x, reduce="add"), x.scatter(1, i, 2.0, reduce="multiply"),
                                       x[0, 0].gather(0, i[0, 0]), x[0, 0].scatter_add(0, i[0, 0], x[0, 1])),
                         (X[0], torch.tensor([[0, 0, 1], [1, 0, 1]]))),
+    "of too few": (lambda x: (x[:1].std(0), x.var(1), x[:, :1].var(1), torch.std_mean(x[:0], 0),
+                              torch.var_mean(x[0, :1, 0]), x[:1].half().var(0, unbiased=False), x[0, 0, 0].std()),
+                   (X,)),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),

@@ -9,15 +9,13 @@ RECORDED = torch_samples.recorded()
 PARTS = 40  # of the operators of a dtype: the names are known when the database is imported, which takes seconds
 
 
-def _as_recorded(dtype: str, names: list[str]) -> None:
-    found = dict(torch_samples.outcomes(dtype, names))
-    assert not {n: o for n, o in found.items() if not all(map(children.is_acceptable, o.values()))}
-    assert {n: set(o) for n, o in found.items()} == {n: set(RECORDED[dtype].get(n, ())) for n in names}
-
-
 @pytest.mark.slow
 @pytest.mark.sweep(slow=PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("dtype", RECORDED)
-def test_samples(dtype: str, part: int) -> None:
-    _as_recorded(dtype, sorted(torch_samples.operators(dtype))[part::PARTS])
+@pytest.mark.parametrize("run", RECORDED)
+def test_samples(run: str, part: int) -> None:
+    target, dtype = run.split()
+    names = sorted(torch_samples.operators(dtype))[part::PARTS]
+    found = dict(torch_samples.outcomes(target, dtype, names))
+    assert not {n: o for n, o in found.items() if not all(map(children.is_acceptable, o.values()))}
+    assert {n: set(o) for n, o in found.items()} == {n: set(RECORDED[run].get(n, ())) for n in names}
