@@ -1,13 +1,13 @@
 """torch's own samples of its operators, exported, compiled, and compared with eager torch.
 
-    python test/support/torch_samples.py [--target cpu] [--dtype f32] [--only REGEX] [--not-right]
+    python test/support/torch_samples.py [--target cpu] [--dtype f32] [--dynamic] [--only REGEX] [--not-right]
 
 It writes torch_samples.json.
 
 Each operator of `torch.testing`'s database is called with some of its samples (arguments made to meet its branches:
 empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by target
-and dtype (`cpu f32`), operator and number of the sample: `refused: ` and what the front end said. Anything else is a
-defect.
+and dtype (`cpu f32`; `cpu f32 dynamic` where every size that torch lets be is dynamic), operator and number of the
+sample: `refused: ` and what the front end said. Anything else is a defect.
 """
 
 from __future__ import annotations
@@ -80,12 +80,13 @@ class _Call(torch.nn.Module):
         return tuple(x for x in torch.utils._pytree.tree_leaves(self.function(*args, **kwargs)) if x is not None)
 
 
-def outcome(target: str, dtype: str, name: str, number: int) -> str:
-    """What becomes of one sample, in this process."""
+def outcome(run: str, name: str, number: int) -> str:
+    """What becomes of one sample, in this process. `run` is a target, a dtype, and `dynamic` or nothing."""
     import qmlir
     from qmlir.emulation.backends import emulated_targets
     from qmlir.errors import FrontEndError, InputError, QmlirError
 
+    target, dtype, *dynamic = run.split()
     sample = _samples(dtype, name)[number]
     leaves, tree = torch.utils._pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
     call = _Call(operators(dtype)[name].op, tree, leaves)
@@ -96,7 +97,8 @@ def outcome(target: str, dtype: str, name: str, number: int) -> str:
             return "right: not compared: not from tensors to tensors"
         if sample.kwargs.get("dropout_p"):
             return "right: not compared: random"
-        program = torch.export.export(call, tuple(t.clone() for t in tensors))
+        axes = (tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors),) if dynamic else None
+        program = torch.export.export(call, tuple(t.clone() for t in tensors), dynamic_shapes=axes)
     except Exception as e:
         return f"right: not compared: {type(e).__name__} in torch"
     try:
@@ -131,12 +133,13 @@ def _judged(found: Sequence[Any], expected: Sequence[torch.Tensor]) -> str:
     return "right"
 
 
-def outcomes(target: str, dtype: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def outcomes(run: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Of each operator the samples that are not right, from child processes."""
+    dtype = run.split()[1]
     operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
     torch.set_num_threads(1)
     every = [f"{name} {number}" for name in names for number in range(len(_samples(dtype, name)))]
-    of_each = children.outcomes(every, lambda case: outcome(target, dtype, case.split()[0], int(case.split()[1])))
+    of_each = children.outcomes(every, lambda case: outcome(run, case.split()[0], int(case.split()[1])))
     for name, found in itertools.groupby(of_each, lambda case: case[0].split()[0]):
         yield name, {case.split()[1]: what for case, what in found if not what.startswith("right")}
 
@@ -150,29 +153,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="f32")
+    parser.add_argument("--dynamic", action="store_true", help="every size that torch lets be dynamic")
     parser.add_argument("--only", default="", help="a regular expression of names; the others' outcomes are kept")
     parser.add_argument("--not-right", action="store_true", help="only those whose recorded outcome is not right")
     arguments = parser.parse_args()
     known = recorded()
-    of_dtype = known.setdefault(f"{arguments.target} {arguments.dtype}", {})
+    run = f"{arguments.target} {arguments.dtype}{' dynamic' * arguments.dynamic}"
+    of_run = known.setdefault(run, {})
     names = [n for n in sorted(operators(arguments.dtype)) if re.search(arguments.only, n)]
     if arguments.not_right:
-        names = [n for n in names if n in of_dtype]
+        names = [n for n in names if n in of_run]
     start = time.perf_counter()
-    for name, found in outcomes(arguments.target, arguments.dtype, names):
-        of_dtype.pop(name, None)
+    for name, found in outcomes(run, names):
+        of_run.pop(name, None)
         if found:
-            of_dtype[name] = found
+            of_run[name] = found
         now = time.perf_counter()
         print(f"{now - start:5.1f} s {name}: {found or 'right'}", flush=True)
         start = now
         content = {"torch": torch.__version__.partition("+")[0], "not right": known}
         RESULTS.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    return 0 if all(is_acceptable(what) for what in _every(of_dtype)) else 1
+    return 0 if all(is_acceptable(what) for what in _every(of_run)) else 1
 
 
-def _every(of_dtype: dict[str, dict[str, str]]) -> Iterator[str]:
-    for found in of_dtype.values():
+def _every(of_run: dict[str, dict[str, str]]) -> Iterator[str]:
+    for found in of_run.values():
         yield from found.values()
 
 

@@ -31,7 +31,7 @@ from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, sh
 from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .paddings import constant_pad
 from .program import decompositions
-from .rules import IF_REFUSED, SHORT, SUMS, in_f32, rule_of
+from .rules import BYTES, IF_REFUSED, PRODUCTS, SUMS, in_wider, rule_of, wider
 
 if TYPE_CHECKING:
     import sympy
@@ -91,9 +91,10 @@ def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
         shape, dtype = list(shape_of(node)), dtype_of(node)
         graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
         return
-    short = node.target in SUMS and dtype_of(node.args[0]) in SHORT
+    first = node.args[0] if node.args else None
+    short = isinstance(first, Node) and wider(node.target, first.meta.get("val")) is not None
     known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
-    if short or known or _of_complex(node) or _merges_sizes(node):
+    if short or known or _of_complex(node) or _is_split_up(node):
         decompose(graph, node)
 
 
@@ -112,13 +113,13 @@ def _of_complex(node: Node) -> bool:
     return any(is_tensor(n) and dtype_of(n).is_complex for n in (node, node.args[0]))
 
 
-def _merges_sizes(node: Node) -> bool:
-    """Whether a node is an einsum of a tensor with several dynamic axes: torch-mlir makes views of its own of it, and
-    takes one of the sizes for 1. Torch's views of it become `views.reshape`."""
+def _is_split_up(node: Node) -> bool:
+    """Whether a node is an einsum of a tensor with several dynamic axes, or of bytes: torch-mlir makes views of its own
+    of it, and takes one of the sizes for 1. Torch's views of it become `views.reshape`, its products those of bytes."""
     if node.target is not aten.einsum.default:
         return False
     factors: Sequence[Node] = node.args[1]
-    return any(sum(not isinstance(s, int) for s in shape_of(f)) > 1 for f in factors)
+    return any(dtype_of(f) in BYTES or sum(not isinstance(s, int) for s in shape_of(f)) > 1 for f in factors)
 
 
 def decompose(graph: TorchGraph, node: Node) -> bool:
@@ -138,7 +139,7 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     found = [
-        in_f32(target) if target in SUMS else None,
+        in_wider(target) if target in SUMS or target in PRODUCTS else None,
         with_an_axis(target) if target in ALONG_AN_AXIS else None,
         with_a_batch(target) if target in WITH_A_BATCH else None,
         rule_of(target),

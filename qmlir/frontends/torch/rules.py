@@ -65,18 +65,39 @@ SUMS = frozenset((
 ))  # fmt: skip
 
 
-def in_f32(target: OpOverload) -> TorchRule:
-    """An operator on f16 or bf16, computed in f32."""
+# Products of bytes wrap around in bytes, and kill torch-mlir.
+BYTES = (torch.int8, torch.uint8)
+PRODUCTS = frozenset((
+    aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default, aten.vdot.default,
+    aten.inner.default, aten.addmm.default, aten.addmv.default, aten.addr.default, aten.baddbmm.default,
+    aten.addbmm.default, aten.chain_matmul.default, aten.linear.default, aten.tensordot.default,
+    aten.linalg_multi_dot.default, aten.linalg_vecdot.default,
+))  # fmt: skip
+
+
+def wider(target: Target, value: object) -> torch.dtype | None:
+    """The type that an operator on a tensor of a short type is computed in; None where it is its own."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    if target in SUMS and value.dtype in SHORT:
+        return torch.float32
+    return torch.int32 if target in PRODUCTS and value.dtype in BYTES else None
+
+
+def in_wider(target: OpOverload) -> TorchRule:
+    """An operator on a short type, computed in a wider one."""
     names = [a.name for a in target._schema.arguments]
 
     def rule(*args: Argument, **kwargs: Argument) -> TorchResult:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        short, wanted = given[names[0]].dtype, given.get("dtype")
-        if short not in SHORT:
+        wide_type = wider(target, given[names[0]])
+        if wide_type is None:
             return NotImplemented
+        short, wanted = given[names[0]].dtype, given.get("dtype")
         if wanted == short:
-            given["dtype"] = torch.float32
-        wide = {n: a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for n, a in given.items()}
+            given["dtype"] = wide_type
+        alike = SHORT if short in SHORT else BYTES
+        wide = {n: a.to(wide_type) if isinstance(a, torch.Tensor) and a.dtype in alike else a for n, a in given.items()}
         positional = [wide.pop(n) for n in names[: len(args)]]
         found = target(*positional, **wide)
         if wanted not in (None, short):

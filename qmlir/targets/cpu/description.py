@@ -44,7 +44,7 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
     return (*_FLAGS, "--iree-opt-data-tiling") if "avx" in features else _FLAGS
 
 
-DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
+DTYPES = ("i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *FLOAT8)
 
 CPU_BARRIERS = (Reason.PADDED_SUMS,)
 

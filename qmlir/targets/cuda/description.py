@@ -36,7 +36,7 @@ AMPERE = (
     "NV_WMMA_F16_16x16x16_F16",
 )
 ADA = (*AMPERE[:3], "NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", "NV_MMA_SYNC_F32_16x8x32_F8E5M2", *AMPERE[3:])
-_DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
+_DTYPES = ("i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *FLOAT8)
 
 
 def _peak(

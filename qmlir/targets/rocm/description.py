@@ -144,7 +144,7 @@ def _rocm(
         status=EMULATED,
         device_attribute=gpu.attribute(),
         capabilities=Capabilities(
-            ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
+            ("i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *FLOAT8),
             int8_dot=True,
             mma=mma,
             scaled_mma=scaled_mma,

@@ -89,6 +89,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "of too few": (lambda x: (x[:1].std(0), x.var(1), x[:, :1].var(1), torch.std_mean(x[:0], 0),
                               torch.var_mean(x[0, :1, 0]), x[:1].half().var(0, unbiased=False), x[0, 0, 0].std()),
                    (X,)),
+    # The process ended.
+    "products of bytes": (lambda x, y: (x @ y.t(), torch.mv(x, y[0]), torch.einsum("ij,kj->ki", x, y), x[0].dot(y[0]),
+                                        torch.addmm(x[:, :1], x, y.t(), alpha=3), x[None].bmm(y.t()[None]),
+                                        (x + 200).to(torch.uint8) @ y.t().to(torch.uint8), x.long() @ y.long().t()),
+                          [t.to(torch.int8) for t in (torch.arange(-60, 60, 4).reshape(6, 5), torch.randint(-99, 128, (4, 5)))]),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),

@@ -14,8 +14,7 @@ PARTS = 40  # of the operators of a dtype: the names are known when the database
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("run", RECORDED)
 def test_samples(run: str, part: int) -> None:
-    target, dtype = run.split()
-    names = sorted(torch_samples.operators(dtype))[part::PARTS]
-    found = dict(torch_samples.outcomes(target, dtype, names))
+    names = sorted(torch_samples.operators(run.split()[1]))[part::PARTS]
+    found = dict(torch_samples.outcomes(run, names))
     assert not {n: o for n, o in found.items() if not all(map(children.is_acceptable, o.values()))}
     assert {n: set(o) for n, o in found.items()} == {n: set(RECORDED[run].get(n, ())) for n in names}
