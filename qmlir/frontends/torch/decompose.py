@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from . import (
     indices as _indices,  # noqa: F401  (registers its rules)
+    integer_rules as _integer_rules,  # noqa: F401
     norm_rules as _norm_rules,  # noqa: F401
     recurrent_rules as _recurrent_rules,  # noqa: F401
     resampling as _resampling,  # noqa: F401

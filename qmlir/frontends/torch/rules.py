@@ -109,18 +109,6 @@ def in_wider(target: OpOverload) -> TorchRule:
     return rule
 
 
-@rule(aten.bitwise_xor.Scalar)
-def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor, which makes integers of bools."""
-    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
-
-
-@rule(aten.bitwise_or.Scalar)
-def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor, which makes integers of bools."""
-    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
-
-
 @rule(aten.histc.default)
 def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""

@@ -93,7 +93,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "products of bytes": (lambda x, y: (x @ y.t(), torch.mv(x, y[0]), torch.einsum("ij,kj->ki", x, y), x[0].dot(y[0]),
                                         torch.addmm(x[:, :1], x, y.t(), alpha=3), x[None].bmm(y.t()[None]),
                                         (x + 200).to(torch.uint8) @ y.t().to(torch.uint8), x.long() @ y.long().t()),
-                          [t.to(torch.int8) for t in (torch.arange(-60, 60, 4).reshape(6, 5), torch.randint(-99, 128, (4, 5)))]),
+                          (torch.arange(-60, 60, 4).to(torch.int8).reshape(6, 5), (30 * X[0].t()).to(torch.int8))),
+    "powers of integers": (lambda x, y: (x**y, x**5, 3**y, x.abs(), x.to(torch.int8) ** y.to(torch.int8),
+                                         x.abs()[:3] ** 0),
+                           (torch.tensor([-8, -3, -1, 0, 1, 2, 7, 3]), torch.tensor([0, 3, -3, 4, -5, 10, -1, 100]))),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),

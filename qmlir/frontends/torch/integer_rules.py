@@ -1,0 +1,56 @@
+"""Decompositions of operators on integers that torch-mlir converts of floats alone, or not at all."""
+
+from __future__ import annotations
+
+import torch
+
+from .graph import aten
+from .rules import rule
+
+
+@rule(aten.bitwise_xor.Scalar)
+def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
+    """With a number as a tensor, which makes integers of bools."""
+    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
+
+
+@rule(aten.bitwise_or.Scalar)
+def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
+    """With a number as a tensor, which makes integers of bools."""
+    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
+
+
+@rule(aten.abs.default)
+def absolute(x: torch.Tensor) -> torch.Tensor:
+    """Of integers."""
+    if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype == torch.bool:
+        return NotImplemented
+    return torch.where(x < 0, -x, x)
+
+
+@rule(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
+    """Of integers, by squares; exponents below 0 leave 1 and -1 alone, and make 0 of the others, as in torch."""
+    kind = torch.result_type(x, y)
+    if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        return NotImplemented
+    x, y = torch.as_tensor(x).to(kind), y.to(kind)
+    one = torch.ones((), dtype=kind)
+    found, square = one, x
+    for bit in range(8 * kind.itemsize - kind.is_signed):
+        found = torch.where((y >> bit) & 1 == 1, found * square, found)
+        square = square * square
+    below = torch.where((x == 1) | (x == -1), torch.where(y & 1 == 1, x, one), 0 * one)
+    return torch.where(y < 0, below, found) if kind.is_signed else found
+
+
+@rule(aten.pow.Tensor_Scalar)
+def power_of_number(x: torch.Tensor, y: float) -> torch.Tensor:
+    """Of integers, by squares; torch itself refuses exponents below 0."""
+    kind = torch.result_type(x, y)
+    if kind.is_floating_point or kind.is_complex or kind == torch.bool or y < 0:
+        return NotImplemented
+    found, square, rest = torch.ones_like(x), x, int(y)
+    while rest:
+        found, square, rest = found * square if rest & 1 else found, square * square, rest >> 1
+    return found
