@@ -40,3 +40,67 @@ func.func @stays(%x: tensor<1x1x4x4xf32>, %row: tensor<1x1x4xf32>, %o: tensor<1x
       ins(%rows, %window : tensor<1x1x4x4xf32>, tensor<2x2xf32>) outs(%o : tensor<1x1x2x2xf32>) -> tensor<1x1x2x2xf32>
   return %0, %1 : tensor<1x1x2x2xf32>, tensor<1x1x2x2xf32>
 }
+
+#row = affine_map<(m, k) -> (m)>
+#all = affine_map<(m, k) -> (m, k)>
+
+// A sum of what elementwise ops make of nothing: a product by 0, and an integer that is compared with itself.
+// CHECK-LABEL: func.func @summed(
+// CHECK: %[[EQUAL:.*]] = linalg.generic
+// CHECK: %[[NUMBERS:.*]] = linalg.generic
+// CHECK-SAME: ins(%[[EQUAL]] : tensor<2x3xi1>)
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "pooled-number"} %[[NUMBERS]]
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[STORED]] : tensor<2x3xi32>)
+func.func @summed(%x: tensor<2x3xi32>, %b: tensor<2x3xi1>, %e: tensor<2x3xi32>, %o: tensor<2xi32>) -> tensor<2xi32> {
+  %true = arith.constant true
+  %equal = linalg.generic {indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %x : tensor<2x3xi32>, tensor<2x3xi32>) outs(%b : tensor<2x3xi1>) {
+  ^bb0(%p: i32, %q: i32, %r: i1):
+    %0 = arith.cmpi eq, %p, %q : i32
+    linalg.yield %0 : i1
+  } -> tensor<2x3xi1>
+  %numbers = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%equal : tensor<2x3xi1>) outs(%e : tensor<2x3xi32>) {
+  ^bb0(%p: i1, %r: i32):
+    %0 = arith.extui %p : i1 to i32
+    linalg.yield %0 : i32
+  } -> tensor<2x3xi32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%numbers : tensor<2x3xi32>) outs(%o : tensor<2xi32>) {
+  ^bb0(%p: i32, %r: i32):
+    %0 = arith.addi %p, %r : i32
+    linalg.yield %0 : i32
+  } -> tensor<2xi32>
+  return %sum : tensor<2xi32>
+}
+
+// Two tensors are compared, and one of two factors is a number.
+// CHECK-LABEL: func.func @other_sums(
+// CHECK-NOT: barrier
+// CHECK: return
+func.func @other_sums(%x: tensor<2x3xi32>, %y: tensor<2x3xi32>, %e: tensor<2x3xi32>, %o: tensor<2xi32>)
+    -> (tensor<2xi32>, tensor<2xi32>) {
+  %two = arith.constant 2 : i32
+  %less = linalg.generic {indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %y : tensor<2x3xi32>, tensor<2x3xi32>) outs(%e : tensor<2x3xi32>) {
+  ^bb0(%p: i32, %q: i32, %r: i32):
+    %0 = arith.subi %p, %q : i32
+    linalg.yield %0 : i32
+  } -> tensor<2x3xi32>
+  %first = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%less : tensor<2x3xi32>) outs(%o : tensor<2xi32>) {
+  ^bb0(%p: i32, %r: i32):
+    %0 = arith.addi %p, %r : i32
+    linalg.yield %0 : i32
+  } -> tensor<2xi32>
+  %twos = linalg.fill ins(%two : i32) outs(%e : tensor<2x3xi32>) -> tensor<2x3xi32>
+  %second = linalg.generic {indexing_maps = [#all, #all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %twos : tensor<2x3xi32>, tensor<2x3xi32>) outs(%o : tensor<2xi32>) {
+  ^bb0(%p: i32, %q: i32, %r: i32):
+    %0 = arith.muli %p, %q : i32
+    %1 = arith.addi %0, %r : i32
+    linalg.yield %1 : i32
+  } -> tensor<2xi32>
+  return %first, %second : tensor<2xi32>, tensor<2xi32>
+}

@@ -1,21 +1,26 @@
-"""qmlir-store-pooled: compute the operand of a pooling in a separate dispatch where its elements are all equal."""
+"""qmlir-store-pooled: compute what is pooled or summed in a separate dispatch where its elements are all equal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.affine import indexing_maps
+from ....ir.attributes import loop_kinds
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, collect, producer
+from ....ir.walk import VIEWS, argument_number, collect, operations_of, producer
 from ...base import Pass, State
 from .store_broadcasts import is_broadcast
 
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
 FAULTS = (
     Fault(
-        "IREE fuses an operand whose elements are all equal into the sum of a pooling, which then reads nothing of the "
-        "window's size, and adds the number once instead of once per element of the window: on CPUs, CUDA and ROCm.",
+        "IREE fuses an operand whose elements are all equal into a sum, that of a pooling's window too, which then "
+        "reads nothing of its size, and adds the number once instead of once per element: on CPUs, CUDA and ROCm.",
         canary="pooled_broadcast",
     ),
 )
@@ -23,19 +28,25 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class StorePooledPass(Pass):
-    """Puts a fusion barrier behind the operand of a pooling whose elements are all equal, by which average pools count
-    what is inside their windows. Fused, IREE 3.13 leaves a sum that reads none of its operands, and its code
-    generators for vectors add the number once, whatever the size of the window is.
+    """Puts a fusion barrier behind the operand of a pooling or another sum whose elements are all equal: average pools
+    count by it what is inside their windows, and models the rows that a comparison leaves. Fused, IREE 3.13 leaves a
+    sum that reads none of its operands, and its code generators for vectors add the number once, whatever the size is.
     """
 
     name: ClassVar[str] = "qmlir-store-pooled"
-    summary: ClassVar[str] = "compute the operand of a pooling in a separate dispatch where its elements are all equal"
+    summary: ClassVar[str] = "compute what is pooled or summed in a separate dispatch where its elements are all equal"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=lambda op: op.name.startswith("linalg.pooling")):
-            if _is_one_number(op.operands[0]):
+        for op in collect(module, where=_sums):
+            inputs = list(op.operands)[: 1 if op.name != "linalg.generic" else len(op.operands) - len(op.results)]
+            if inputs and all(map(_is_one_number, inputs)):
                 with op.location, ir.InsertionPoint(op):
-                    op.operands[0] = fusion_barrier(op.operands[0], Reason.POOLED_NUMBER)
+                    op.operands[0] = fusion_barrier(inputs[0], Reason.POOLED_NUMBER)
+
+
+def _sums(op: OpLike) -> bool:
+    """Whether an op is a pooling, or an op with a sum over an axis."""
+    return op.name.startswith("linalg.pooling") or (op.name == "linalg.generic" and "reduction" in loop_kinds(op))
 
 
 def _is_one_number(value: ir.Value) -> bool:
@@ -47,4 +58,26 @@ def _is_one_number(value: ir.Value) -> bool:
         return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
     if op is not None and op.name == "linalg.fill":
         return True
+    if op is not None and op.name == "linalg.generic" and _is_made_of_numbers(op):
+        return True
     return all(is_broadcast(value, axis) for axis in range(value.type.rank))
+
+
+def _is_made_of_numbers(op: OpLike) -> bool:
+    """Whether an elementwise op computes with such operands alone; an integer that is compared with itself, or taken
+    from itself, is none."""
+    if "reduction" in loop_kinds(op) or collect(op, "linalg.index", "tensor.extract"):
+        return False
+    read = [argument_number(v, op) for inner in operations_of(op.regions[0].blocks[0]) if not _is_of_itself(op, inner)
+            for v in inner.operands]  # fmt: skip
+    return all(n is None or _is_one_number(op.operands[n]) for n in read)
+
+
+def _is_of_itself(op: OpLike, inner: OpLike) -> bool:
+    """Whether an op of a body compares an element with itself, or takes it from itself."""
+    if inner.name not in ("arith.cmpi", "arith.subi", "arith.xori"):
+        return False
+    numbers = [argument_number(v, op) for v in inner.operands]
+    maps = indexing_maps(op)
+    read = [(op.operands[n], maps[n]) for n in numbers if n is not None]
+    return len(read) == 2 and read[0] == read[1]

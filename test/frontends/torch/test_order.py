@@ -97,6 +97,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "powers of integers": (lambda x, y: (x**y, x**5, 3**y, x.abs(), x.to(torch.int8) ** y.to(torch.int8),
                                          x.abs()[:3] ** 0),
                            (torch.tensor([-8, -3, -1, 0, 1, 2, 7, 3]), torch.tensor([0, 3, -3, 4, -5, 10, -1, 100]))),
+    # Each was that of one element.
+    "sums of numbers": (lambda x: ((x * 0 + 3).sum(1), (x - x + 2).sum(), (~x.isnan()).sum(0),
+                                   (x * 0 + 3).float().mean(), x.nanmedian(1)),
+                        (torch.tensor([[3, 1, 2], [5, -4, 9]]),)),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),
