@@ -22,8 +22,8 @@ from .version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # The folders of the package whose sources decide what a compiled program is.
-_COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "passes",
-              "runtime", "targets")  # fmt: skip
+_COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "ops",
+              "passes", "runtime", "targets")  # fmt: skip
 # Lock files of this process, for whoever ends it early.
 HELD: set[Path] = set()
 

@@ -217,6 +217,9 @@ def test_comparison() -> None:
     assert compare("y", y + np.float32(1e-3), y, Tolerance(relative=1e-2)).ok
     assert not compare("s", np.zeros((2, 3)), np.zeros((3, 2)), exact).ok
     assert compare("e", np.zeros((0, 3)), np.zeros((0, 3)), exact).ok
+    assert compare("s", np.zeros((2, 3)), np.zeros((3, 2)), exact).to_json()["max_error"] is None, "JSON has no inf"
+    with pytest.raises(UsageError, match="the tolerance relative is nan"):
+        Tolerance(relative=float("nan"))
 
 
 def test_onnx_against_onnxruntime(tmp_path: Path) -> None:

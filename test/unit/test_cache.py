@@ -149,7 +149,7 @@ def test_the_key_holds_the_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key_of(["program"]) != before
 
 
-@pytest.mark.parametrize("part", ["", "passes", "targets/cpu", "dialect/ops", "compiler", "core", "checkpoint"])
+@pytest.mark.parametrize("part", ["", "passes", "targets/cpu", "dialect/ops", "compiler", "core", "checkpoint", "ops"])
 def test_the_toolchain_changes_with_a_source(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / part / "a.py"
     source.parent.mkdir(parents=True, exist_ok=True)
