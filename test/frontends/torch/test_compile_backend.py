@@ -97,6 +97,9 @@ def test_weights_that_change_are_seen() -> None:
     torch.testing.assert_close(compiled(x), layer(x))
     layer.weight.mul_(2)
     torch.testing.assert_close(compiled(x), layer(x))
+    layer.weight.data.mul_(2)  # which torch does not count
+    torch._dynamo.reset()
+    torch.testing.assert_close(compiled(x), layer(x))
 
 
 def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
