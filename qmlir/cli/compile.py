@@ -132,7 +132,7 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: it is a folder")
     if is_stream(path):
         return
-    folder = path.resolve().parent if path.is_symlink() else path.parent
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):

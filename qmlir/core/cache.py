@@ -134,9 +134,14 @@ class Cache:
         return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
 
     def clear(self) -> int:
-        """Remove all entries, and what tests of this host found; how many entries there were."""
+        """Remove all entries, and what tests of this host found; how many entries there were.
+
+        Raises UsageError when one is still there.
+        """
         found = self.entries()
         for entry in found:
             self.drop(entry.stem)
         shutil.rmtree(self.tests("").parent, ignore_errors=True)
+        if left := sum(entry.exists() for entry in found):
+            raise UsageError(f"{left} of {len(found)} entries cannot be removed from {self.folder}: no permission")
         return len(found)

@@ -43,7 +43,7 @@ def _write(path: Path, data: bytes) -> None:
         if is_stream(path):
             path.write_bytes(data)
             return
-        place = path.resolve()
+        place = Path(os.path.realpath(path))  # of a circle of links, which `resolve` refuses, one of them
         handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
         with os.fdopen(handle, "wb") as f:
             f.write(data)

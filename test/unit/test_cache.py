@@ -381,6 +381,10 @@ def test_entries_and_clear(folder: Path, counter: Counter) -> None:
     assert files(folder) == []
     qmlir.compile(TEXT)
     assert counter.count == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cache, "drop", lambda *_: None)  # as in a folder of somebody else
+        with pytest.raises(UsageError, match="1 of 1 entries cannot be removed"):
+            Cache().clear()
 
 
 def test_a_failed_compilation_is_not_kept(folder: Path) -> None:

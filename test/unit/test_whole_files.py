@@ -43,6 +43,9 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     write_atomically(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_bytes() == b"new"
+    (tmp_path / "circle").symlink_to("circle")
+    write_atomically(tmp_path / "circle", b"new")
+    assert (tmp_path / "circle").read_bytes() == b"new"
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
