@@ -80,7 +80,7 @@ def _bench(args: argparse.Namespace) -> int:
         return _count(args)
     for path in (args.plot, args.csv):
         if path is not None:
-            check_writable(Path(path))
+            check_writable(Path(path), *args.programs, *args.against)
     limits = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
     report = qmlir.bench(
         *args.programs, against=args.against, function=args.function, size=args.size, shapes=dict(args.shapes),

@@ -52,7 +52,7 @@ def _check(args: argparse.Namespace) -> int:
     import qmlir
 
     if args.plot is not None:
-        check_writable(Path(args.plot))
+        check_writable(Path(args.plot), args.input_file, args.against)
     report = qmlir.check(
         args.input_file, against=args.against, function=args.function, layers=args.layers,
         arguments=arguments_of(args.arguments) if args.arguments else None,

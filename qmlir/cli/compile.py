@@ -76,7 +76,7 @@ def _compile(args: argparse.Namespace) -> int:
     if source.is_dir():
         raise UsageError(f"cannot read {source}: it is a folder")
     output = Path(args.output) if args.output else source.with_suffix(".mlir.out" if args.stop else ".vmfb")
-    check_writable(output)
+    check_writable(output, args.input)
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: _Options = {
@@ -125,13 +125,14 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a hopeless output before the work."""
-
+def check_writable(path: Path, *others: str) -> None:
+    """Refuse a hopeless output before the work, and one that is a file of the same command."""
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder")
     if is_stream(path):
         return
+    if os.path.realpath(path) in map(os.path.realpath, others):
+        raise UsageError(f"cannot write {path}: the command has that file for something else")
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")

@@ -86,8 +86,8 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
     arrays = inputs.ordered(arguments_of(args.arguments), function.signature)
-    for path in args.output:
-        check_writable(Path(path))
+    for i, path in enumerate(args.output):
+        check_writable(Path(path), args.program, *args.arguments, *args.output[:i])
     if args.output and len(args.output) != len(function.signature.outputs):
         count = len(function.signature.outputs)
         raise UsageError(f"{args.function} has {count} results, but -o names {len(args.output)} files")

@@ -173,6 +173,9 @@ def test_options() -> None:
     with pytest.raises(Exception, match="backend 'qmlir' has no option 'tarqet'; did you mean 'target'"):
         torch.compile(layer, backend="qmlir", options={"tarqet": "cpu"})(torch.randn(2, 8))
     torch._dynamo.reset()
+    with pytest.raises(Exception, match="unknown target 'cuda:sm_8'; did you mean"):
+        torch.compile(layer, backend="qmlir", options={"target": "cuda:sm_8"})(torch.randn(2, 8))
+    torch._dynamo.reset()
     strict = torch.compile(lambda x: torch.linalg.eigvalsh(x), backend="qmlir", options={"strict": True})
     with pytest.raises((QmlirError, RuntimeError), match=r"linalg_eigh"):
         strict(torch.eye(4))
