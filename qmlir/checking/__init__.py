@@ -193,7 +193,7 @@ def check(
     mine: Runner = (
         compile_source(source, function, target, options, emulation)
         if program is None
-        else load_file(program, function, emulation)
+        else load_file(program, function, options, emulation)
     )
     if is_vmfb and against in ORACLES:
         raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")
