@@ -156,7 +156,7 @@ def check(
     target: str = "cpu",
     function: str = "main",
     tolerance: Tolerance | float | None = None,
-    arguments: Sequence[Array] | None = None,
+    arguments: Sequence[Array] | Mapping[str, Array] | None = None,
     layers: bool = False,
     size: int = 4,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -173,7 +173,8 @@ def check(
         against: an oracle (`reference`: the program in numpy; `onnxruntime`: ONNX Runtime, of an ONNX model), a target,
             or the path of another program, which is compiled for the same target, or of a `.vmfb`.
         tolerance: what passes; a number is `Tolerance(relative=...)`.
-        arguments: default: made up from `seed`, with `size` for dynamic sizes and `shapes` for whole shapes.
+        arguments: in their order, or by their names; default: made up from `seed`, with `size` for dynamic sizes and
+            `shapes` for whole shapes.
         layers: compare intermediate values too; done anyway when an output differs.
         step: a function that is called with a text before each step.
         emulate: run the program on an emulated device, as in `qmlir.load`; a program of `against` too, where its target
@@ -192,7 +193,7 @@ def check(
     mine: Runner = (
         compile_source(source, function, target, options, emulation)
         if program is None
-        else load_file(program, function, emulation)
+        else load_file(program, function, options, emulation)
     )
     if is_vmfb and against in ORACLES:
         raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")
@@ -204,6 +205,8 @@ def check(
         raise UsageError(f"the programs have different signatures: {mine.signature} and {other.signature}")
     if arguments is None:
         arguments = inputs.make(mine.signature, mine.roles or other.roles, size=size, seed=seed, shapes=shapes)
+    else:
+        arguments = inputs.ordered(arguments, mine.signature)
     step(f"the run on {mine.name}")
     got = mine.run(arguments)
     step(f"the run on {other.name}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..dialect.dtypes import Array
+from ..errors import UsageError
 
 # Relative to the largest expected value: the rounding of the type that holds the result, and of sums behind it.
 DEFAULT_TOLERANCE = {"float64": 1e-6, "float32": 1e-5, "float16": 2**-9, "bfloat16": 2**-6}
@@ -20,6 +22,11 @@ class Tolerance:
     relative: float | None = None
     codes: int = 0
     share: float = 0.001
+
+    def __post_init__(self) -> None:
+        for name, value in (("relative", self.relative or 0.0), ("codes", self.codes), ("share", self.share)):
+            if not value >= 0:
+                raise UsageError(f"the tolerance {name} is {value}; it must be at least 0")
 
     def __str__(self) -> str:
         floats = "by type" if self.relative is None else f"{self.relative:g}"
@@ -46,7 +53,9 @@ class Comparison:
     limit: float = 0.0  # the largest error that passes
 
     def to_json(self) -> dict[str, object]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """JSON has no infinity: an error without bound is null."""
+        found = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
 
 
 def compare(name: str, got: Array, expected: Array, tolerance: Tolerance, location: str = "") -> Comparison:

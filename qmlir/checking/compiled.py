@@ -44,7 +44,7 @@ class Compiled:
         self._make, self._options = make, options
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:
-        return _call(self.artifact, self._function, arguments, self._emulate)
+        return self._call(self.artifact, arguments)
 
     def layers(self) -> list[Layer]:
         if self._make is None:
@@ -68,20 +68,20 @@ class Compiled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SlowFallbackWarning)
             artifact = compiler.compile_built(build, resolve(self.artifact.target), options, None)
-        results = _call(artifact, self._function, arguments, self._emulate)
+        results = self._call(artifact, arguments)
         return results[len(results) - len(chosen) :]
 
-
-def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate: Emulate) -> list[Array]:
-    # One thread: what is compared is the values, and a fault is to repeat itself.
-    in_caller = driver_named(artifact.manifest.driver).in_caller
-    device = in_caller if in_caller and emulate is None else None
-    program = runtime.load(artifact, device=device, emulate=emulate or False)
-    try:
-        results = program.functions[function](*arguments)
-    except InputError as e:
-        raise InputError(f"on {artifact.target}: {e}") from None
-    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+    def _call(self, artifact: Artifact, arguments: Sequence[Array]) -> list[Array]:
+        # One thread: what is compared is the values, and a fault is to repeat itself.
+        in_caller = driver_named(artifact.manifest.driver).in_caller
+        device = in_caller if in_caller and self._emulate is None else None
+        kept = self._options.get("parameters") if artifact.manifest.parameters else None
+        program = runtime.load(artifact, device=device, parameters=kept, emulate=self._emulate or False)
+        try:
+            results = program.functions[self._function](*arguments)
+        except InputError as e:
+            raise InputError(f"on {artifact.target}: {e}") from None
+        return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
 
 
 def compile_source(
@@ -95,6 +95,6 @@ def compile_source(
     return Compiled(artifact, artifact.target, function, make, options, emulate)
 
 
-def load_file(path: Path, function: str, emulate: Emulate = None) -> Compiled:
-    """A `.vmfb`."""
-    return Compiled(Artifact.open(path), str(path), function, None, {}, emulate)
+def load_file(path: Path, function: str, options: CompileOptions, emulate: Emulate = None) -> Compiled:
+    """A `.vmfb`, with the `parameters` of `options` where it keeps its weights apart."""
+    return Compiled(Artifact.open(path), str(path), function, None, options, emulate)

@@ -53,6 +53,7 @@ class Interpreter:
     def __init__(self, module: ir.Module) -> None:
         self._functions: dict[str, OpLike] = {}
         self._globals: dict[str, OpLike] = {}
+        self._state: dict[str, Array] = {}  # what calls have stored
         self._resources = ModuleResources(module)
         for op in module.body.operations:
             operation = op.operation
@@ -130,6 +131,9 @@ class Interpreter:
             return self._block(self._functions[callee].regions[0].blocks[0], operands, {})
         if name == "util.global.load":
             return [self._global(op)]
+        if name == "util.global.store":
+            self._state[op.attributes["global"].value] = operands[0]
+            return []
         if name == "cf.assert":
             if not np.all(operands[0]):  # in the body of a linalg op it is asked of all elements at once
                 raise InputError(op.attributes["msg"].value)
@@ -167,6 +171,8 @@ class Interpreter:
 
     def _global(self, op: OpLike) -> Array:
         name = op.attributes["global"].value
+        if name in self._state:
+            return self._state[name]
         attributes = self._globals[name].attributes
         if "initial_value" not in attributes or str(attributes["initial_value"]).startswith("#flow.parameter"):
             raise _refuse(op, f"@{name} is loaded at run time: give its file with --parameters")

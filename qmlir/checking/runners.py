@@ -77,7 +77,7 @@ def open_runner(
         return cast(Runner, module.open(source, function, options))
     path = Path(against)
     if path.suffix == ".vmfb":
-        return load_file(path, function, emulate)
+        return load_file(path, function, options, emulate)
     if path.suffix == ".mlir" or path.is_file():
         return compile_source(path, function, target, options, emulate)
 

@@ -135,8 +135,19 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
 
 def add_limits(p: argparse.ArgumentParser) -> None:
     """What the child process may use."""
-    p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
+    p.add_argument("--timeout", type=positive, metavar="S", help="give up after S seconds")
     p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB (memory= in Python: bytes)")
+
+
+def positive(text: str) -> float:
+    """A number above 0, and not NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 def gibibytes(text: str) -> int:

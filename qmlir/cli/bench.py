@@ -19,6 +19,7 @@ from .arguments import (
     add_target,
     command,
     count,
+    positive,
 )
 from .child import ProcessLimits, breadcrumb, run_in_child
 from .compile import check_writable
@@ -36,7 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     add_old_name(p, "--vs", "--against")
     add_arguments(p)
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="how long to measure (default: 1)")
+    p.add_argument("--seconds", type=positive, default=1.0, metavar="S", help="how long to measure (default: 1)")
     p.add_argument("--warmup", type=count, default=3, metavar="N", help="calls before (default: 3)")
     p.add_argument("--rounds", type=count, metavar="N", help="how many rounds of calls, instead of a time")
     add_old_name(p, "--repeats", "--rounds")
@@ -79,11 +80,11 @@ def _bench(args: argparse.Namespace) -> int:
         return _count(args)
     for path in (args.plot, args.csv):
         if path is not None:
-            check_writable(Path(path))
+            check_writable(Path(path), *args.programs, *args.against)
     limits = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
     report = qmlir.bench(
         *args.programs, against=args.against, function=args.function, size=args.size, shapes=dict(args.shapes),
-        arguments=arguments_of(args.arguments, []) if args.arguments else None, seconds=args.seconds,
+        arguments=arguments_of(args.arguments) if args.arguments else None, seconds=args.seconds,
         warmup=args.warmup, rounds=args.rounds, device=args.device, limits=limits, seed=args.seed,
         step=lambda text: breadcrumb(f"{text}\n"), target=args.target,
         parameters=dict(args.parameters),
@@ -111,7 +112,7 @@ def _count(args: argparse.Namespace) -> int:
             raise UsageError(f"--emulate counts, and measures no time: leave out {name}")
     report = count(
         *args.programs, *args.against, target=args.target, function=args.function, size=args.size,
-        shapes=dict(args.shapes), arguments=arguments_of(args.arguments, []) if args.arguments else None,
+        shapes=dict(args.shapes), arguments=arguments_of(args.arguments) if args.arguments else None,
         seed=args.seed, step=lambda text: breadcrumb(f"{text}\n"), parameters=dict(args.parameters),
     )  # fmt: skip
     print(json.dumps(report.to_json(), indent=2) if args.json else report.text())

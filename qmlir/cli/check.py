@@ -52,12 +52,10 @@ def _check(args: argparse.Namespace) -> int:
     import qmlir
 
     if args.plot is not None:
-        check_writable(Path(args.plot))
-    arguments = None
-    if args.arguments:
-        arguments = arguments_of(args.arguments, [])
+        check_writable(Path(args.plot), args.input_file, args.against)
     report = qmlir.check(
-        args.input_file, against=args.against, function=args.function, arguments=arguments, layers=args.layers,
+        args.input_file, against=args.against, function=args.function, layers=args.layers,
+        arguments=arguments_of(args.arguments) if args.arguments else None,
         tolerance=qmlir.Tolerance(args.tolerance, args.codes), size=args.size, shapes=dict(args.shapes),
         seed=args.seed, emulate=args.emulate, step=lambda text: breadcrumb(f"{text}\n"), **compilation(args),
     )  # fmt: skip

@@ -201,9 +201,12 @@ def run_in_child(
         def prepare() -> None:
             settle(Path(folder))
             os.environ.update(shown, QMLIR_REPRODUCER_DIR=reports, **{IN_CHILD: str(crumb)})
-            limit_memory(limits.memory)
 
-        child = _Fork(lambda: guarded(work, program), prepare, (1, 2) if progress.active else (2,))
+        def limited() -> int:
+            limit_memory(limits.memory)  # here, where want of memory is a message
+            return work()
+
+        child = _Fork(lambda: guarded(limited, program), prepare, (1, 2) if progress.active else (2,))
         try:
             interrupts.arm()
             with progress:

@@ -10,7 +10,7 @@ import time
 import warnings
 from pathlib import Path
 
-from ..core.files import write_atomically
+from ..core.files import is_stream, write_atomically
 from ..core.spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
 from .arguments import (
@@ -76,7 +76,7 @@ def _compile(args: argparse.Namespace) -> int:
     if source.is_dir():
         raise UsageError(f"cannot read {source}: it is a folder")
     output = Path(args.output) if args.output else source.with_suffix(".mlir.out" if args.stop else ".vmfb")
-    check_writable(output)
+    check_writable(output, args.input)
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: _Options = {
@@ -84,6 +84,8 @@ def _compile(args: argparse.Namespace) -> int:
         "map_parameters": args.map_parameters, "strict": args.strict, "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
+        if args.json:
+            raise UsageError("--json prints the manifest, which a program that stops at a level has not")
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():
             write_atomically(output, text)
@@ -123,12 +125,16 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a hopeless output before the work."""
-
+def check_writable(path: Path, *others: str) -> None:
+    """Refuse a hopeless output before the work, and one that is a file of the same command."""
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"cannot write {path}: no permission in {path.parent}")
+    if is_stream(path):
+        return
+    if os.path.realpath(path) in map(os.path.realpath, others):
+        raise UsageError(f"cannot write {path}: the command has that file for something else")
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {path}: no permission in {folder}")

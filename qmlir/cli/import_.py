@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
     source = Path(args.checkpoint)
     output = Path(args.output) if args.output else Path(source.name).with_suffix(".mlir")
     weights = Path(args.save_parameters) if args.save_parameters else output.with_suffix(".safetensors")
+    check_writable(weights)
+    check_writable(output, str(weights))
     for path in (output, weights):
-        check_writable(path)
         if path.exists() and path.resolve() in _files(source):
             raise UsageError(f"{path} is the checkpoint itself; choose another name with --save-parameters")
     if args.linear is not None:

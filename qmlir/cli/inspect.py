@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from ..core.files import write_atomically
 from ..core.spelling import CODE_LEVELS
 from ..errors import UsageError
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         return _layout(args)
     if args.output is not None:
         raise UsageError("-o goes with --layout")
+    if args.json and args.source is not None:
+        raise UsageError("--json is of the contents, --source of the text: give one of them")
     if args.dispatch is not None and args.source is None:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
     if args.read_outside and (args.source is None or Path(args.input).suffix != ".vmfb"):
@@ -71,7 +74,7 @@ def _layout(args: argparse.Namespace) -> int:
         raise UsageError("--layout is of an instruction, --source of a program: give one of them")
     name, fragments = layouts.fragments(resolve(args.layout), args.input)
     if args.output is not None:
-        Path(args.output).write_text(layouts.svg(name, fragments))
+        write_atomically(Path(args.output), layouts.svg(name, fragments).encode())
     elif args.json:
         print(json.dumps(layouts.to_json(name, fragments), indent=2))
     else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from .. import signing
 from ..core.files import write_atomically
 from ..errors import InputError, UsageError
+from ..runtime import inputs
 from . import progress
 from .arguments import add_emulate, add_old_name, add_source, command, count, parameter_file
 from .compile import check_writable
@@ -84,9 +85,9 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
-    arrays = arguments_of(args.arguments, [name for name, _ in function.signature.inputs])
-    for path in args.output:
-        check_writable(Path(path))
+    arrays = inputs.ordered(arguments_of(args.arguments), function.signature)
+    for i, path in enumerate(args.output):
+        check_writable(Path(path), args.program, *args.arguments, *args.output[:i])
     if args.output and len(args.output) != len(function.signature.outputs):
         count = len(function.signature.outputs)
         raise UsageError(f"{args.function} has {count} results, but -o names {len(args.output)} files")
@@ -123,25 +124,28 @@ def _save(path: str, array: Array) -> None:
     write_atomically(Path(path), data.getvalue())
 
 
-def arguments_of(paths: list[str], names: list[str]) -> list[Array]:
-    """The arrays of .npy and .npz files, in the order of the arguments."""
+def arguments_of(paths: list[str]) -> list[Array] | dict[str, Array]:
+    """The arrays of .npy and .npz files in their order; of one .npz file by their names."""
     arrays: list[Array] = []
     for path in paths:
         try:
-            arrays += _load(path, names)
+            loaded = _load(path)
         except FileNotFoundError:
             raise InputError(f"cannot read {path}: there is no such file") from None
         except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as e:
             reason = "Python objects in it are not read" if "allow_pickle" in str(e) else str(e)
             raise InputError(f"cannot read {path}: it is damaged or not a .npy or .npz file ({reason})") from None
+        if isinstance(loaded, dict) and len(paths) == 1:
+            return loaded
+        arrays += loaded.values() if isinstance(loaded, dict) else [loaded]
     return arrays
 
 
-def _load(path: str, names: list[str]) -> list[Array]:
+def _load(path: str) -> Array | dict[str, Array]:
     import numpy as np
 
-    loaded = np.load(path, allow_pickle=False)
+    loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
-        return [loaded]
+        return loaded
     with loaded:
-        return [loaded[name] for name in (names if set(names) <= set(loaded.files) else loaded.files)]
+        return {name: loaded[name] for name in loaded.files}

@@ -64,7 +64,7 @@ def _tune(args: argparse.Namespace) -> int:
 
     path = Path(args.database)
     if args.emit is None:
-        check_writable(path)
+        check_writable(path, *([args.input] if args.input else []))
     known = Database.read(path) if path.exists() and args.emit is None else Database()
     if args.merge:
         for other in args.merge:

@@ -88,7 +88,7 @@ def compile(
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
     for name, limit in (("timeout", timeout), ("memory", memory)):
-        if limit is not None and limit <= 0:
+        if limit is not None and not limit > 0:  # nor NaN
             raise UsageError(f"{name} is {limit!r}; it must be more than 0")
     options = Options(
         pipeline, start, dict(parameters or {}), kept_parameters(keep_parameters, map_parameters), tuple(flags),

@@ -71,6 +71,11 @@ class Options:
     limits: ProcessLimits | None = None
     origin: SourceRow | None = None
 
+    def __post_init__(self) -> None:
+        for flag in self.flags:  # of a text in the place of a list they are its letters
+            if not (isinstance(flag, str) and flag.startswith("-") and len(flag) > 1):
+                raise UsageError(f"flags holds {flag!r}, which is no flag: flags=['--iree-opt-level=O3']")
+
 
 def kept_parameters(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParameters:
     """Both arguments of `compile` as the one of `Options`."""

@@ -106,6 +106,8 @@ def _run(
             GuardPass().run(module, state)  # what it refuses would crash IREE
         else:
             text = default_pipeline(target, options.start, options.choice)
+            if options.start == "configured":
+                GuardPass().run(module, state)  # it need not be what it is said to be
             for level in list(STAGES)[LEVELS.index(options.start) :]:
                 Pipeline.parse(stage_pipeline(target, level, options.choice)).run(module, state)
                 if options.strict:

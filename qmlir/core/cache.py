@@ -22,8 +22,8 @@ from .version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # The folders of the package whose sources decide what a compiled program is.
-_COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "passes",
-              "runtime", "targets")  # fmt: skip
+_COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "ops",
+              "passes", "runtime", "targets")  # fmt: skip
 # Lock files of this process, for whoever ends it early.
 HELD: set[Path] = set()
 
@@ -134,9 +134,14 @@ class Cache:
         return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
 
     def clear(self) -> int:
-        """Remove all entries, and what tests of this host found; how many entries there were."""
+        """Remove all entries, and what tests of this host found; how many entries there were.
+
+        Raises UsageError when one is still there.
+        """
         found = self.entries()
         for entry in found:
             self.drop(entry.stem)
         shutil.rmtree(self.tests("").parent, ignore_errors=True)
+        if left := sum(entry.exists() for entry in found):
+            raise UsageError(f"{left} of {len(found)} entries cannot be removed from {self.folder}: no permission")
         return len(found)

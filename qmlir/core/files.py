@@ -24,24 +24,35 @@ def digest_of_file(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Write under a temporary name beside `path`, then rename: no reader ever sees half a file."""
+    """Write under a temporary name beside `path`, then rename: no reader ever sees half a file. A link stays one, and
+    what is no file, as a device or a pipe, is written to."""
     with WRITING:
-        return _write(path, data)
+        _write(path, data)
+    return path
 
 
-def _write(path: Path, data: bytes) -> Path:
+def is_stream(path: Path) -> bool:
+    """Whether something is there that is neither a file nor a folder: to rename over it would put a file in the place
+    of /dev/null."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _write(path: Path, data: bytes) -> None:
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        if is_stream(path):
+            path.write_bytes(data)
+            return
+        place = Path(os.path.realpath(path))  # of a circle of links, which `resolve` refuses, one of them
+        handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
         with os.fdopen(handle, "wb") as f:
             f.write(data)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except OSError as e:
         raise UsageError(f"cannot write {path}: {e.strerror or e}") from None
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-    return path

@@ -81,7 +81,10 @@ class ParameterGlobals:
         spec = TensorSpec(array.shape, from_numpy(array.dtype))
         t = ir.RankedTensorType.get(array.shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
         if key not in self._symbols:
-            self._symbols[key] = symbol = re.sub(r"\W", "_", key)
+            symbol = re.sub(r"\W", "_", key)
+            while symbol in self._symbols.values():  # of "a.b" and "a_b"
+                symbol += "_"
+            self._symbols[key] = symbol
             self.arrays[key] = array
             with ir.InsertionPoint.at_block_begin(self._module.body):
                 declare(symbol, t, parameter(SCOPE, key, t))

@@ -166,6 +166,8 @@ class Function:
     def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
         """The results as what the arguments are."""
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
+        if len(results) > 1 and self._transfers is None:
+            _set_apart(results)
         return [to_torch(r) for r in results] if torch_result else results
 
     def _not_copied(self, i: int, array: Array, e: RuntimeError) -> TargetError:
@@ -363,6 +365,17 @@ def _element_type(dtype: str) -> int:
     if name.startswith(("SINT", "UINT")):
         name = name[1:]
     return int(getattr(binding.HalElementType, name))
+
+
+def _set_apart(results: list[Array]) -> None:
+    """IREE returns one buffer for results that are equal. Whoever writes to one of them is not to change another."""
+    seen: set[int] = set()
+    for i, array in enumerate(results):
+        address = array.ctypes.data
+        if array.size and address in seen:
+            results[i] = array.copy()
+        else:
+            seen.add(address)
 
 
 def _dtype_name(dtype: NumpyType) -> str:

@@ -10,8 +10,10 @@ import numpy as np
 from ..core.rows import RoleRow
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.sizes import Size
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..spec import Signature
+
+_MOST = 1 << 40  # elements: no machine has the memory, and numpy has no such sizes
 
 
 def make(
@@ -28,6 +30,9 @@ def make(
     Raises:
         UsageError: a shape that does not fit, or an argument whose values cannot be made up.
     """
+    for what, number in (("seed", seed), ("size", size)):
+        if number < 0:
+            raise UsageError(f"{what} is {number}, which is less than 0")
     rng = np.random.default_rng(seed)
     known = given or [{} for _ in signature.inputs]
     stated = shapes or {}
@@ -51,6 +56,8 @@ def make(
         )
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
+        if math.prod(shape) > _MOST:
+            raise UsageError(f"argument {name!r} of {'x'.join(map(str, shape))} elements is too large to be made up")
         made.append(shape)
     arrays = [
         _values(rng, name, spec.dtype, shape, role, made)
@@ -61,6 +68,24 @@ def make(
         # Not behind the end, where a negative index counts from there.
         part[...] = rng.integers(max(r.least, min(r.most, 0)), r.most, part.shape, endpoint=True)
     return arrays
+
+
+def ordered(given: Sequence[Array] | Mapping[str, Array], signature: Signature) -> list[Array]:
+    """Arguments that are given in their order, or by their names; names of which none is an argument's, as numpy makes
+    them up, are in their order too.
+
+    Raises:
+        InputError: some of the names are those of arguments, and an argument is missing.
+    """
+    if not isinstance(given, Mapping):
+        return list(given)
+    names = [name for name, _ in signature.inputs]
+    if not set(names) & set(given):
+        return list(given.values())
+    for name in names:
+        if name not in given:
+            raise InputError(f"there is no array for argument {name!r}, only {', '.join(given)}")
+    return [given[name] for name in names]
 
 
 def _named(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -47,6 +47,8 @@ def resolve(spelling: str) -> Target:
         TargetError: an unknown backend or name (with near names), or a bare GPU backend on a machine that
             has no such device (with the names that can be compiled for without one).
     """
+    if not isinstance(spelling, str):
+        raise TargetError(f"a target is a text, such as 'rocm:gfx942', not {spelling!r}")
     backend, _, name = spelling.strip().partition(":")
     if backend not in BACKENDS:
         near = did_you_mean(spelling, [*BACKENDS, *(t.spelling for t in all_targets())])

@@ -87,7 +87,7 @@ def count(
     *programs: object,
     target: str = "cpu",
     function: str = "main",
-    arguments: Sequence[Array] | None = None,
+    arguments: Sequence[Array] | Mapping[str, Array] | None = None,
     size: int = 4,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
@@ -99,7 +99,8 @@ def count(
 
     Args:
         programs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
-        arguments: default: made up from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
+        arguments: in their order, or by their names; default: made up from `seed`, with `size` for dynamic sizes and
+            `shapes` for whole shapes by name.
         options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
 
     Raises:
@@ -124,7 +125,7 @@ def count(
         if arguments is None:
             given = list(inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed))
         else:
-            given = list(arguments)
+            given = inputs.ordered(arguments, call.signature)
         call(*given)
         assert program.emulated is not None
         rows.append(CountRow(name, artifact.target, tuple(program.emulated.kernels)))

@@ -206,7 +206,7 @@ def bench(
     against: object = (),
     target: str = "cpu",
     function: str = "main",
-    arguments: Sequence[Array] | None = None,
+    arguments: Sequence[Array] | Mapping[str, Array] | None = None,
     size: int = 4,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
@@ -224,7 +224,8 @@ def bench(
     Args:
         programs, against: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
             `against` may also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
-        arguments: default: random, from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
+        arguments: in their order, or by their names; default: random, from `seed`, with `size` for dynamic sizes and
+            `shapes` for whole shapes by name.
         seconds: how long to measure each program; `warmup` calls before it are not counted.
         rounds: number of rounds, in place of `seconds`; a round calls each program for about a millisecond.
         limits: operations and bytes per second of the roofline; default: measured on a CPU, published for a GPU.
@@ -247,9 +248,10 @@ def bench(
             continue
         artifact, call = _loaded(source, target, function, device, options)
         roles = artifact.manifest.arguments.get(function)
-        given = list(
-            inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed) if arguments is None else arguments
-        )
+        if arguments is None:
+            given = inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed)
+        else:
+            given = inputs.ordered(arguments, call.signature)
         subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
     for subject in subjects:
         subject.run()  # what is wrong with a program is said before anything is measured

@@ -84,8 +84,8 @@ def read_json(path: Path) -> dict[str, object]:
     return found
 
 
-def read_plan(folder: Path) -> TuningPlan:
-    """What `emit` wrote.
+def read_plan(folder: Path, compiled: bool = True) -> TuningPlan:
+    """What `emit` wrote; with `compiled`, when its candidates are.
 
     Raises:
         UsageError: none, a damaged one, or one without a default.
@@ -102,8 +102,9 @@ def read_plan(folder: Path) -> TuningPlan:
             raise ValueError("a choice has values that are not plain ones")
         if type(plan["size"]) is not int or len({name for name, *_ in candidates}) < len(candidates):
             raise ValueError("a name is there twice, or the size is not an integer")
-        if not candidates or not candidates[0][2]:
-            raise UsageError(f"{folder} has no default to compare with: its compilation failed")
+        if compiled and not (candidates and candidates[0][2]):
+            reason = plan["candidates"][0].get("error") if candidates else None
+            raise UsageError(f"{folder} has no default to compare with: {reason or 'there was no time to compile it'}")
         if any(Path(file).name != file for *_, file in candidates):
             raise ValueError("a candidate's file is not in the folder")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -130,7 +131,10 @@ class Caller:
     """A loaded candidate with arguments that are made up, the same for all."""
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
-        self._function = load(artifact).functions[function]
+        functions = load(artifact).functions
+        if function not in functions:
+            raise UsageError(f"the program has no function {function!r}; it has {', '.join(functions)}")
+        self._function = functions[function]
         roles = artifact.manifest.arguments.get(function)
         self._arguments = inputs.make(self._function.signature, roles, size=size)
 

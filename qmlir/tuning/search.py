@@ -26,7 +26,7 @@ from ..report import html
 from ..targets import resolve
 from ..targets.devices import present_device
 from ..targets.strategy import Choice, seconds_text
-from .measure import PLAN, Candidate, TuningPlan, measure_folder, read_json, read_plan, read_results
+from .measure import PLAN, Candidate, TuningPlan, measure_folder, read_plan, read_results
 
 # Compilers of this process, for whoever ends it early.
 RUNNING: set[subprocess.Popen[str]] = set()
@@ -79,7 +79,7 @@ def emit(
     weights = {scope: _digest(Path(file)) for scope, file in (parameters or {}).items()}
     head = {"key": key, "target": resolved.spelling, "host": resolved.host, "sha256": digest, "parameters": weights,
             "function": function, "size": size}  # fmt: skip
-    plan = cast(TuningPlan, read_json(path)) if path.exists() else None
+    plan = read_plan(folder, compiled=False) if path.exists() else None
     if plan is not None and {k: plan.get(k) for k in head} != head:
         raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
     if plan is None:
@@ -93,7 +93,7 @@ def emit(
 
     def build(candidate: Candidate) -> None:
         out = folder / f"{candidate['name']}.vmfb"
-        if out.exists() or candidate.get("error") or time.monotonic() > end:
+        if _code_hash(out) is not None or candidate.get("error") or time.monotonic() > end:
             return
         command = [sys.executable, "-m", "qmlir", "compile", str(source), "-t", target, "-o", str(out), "-q"]
         command += [f"--parameters={scope}={file}" for scope, file in (parameters or {}).items()]
@@ -116,8 +116,8 @@ def emit(
     seen: dict[str, str] = {}
     for candidate in plan["candidates"]:
         out = folder / f"{candidate['name']}.vmfb"
-        if out.exists():
-            code = _code_hash(out)
+        code = _code_hash(out)
+        if code is not None:
             if code in seen:
                 candidate["same"] = seen[code]
             else:
@@ -135,13 +135,16 @@ def _digest(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
 
 
-def _code_hash(path: Path) -> str:
-    """Of the device code and constants: the manifest beside them names the flags."""
+def _code_hash(path: Path) -> str | None:
+    """Of the device code and constants: the manifest beside them names the flags. None for no file or a damaged one."""
     h = hashlib.sha256()
-    with zipfile.ZipFile(path) as archive:
-        for entry in sorted(archive.infolist(), key=lambda e: e.filename):
-            if entry.filename != "module.fb":
-                h.update(entry.filename.encode() + archive.read(entry))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in sorted(archive.infolist(), key=lambda e: e.filename):
+                if entry.filename != "module.fb":
+                    h.update(entry.filename.encode() + archive.read(entry))
+    except (OSError, zipfile.BadZipFile):
+        return None
     return h.hexdigest()
 
 

@@ -13,6 +13,7 @@ import pytest
 import qmlir
 from qmlir.checking.compare import Tolerance, compare
 from qmlir.errors import UsageError
+from qmlir.importing.program import write_safetensors
 from qmlir.passes.core.fold import FoldPass
 from qmlir.passes.core.lower import LowerToLinalgPass
 
@@ -217,6 +218,9 @@ def test_comparison() -> None:
     assert compare("y", y + np.float32(1e-3), y, Tolerance(relative=1e-2)).ok
     assert not compare("s", np.zeros((2, 3)), np.zeros((3, 2)), exact).ok
     assert compare("e", np.zeros((0, 3)), np.zeros((0, 3)), exact).ok
+    assert compare("s", np.zeros((2, 3)), np.zeros((3, 2)), exact).to_json()["max_error"] is None, "JSON has no inf"
+    with pytest.raises(UsageError, match="the tolerance relative is nan"):
+        Tolerance(relative=float("nan"))
 
 
 def test_onnx_against_onnxruntime(tmp_path: Path) -> None:
@@ -239,3 +243,21 @@ def test_onnx_against_onnxruntime(tmp_path: Path) -> None:
     assert qmlir.check(tmp_path / "m.onnx", layers=True).ok, "and against numpy"
     with pytest.raises(UsageError, match="'onnxruntime' runs ONNX models"):
         qmlir.check(TWO, against="onnxruntime")
+
+
+def test_a_compiled_program_that_keeps_its_weights_apart(tmp_path: Path) -> None:
+    weights = tmp_path / "w.safetensors"
+    write_safetensors(weights, {"w": np.arange(4, dtype=np.float32)})
+    text = """
+    util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %w = util.global.load @w : tensor<4xf32>
+      %y = arith.addf %x, %w : tensor<4xf32>
+      return %y : tensor<4xf32>
+    }"""
+    files = {"model": str(weights)}
+    path = qmlir.compile(text, parameters=files, keep_parameters=True).save(tmp_path / "kept.vmfb")
+    report = qmlir.check(text, against=str(path), parameters=files, tolerance=0.0)
+    assert report.ok, str(report)
+    (tmp_path / "p.mlir").write_text(text)
+    assert qmlir.check(path, against=str(tmp_path / "p.mlir"), parameters=files).ok

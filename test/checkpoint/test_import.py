@@ -251,6 +251,20 @@ def test_embeddings_with_scales_of_blocks(kind: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ refusals
 
 
+def test_names_that_differ_in_punctuation_are_two_parameters() -> None:
+    with context():
+        module = ir.Module.create()
+        parameters = ParameterGlobals(module)
+        f32 = ir.RankedTensorType.get([2], ir.F32Type.get())
+        with ir.InsertionPoint(module.body):
+            f = func.FuncOp("main", ([], [f32, f32]))
+        with ir.InsertionPoint(f.add_entry_block()):
+            loads = [parameters.load(key, np.zeros(2, np.float32))[0] for key in ("a.b", "a_b")]
+            func.ReturnOp(loads)
+        assert module.operation.verify()
+        assert len({v.owner.attributes["global"].value for v in loads}) == 2
+
+
 def hf(folder: Path, **change: Any) -> Path:
     decoders.write_gptq(folder, decoders.Sizes(layers=1))
     said = json.loads((folder / "config.json").read_text())

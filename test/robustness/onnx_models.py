@@ -114,6 +114,12 @@ def no_outputs() -> Any:
     return model
 
 
+def another_type() -> Any:
+    model = make([node("Relu", ["x"])])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [2, 4]))
+    return model
+
+
 BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not an expression
     "raw data too short": (
         lambda: product(raw_data=b"1234"),
@@ -157,6 +163,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     "graph inside": (branches, "the_node: error: If has a graph inside; control flow is not imported"),
     "sparse": (sparse, "tensor 'sparse': error: sparse initializers are not imported"),
     "old": (lambda: make([node("Relu", ["x"])], opset=7), "the model is of opset 7; 9 to 28 are imported"),
+    "another type": (another_type, "the_node: error: Relu gives 'y' as f32, but the model states i64"),
     "no outputs": (no_outputs, "the graph has no outputs"),
     "outside of the folder": (
         lambda: external(location="../weights"),

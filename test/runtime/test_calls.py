@@ -204,6 +204,17 @@ def test_an_argument_that_is_returned_is_copied() -> None:
     assert np.array_equal(same, x)
 
 
+def test_equal_results_are_two_arrays() -> None:
+    text = """func.func @main(%x: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>) {
+      %y = arith.addf %x, %x : tensor<64xf32>
+      %z = arith.addf %x, %x : tensor<64xf32>
+      return %y, %z : tensor<64xf32>, tensor<64xf32>
+    }"""
+    y, z = qmlir.load(qmlir.compile(text)).main(np.ones(64, np.float32))
+    y += 1
+    assert np.array_equal(z, np.full(64, 2, np.float32))
+
+
 def test_results_that_are_kept_are_not_written_again(borrowing: Any) -> None:
     """Memory of results comes from a pool."""
     program, w = borrowing

@@ -361,7 +361,7 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("text", "message"), [
     ("{", "is damaged"), ("[]", "is damaged"), ('{"candidates": 3}', "is damaged"),
-    ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}], HEAD}', "no default to compare with"),
+    ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}], HEAD}', "no default to compare with: no"),
     ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], HEAD}', "is not in the folder"),
     ('{"candidates": [{"name": "000", "choice": {"a": []}, "file": "x"}], HEAD}', "values that are not plain ones"),
 ])  # fmt: skip
@@ -372,3 +372,23 @@ def test_a_folder_that_is_none(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(text.replace("HEAD", head))
     with pytest.raises(UsageError, match=message):
         measure.measure_folder(tmp_path, 1.0)
+
+
+def test_a_damaged_candidate_is_compiled_again(tmp_path: Path) -> None:
+    path = qmlir.compile(TEXT).save(tmp_path / "000.vmfb")
+    assert search._code_hash(path) is not None
+    path.write_bytes(path.read_bytes()[:2000])
+    assert search._code_hash(path) is None
+
+
+def test_a_function_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="has no function 'none'; it has main"):
+        measure.Caller(qmlir.compile(TEXT), "none", 4)
+
+
+def test_a_damaged_plan_is_said(tmp_path: Path) -> None:
+    source = tmp_path / "m.mlir"
+    source.write_text(TEXT)
+    (tmp_path / "plan.json").write_text('{"candidates": [3]}')
+    with pytest.raises(UsageError, match=r"plan\.json is damaged"):
+        emit(source, tmp_path, target="cpu")

@@ -149,7 +149,7 @@ def test_the_key_holds_the_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key_of(["program"]) != before
 
 
-@pytest.mark.parametrize("part", ["", "passes", "targets/cpu", "dialect/ops", "compiler", "core", "checkpoint"])
+@pytest.mark.parametrize("part", ["", "passes", "targets/cpu", "dialect/ops", "compiler", "core", "checkpoint", "ops"])
 def test_the_toolchain_changes_with_a_source(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / part / "a.py"
     source.parent.mkdir(parents=True, exist_ok=True)
@@ -381,6 +381,10 @@ def test_entries_and_clear(folder: Path, counter: Counter) -> None:
     assert files(folder) == []
     qmlir.compile(TEXT)
     assert counter.count == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cache, "drop", lambda *_: None)  # as in a folder of somebody else
+        with pytest.raises(UsageError, match="1 of 1 entries cannot be removed"):
+            Cache().clear()
 
 
 def test_a_failed_compilation_is_not_kept(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import qmlir
-from qmlir.errors import ParseError, UsageError
+from qmlir.errors import ParseError, TargetError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,10 @@ def test_what_is_not_compiled_is_not_loaded() -> None:
             UsageError, match=r"cannot load a builtins.*; give the path of a .vmfb, or what qmlir.compile"
         ):
             qmlir.load(wrong)  # type: ignore[arg-type]
+
+
+def test_a_text_is_no_list_of_flags_and_a_target_is_a_text() -> None:
+    with pytest.raises(UsageError, match=r"flags holds '-', which is no flag: flags=\['--iree-opt-level=O3'\]"):
+        qmlir.compile("func.func @main() { return }\n", flags="--iree-opt-level=O3")
+    with pytest.raises(TargetError, match="a target is a text, such as 'rocm:gfx942', not None"):
+        qmlir.compile("func.func @main() { return }\n", target=None)  # type: ignore[arg-type]

@@ -36,3 +36,26 @@ def test_a_write_that_fails_changes_nothing(step: str, tmp_path: Path, monkeypat
         write_atomically(path, b"after")
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+    (tmp_path / "circle").symlink_to("circle")
+    write_atomically(tmp_path / "circle", b"new")
+    assert (tmp_path / "circle").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """As /dev/null and /dev/stdout are: a file in their place is one too many."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(path, b"new")
+        assert os.read(end, 16) == b"new"
+    finally:
+        os.close(end)
+    assert path.is_fifo()

@@ -106,6 +106,8 @@ class Shapes:
                 specs.append(None)
                 continue
             own, whole = found.get(name), self._known.get(name)
+            if own is not None and whole is not None and own.dtype != whole.dtype:
+                raise refuse(f"{node.op_type} gives {name!r} as {own.dtype}, but the model states {whole.dtype}", where)
             spec = own if whole is None else _merged(own, whole) if own is not None else whole
             if spec is None:
                 raise refuse(f"the shape of {name!r}, a result of {node.op_type}, cannot be inferred; add it to the "

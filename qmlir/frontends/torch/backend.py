@@ -23,6 +23,7 @@ from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
 from ...runtime.function import Function
 from ...runtime.program import load
+from ...targets import resolve
 from .custom_ops import register
 from .graph import TorchGraph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
@@ -53,13 +54,14 @@ def backend(
 ) -> CompiledFn:  # fmt: skip
     """The backend. `options`: `target` (default `cpu`), `strict` (what would run eagerly is an error).
 
-    Raises QmlirError for unknown options."""
+    Raises QmlirError for unknown options and targets."""
     from torch._dynamo.backends.common import aot_autograd
 
     given = dict(options or {})
     for name in given:
         if name not in OPTIONS:
             raise UsageError(f"backend 'qmlir' has no option {name!r}{did_you_mean(name, OPTIONS)}")
+    resolve(str(given.get("target", "cpu")))  # a target that is none is no reason to run eagerly
     del mode
     register()
 

@@ -75,6 +75,8 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
             buffers.append(HeldBuffer(spec.target, node.name, values[spec.target].detach(), changed[spec.target]))
         else:
             _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    output.args = (tuple(r for r in output.args[0] if r is not None),)  # as nn.MultiheadAttention returns no weights
     gm.recompile()
     return TorchGraph(gm, program.range_constraints, buffers)
 

@@ -20,7 +20,7 @@ from .dynamic import fuse_dynamic_quantize
 from .epilogue import absorb, emit
 from .graph import TorchGraph, dtype_of, is_tensor, retyped, shape_of, where
 from .products import PRODUCTS, QUANTISED_PRODUCTS, read_product, reads_codes
-from .quantised import Dequantised, Quantised, dequantised, quantised
+from .quantised import dequantised, quantised
 from .simplify import name_of, simplify
 
 if TYPE_CHECKING:
@@ -99,37 +99,8 @@ def _product(
         outcome[taken] = ("fused", where(node))
 
 
-def _cancel(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> bool:
-    """Codes that are dequantised and quantised again by the same numbers are the codes: the error of
-    `(c - z) * s * (1/s)` is far below a half."""
-    q = quantised(graph, node)
-    if q is None:
-        return False
-    d = dequantised(graph, q.source)
-    if d is None or FROM_TORCH[dtype_of(d.codes)] != q.dtype or not _same_numbers(graph, q, d):
-        return False
-    source: Node = q.source
-    if source.args[3:5] != node.args[3:5] and "quantized_decomposed" in name_of(node):
-        return False
-    graph.replace(node, d.codes)
-    outcome[node] = outcome[source] = ("fused", where(d.codes))
-    return True
-
-
-def _same_numbers(graph: TorchGraph, q: Quantised, d: Dequantised) -> bool:
-    for a, b in ((q.scale, d.scale), (q.zero_point, d.zero_point)):
-        if a is b:
-            continue
-        x, y = graph.constant(a), graph.constant(b)
-        if x is None or y is None or x.shape != y.shape or not bool((x == y).all()):
-            return False
-    return True
-
-
 def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
     """A quantisation or dequantisation that no product took in."""
-    if _cancel(graph, node, outcome):
-        return
     d = dequantised(graph, node)
     q = quantised(graph, node) if d is None else None
     scale: torch.Tensor | torch.fx.Node

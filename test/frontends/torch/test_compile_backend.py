@@ -97,6 +97,9 @@ def test_weights_that_change_are_seen() -> None:
     torch.testing.assert_close(compiled(x), layer(x))
     layer.weight.mul_(2)
     torch.testing.assert_close(compiled(x), layer(x))
+    layer.weight.data.mul_(2)  # which torch does not count
+    torch._dynamo.reset()
+    torch.testing.assert_close(compiled(x), layer(x))
 
 
 def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +172,9 @@ def test_options() -> None:
     layer = nn.Linear(8, 8)
     with pytest.raises(Exception, match="backend 'qmlir' has no option 'tarqet'; did you mean 'target'"):
         torch.compile(layer, backend="qmlir", options={"tarqet": "cpu"})(torch.randn(2, 8))
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="unknown target 'cuda:sm_8'; did you mean"):
+        torch.compile(layer, backend="qmlir", options={"target": "cuda:sm_8"})(torch.randn(2, 8))
     torch._dynamo.reset()
     strict = torch.compile(lambda x: torch.linalg.eigvalsh(x), backend="qmlir", options={"strict": True})
     with pytest.raises((QmlirError, RuntimeError), match=r"linalg_eigh"):

@@ -106,3 +106,16 @@ def test_a_file_of_a_container_that_is_not_registered(tmp_path: Path, monkeypatc
     monkeypatch.delitem(torch.utils._pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE, "test.Grown")
     with pytest.raises(FrontEndError, match=r"model.pt2: the program takes or gives test.Grown, which .* register it"):
         qmlir.compile(tmp_path / "model.pt2", cache=False)
+
+
+def test_none_among_results_is_left_out() -> None:
+    """As torch's attention returns it in the place of its weights."""
+
+    class Some(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return None, (x + 1, None), {"a": None, "b": x * 2}
+
+    x = torch.arange(4.0)
+    y, z = qmlir.load(qmlir.compile(torch.export.export(Some(), (x,)))).main(x)
+    assert torch.equal(y, x + 1)
+    assert torch.equal(z, x * 2)

@@ -107,3 +107,9 @@ def test_an_argument_that_is_changed_is_refused() -> None:
 
     with pytest.raises(FrontEndError, match="user input mutation of 'x': return what it becomes"):
         qmlir.compile(torch.export.export(Writes(), (torch.ones(2),)))
+
+
+def test_a_program_with_state_is_checked_against_the_reference() -> None:
+    program = torch.export.export(Caches(0.0), (torch.ones(1, 2, 1, WIDTH), torch.tensor([2])))
+    report = qmlir.check(program, arguments=[np.ones((1, 2, 1, WIDTH), np.float32), np.array([2])])
+    assert report.ok, str(report)
