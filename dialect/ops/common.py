@@ -234,6 +234,8 @@ def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> S
     if attributes["packing"] == "none" or dtype is None:
         return shape
     length = attributes["length"]
+    if length is not None and length < 0:
+        raise ValueError(f"'length' is {length}, but must not be negative")
     last = shape[-1]
     return (
         *shape[:-1],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..dtypes import DTYPES, Array
@@ -41,8 +43,8 @@ def dynamic_quantize(
         scale_shape: tuple[int, ...] = ()
     else:
         g = k if granularity == "token" else int(group_size or k)
-        rows = x.reshape(-1, g) if x.size else np.zeros((int(np.prod(x.shape[:-1])) * (k // max(g, 1)), 0), F32)
-        scale_shape = (*x.shape[:-1], k // g if g else 1)
+        scale_shape = (*x.shape[:-1], 1 if granularity == "token" else k // g if g else 1)
+        rows = x.reshape(math.prod(scale_shape), g)
     empty = rows.shape[1] == 0
     finite = rows if not empty else np.zeros((rows.shape[0], 1), F32)
     is_float = d.kind == "float"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,26 @@ from .values import integers
 
 _DEFAULTS = GroupedMatmulOp.DEFAULTS
 _PER_EXPERT = ("rhs_scale", "rhs_zero_point")
+_OF_ROWS = ("lhs_scale", "lhs_zero_point", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
 
 
 def _of_group(x: Array | None, g: int, count: int) -> Array | None:
-    """Element `g` of a per-group parameter whose leading axis is the groups; shared ones as they are."""
+    """Element `g` of a per-group parameter whose leading axis is the groups, or blocks of them; shared ones as they
+    are."""
     if x is None or np.ndim(x) < 3:
         return x
-    return np.asarray(x)[g if np.shape(x)[0] == count else 0]
+    return np.asarray(x)[g * np.shape(x)[0] // count]
+
+
+def by_row(x: Array, shape: tuple[int, ...]) -> Array:
+    """A parameter that broadcasts in blocks to rows `[.., X]` of `shape`, with one value for each row: `[rows, Y]`.
+    One without rows as it is."""
+    if np.ndim(x) < 2:
+        return x
+    x = np.asarray(x).reshape((1,) * (len(shape) - np.ndim(x)) + np.shape(x))
+    for axis, size in enumerate(shape[:-1]):
+        x = np.repeat(x, size // max(1, x.shape[axis]), axis)
+    return x.reshape(math.prod(shape[:-1]), x.shape[-1])
 
 
 def _bias_of(bias: Array | None, g: int, count: int) -> Array | None:
@@ -65,23 +79,20 @@ def grouped_matmul(
         if (sizes < 0).any() or sizes.sum() != lhs.shape[0]:
             raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
         owner = np.repeat(np.arange(count), sizes)
-        return _rows(lhs, rhs, owner, kw)
+        rowed = {n: by_row(kw[n], lhs.shape) for n in _OF_ROWS if kw.get(n) is not None}
+        return _rows(lhs, rhs, owner, {**kw, **rowed})
     assert expert_ids is not None
     ids = check_ids(expert_ids, count, skip_invalid)
     tokens, topk = ids.shape
     rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(tokens * topk, lhs.shape[-1])
     kw = dict(kw)
-    for name in ("lhs_scale", "lhs_zero_point"):
+    for name in _OF_ROWS:
         value = kw.get(name)
-        if value is not None and np.ndim(value) == 2 and np.shape(value)[0] == tokens and lhs.ndim == 2:
-            kw[name] = np.repeat(np.asarray(value), topk, 0)
-        elif value is not None and np.ndim(value) == 3:
-            kw[name] = np.asarray(value).reshape(-1, np.shape(value)[-1])
-    for name in ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
-        value = kw.get(name)
-        if value is not None and np.ndim(value) == 3:
-            width = np.shape(value)[-1]
-            kw[name] = np.broadcast_to(value, (tokens, topk, width)).reshape(-1, width)
+        if value is None:
+            continue
+        if name.startswith("lhs") and lhs.ndim == np.ndim(value) == 2:
+            value = np.asarray(value)[:, None]
+        kw[name] = by_row(value, (tokens, topk, lhs.shape[-1]))
     out_dtype = kw.pop("out_dtype", _DEFAULTS["out_dtype"])
     inner = out_dtype if routing_weights is None else "f32"
     out = _rows(rows, rhs, ids.reshape(-1), {**kw, "out_dtype": inner})
@@ -107,9 +118,9 @@ def _rows(lhs: Array, rhs: Array, owner: Array, kw: Keywords) -> Array:
         for name in _PER_EXPERT:
             part[name] = _of_group(kw.get(name), g, count)
         part["bias"] = _bias_of(kw.get("bias"), g, count)
-        for name in ("lhs_scale", "lhs_zero_point", "c", "out_scale", "out_multiplier", "out_zero_point", "act_scale"):
+        for name in _OF_ROWS:
             value = kw.get(name)
-            if value is not None and np.ndim(value) == 2 and np.shape(value)[0] == lhs.shape[0]:
+            if value is not None and np.ndim(value) == 2:
                 part[name] = np.asarray(value)[rows]
         y = scaled_matmul(lhs[rows], rhs[g], **{k: v for k, v in part.items() if v is not None})
         if out is None:

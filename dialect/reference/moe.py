@@ -12,7 +12,7 @@ from ..ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ..ops.route import RouteOp
 from ..shapes import block_count
 from .dynamic import dynamic_quantize
-from .grouped import check_ids, grouped_matmul
+from .grouped import by_row, check_ids, grouped_matmul
 from .values import F32
 
 _ROUTE, _ALIGN, _MOE = RouteOp.DEFAULTS, MoeAlignBlockSizeOp.DEFAULTS, MoeOp.DEFAULTS
@@ -141,4 +141,5 @@ def _weighted(x: Array, scale: Array | None, weights: Array) -> tuple[Array, Arr
         return (rows.astype(F32) * weights[..., None]).astype(x.dtype), None
     s = np.asarray(1 if scale is None else scale, F32)
     s = s[:, None] if s.ndim == 2 and x.ndim == 2 else s
-    return x, s * weights[..., None]
+    rows = by_row(s, (*weights.shape, x.shape[-1]))
+    return x, (rows.reshape(*weights.shape, -1) if s.ndim > 1 else s) * weights[..., None]

@@ -297,6 +297,8 @@ def generics(
     """`generic` with several results over the same axes; `body` returns a list."""
     prepared = [a.prepared() for a in args]
     values = [v for v, _ in prepared]
+    if len(inits) > 1 and any(0 in v.type.shape for v in [*values, *inits]):
+        return list(inits)  # no step is made; IREE's compiler divides by that size of a loop of several results
     maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)] * len(inits)
     kinds = ["parallel" if i in out_axes else "reduction" for i in range(loops)]
     iterators = iterator_types(kinds)

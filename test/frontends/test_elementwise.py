@@ -272,3 +272,12 @@ def test_log10_of_float64() -> None:
     x = torch.rand(64, dtype=torch.float64) * 100
     (got,) = opened(qmlir.compile(export(x, torch.log10, torch.log))).main(x)[:1]
     np.testing.assert_allclose(got.numpy(), np.log10(x.numpy()), rtol=1e-6)
+
+
+def test_tanh_of_float64() -> None:
+    """Regression: it did not link on CPUs."""
+    ends = [0.0, -0.0, 1e-300, -1e-9, 0.625, 0.62499, 19.0, -700.0, np.inf, -np.inf, np.nan]
+    x = torch.cat([torch.linspace(-4, 4, 501, dtype=torch.float64), torch.tensor(ends, dtype=torch.float64)])
+    got, want = opened(qmlir.compile(export(x, torch.tanh, torch.exp))).main(x)[0].numpy(), np.tanh(x.numpy())
+    np.testing.assert_allclose(got, want, rtol=1e-15)
+    assert np.array_equal(np.signbit(got[:-1]), np.signbit(want[:-1]))

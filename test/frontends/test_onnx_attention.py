@@ -198,3 +198,12 @@ def test_zeros_that_repeat_the_scores() -> None:
             s = MatMul(q, k) u = Add(s, zeros) p = Softmax<axis = -1>(u) y = MatMul(p, v)
         }""")
     compare(made, arguments(made), qmlir.compile(made))
+
+
+def test_a_scale_that_gives_the_scores_an_axis() -> None:
+    """Regression: the result did not have it."""
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        graph (float[3, 8] q, float[8, 5] k, float[5, 4] v) => (float[1, 3, 4] y) <float[1, 1, 1] half = {0.5}> {
+            s = MatMul(q, k) u = Mul(s, half) p = Softmax<axis = -1>(u) y = MatMul(p, v)
+        }""")
+    compare(made, arguments(made), qmlir.compile(made))

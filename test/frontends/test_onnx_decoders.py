@@ -30,7 +30,8 @@ def grouped(
     given = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
     inputs = [*given, *cache, np.array(last, np.int32), scalar(max(last) + 1), *more]
     state = ("B", "", "P")
-    names = {**dict.fromkeys(range(3), ("B", "S")), 3: state, 4: state, 5: ("B",)} if dynamic else None
+    keys = ("", "", "", "T")
+    names = {**dict.fromkeys(range(3), ("B", "S")), 3: state, 4: state, 5: ("B",), 10: keys} if dynamic else None
     options = {"outs": (0, 1, 2), "names": names, "num_heads": N, "kv_num_heads": KEYS, **attributes}
     return (*results("GroupQueryAttention", inputs, options), list(last))  # type: ignore[return-value]
 
@@ -47,6 +48,8 @@ GROUPED: dict[str, tuple[Any, ...]] = {
     "bias": (2, 1, 7, [7, 7], (*NONE, f(2, N, 1, 8)), {}),
     "sink": (2, 1, 7, [7, 7], (*NONE, None, f(N)), {}),
     "bias-and-sink": (2, 1, 7, [7, 7], (*NONE, f(1, 1, 1, 8), f(N)), {"dynamic": True}),
+    # Regression: the biases of other keys were added.
+    "bias-and-long-cache": (1, 3, 12, [9], (*NONE, f(1, 1, 3, 10)), {"dynamic": True}),
     "smooth": (2, 1, 7, [7, 7], (), {"smooth_softmax": 1}),
     "capped": (2, 5, None, [4, 4], (), {"softcap": 5.0}),
     "capped-bias": (2, 1, 7, [7, 7], (*NONE, f(2, N, 1, 8)), {"softcap": 5.0}),
@@ -54,7 +57,7 @@ GROUPED: dict[str, tuple[Any, ...]] = {
     "long-cache": (1, 3, 12, [9], ANGLES, {"do_rotary": 1}),
     "long-dynamic-cache": (1, 1, 12, [9], ANGLES, {"do_rotary": 1, "dynamic": True}),
 }
-QUICK = ("first", "next-of-two-lengths", "capped", "long-dynamic-cache")
+QUICK = ("first", "bias-and-long-cache", "next-of-two-lengths", "capped", "long-dynamic-cache")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in GROUPED])
@@ -90,6 +93,16 @@ def test_lengths_that_do_not_fit_the_cache(
     made = model("GroupQueryAttention", inputs, outs=(0, 1, 2), names=names, num_heads=N, kv_num_heads=KEYS)
     with pytest.raises(qmlir.errors.InputError, match=f"GroupQueryAttention: {message}"):
         opened(qmlir.compile(made)).main(*inputs)
+
+
+@pytest.mark.parametrize("count", [7, 12])
+def test_a_bias_of_other_keys(count: int) -> None:
+    """It has total_sequence_length keys, in onnxruntime too, however many the cache has."""
+    q, k, cache = f(1, 1, H), f(1, 1, KEYS * D), f(1, KEYS, 12, D)
+    inputs = [q, k, k, cache, cache, np.array([9], np.int32), scalar(10), *NONE, f(1, 1, 1, count)]
+    made = model("GroupQueryAttention", inputs, names={10: ("", "", "", "T")}, num_heads=N, kv_num_heads=KEYS)
+    with pytest.raises(qmlir.errors.InputError, match="attention_bias has not total_sequence_length keys"):
+        opened(qmlir.compile(made)).main(*(x for x in inputs if x is not None))
 
 
 def test_normalised_heads() -> None:

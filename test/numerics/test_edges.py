@@ -133,6 +133,24 @@ def test_k_of_zero_leaves_the_bias(target: str, same: Any) -> None:
     assert expected.tolist() == [[1.5, -2.0, 3.0]] * 2
 
 
+@pytest.mark.parametrize(
+    "op", [qmlir.ops.unpack, lambda x, **kw: qmlir.ops.dequantize(x, 0.5, packing="low_first", **kw)]
+)
+def test_a_negative_length(op: Any) -> None:
+    """Regression: the message was empty."""
+    with pytest.raises(qmlir.errors.UsageError, match="'length' is -1, but must not be negative"):
+        op(np.zeros((2, 4), np.uint8), dtype="i4", length=-1)
+
+
+@pytest.mark.parametrize(("shape", "granularity"), [((0, 8), "tensor"), ((6, 0), "token"), ((0, 8), "token")])
+def test_dynamic_quantisation_of_nothing(shape: tuple[int, int], granularity: str, same: Any) -> None:
+    """Regression: with zero points IREE's compiler divided by the number of elements, and the process ended."""
+    kw = {"granularity": granularity, "symmetric": False, "recipe": "onnx", "out_dtype": "u8"}
+    x = np.zeros(shape, np.float32)
+    for got, want in zip(qmlir.ops.dynamic_quantize(x, **kw), R.dynamic_quantize(x, **kw), strict=True):
+        same(got, want)
+
+
 @pytest.mark.parametrize("recipe", ["torchao", "onnx", "fbgemm", "amax"])
 def test_constant_rows_in_dynamic_quantisation(recipe: str, target: str, same: Any) -> None:
     x = np.array([[0.0] * 8, [2.5] * 8, [-2.5] * 8, [1e-30] * 8], F)

@@ -139,6 +139,29 @@ def test_routed(topk: int, target: str, data: Any, same: Any) -> None:
     )
 
 
+FORMS = {
+    "sizes": ((8, 32), (4, 1), {"group_sizes": np.array([3, 0, 4, 1], np.int32)}),
+    "tokens": ((4, 32), (2, 1), {"expert_ids": np.array([[0, 3], [1, 1], [2, 0], [3, 2]], np.int32)}),
+    "slots": ((4, 2, 32), (2, 1, 1), {"expert_ids": np.array([[0, 3], [1, 1], [2, 0], [3, 2]], np.int32)}),
+    "each slot": ((4, 2, 32), (2, 1), {"expert_ids": np.array([[0, 3], [1, 1], [2, 0], [3, 2]], np.int32)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) -> None:
+    """Regression: a scale of two rows, slots or groups was read as if it were of one, and past its end."""
+    shape, own, routing = FORMS[form]
+    few: dict[str, Any] = {"lhs_scale": data.scales(*own), "lhs_zero_point": data.zeros(*own),
+                           "rhs_scale": data.scales(2, 1, 24), "rhs_zero_point": data.zeros(2, 1, 24)}  # fmt: skip
+    each = {n: np.repeat(v, 2, 0) for n, v in few.items()}
+    if form == "each slot":
+        each |= {n: np.broadcast_to(few[n], (4, 2, 1)).copy() for n in ("lhs_scale", "lhs_zero_point")}
+    kw = {"lhs": data.codes(*shape), "rhs": data.codes(4, 32, 24), **routing}
+    expected = R.grouped_matmul(**kw, **each)
+    same(R.grouped_matmul(**kw, **few), expected)
+    same(qmlir.ops.grouped_matmul(**kw, **few), expected)
+
+
 def test_ids_may_be_64_bits_wide(data: Any, same: Any) -> None:
     """As torch's and numpy's own integers are."""
     kw = _scheme("plain", data, 9, 24, 32)

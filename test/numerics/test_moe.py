@@ -95,6 +95,20 @@ def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
     same(qmlir.ops.moe(**kw), R.moe(**kw))
 
 
+@pytest.mark.parametrize("stage", ["input", "output"])
+@pytest.mark.parametrize("own", [(4, 1), (2, 1), (2, 2, 1)], ids=str)
+def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, same: Any) -> None:
+    """Regression: with weights on the tokens they did not compile, else each was read as if it were of one token."""
+    per_slot = own != (4, 1)
+    kw = _layer(data, tokens=8) | {"routing_stage": stage, "intermediate_dtype": "i8", "input_scale": data.scales(*own)}
+    if per_slot:
+        kw["input"] = data.codes(8, 2, H)
+    whole = np.repeat(kw["input_scale"], 8 // own[0], 0) if own != (2, 1) else kw["input_scale"][None]
+    expected = R.moe(**kw | {"input_scale": np.broadcast_to(whole, (*kw["input"].shape[:-1], 1)).copy()})
+    same(R.moe(**kw), expected)
+    same(qmlir.ops.moe(**kw), expected)
+
+
 @pytest.mark.parametrize("tokens", [0, 1, 300])
 def test_dynamic_tokens(tokens: int, data: Any, same: Any) -> None:
     """One program for any number of tokens."""

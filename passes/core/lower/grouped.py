@@ -30,9 +30,11 @@ from ....ir.scalars import add, cast_f, const, f32, to_f32
 from .blocks import Ranked, RowBlocks, Sorted, as_i32, assert_ids
 from .matmul import product
 from .unpacked import unpack_codes, unpack_stored, unpacked_dtype
-from .values import known_sums, make_side
+from .values import full_rank, known_sums, make_side, repeated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....core.mlir import ir
 
 # Parameters of the result: one value per column, a row of a token, or a group.
@@ -53,21 +55,26 @@ def lower_grouped_matmul(op: GroupedMatmulOp) -> list[ir.Value]:
     return [blocks.back(blocked_product(view, blocks, blocks.rows_of(op.lhs)), None)]
 
 
+def spread(value: ir.Value, rows: Sequence[Extent]) -> ir.Value:
+    """A parameter `[.., X]` of blocks of rows with one value for each of them; axes that have one value stay."""
+    for axis, (own, whole) in enumerate(zip(shape_of(value), rows, strict=False)):
+        if own not in (None, 0, 1, whole) and isinstance(whole, int):
+            value = repeated(value, axis, whole // own)
+    return value
+
+
 def blocked_rows(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
-    """A per-token parameter `[R, X]` to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
-    if value is None or value.type.rank == 0:
+    """A parameter `[R, X]` of rows, or of blocks of them, to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
+    if value is None or value.type.rank < 2 or shape_of(value)[0] == 1:
         return value
-    s = shape_of(value)
-    if len(s) == 1 or s[0] == 1:
-        return value
-    return fusion_barrier(blocks.rows_of(value), Reason.SMALL_GATHER)
+    return fusion_barrier(blocks.rows_of(spread(value, [blocks.routing.rows])), Reason.SMALL_GATHER)
 
 
 def _group_parameter(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
-    """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
+    """A per-group parameter `[G, X, Y]`, or one of blocks of groups, to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
-    return fusion_barrier(blocks.weights_of(value), Reason.SMALL_GATHER)
+    return fusion_barrier(blocks.weights_of(spread(value, [blocks.routing.groups])), Reason.SMALL_GATHER)
 
 
 def blocked_product(op: FieldView, blocks: RowBlocks, x: ir.Value) -> ir.Value:
@@ -135,23 +142,22 @@ def route_rows(
 
 
 def slot_rows(value: ir.Value | None, slots: list[Extent], per_token: bool) -> ir.Value | None:
-    """A parameter of the tokens `[T, X]`, or of the slots `[T, topk, X]`, with one row a slot; shared ones stay."""
+    """A parameter of the tokens `[T, X]` (`per_token`), of the slots `[T, topk, X]`, or of blocks of either, with one
+    row a slot; shared ones stay."""
     if value is None or value.type.rank < 2:
         return value
     tokens, topk = slots
-    if value.type.rank == 3:
-        for axis, size in ((0, tokens), (1, topk)) if set(shape_of(value)[:2]) != {1} else ():
-            if shape_of(value)[axis] == 1:
-                if not isinstance(size, int):
-                    raise OpError("a parameter with one row for a dynamic number of tokens is not supported")
-                value = repeat(value, axis, size)
-        return collapse(value, [[0, 1], [2]])
-    if shape_of(value)[0] == 1:
-        return value
-    if not per_token:
-        return value
     assert isinstance(topk, int)
-    return repeat(value, 0, topk)
+    if value.type.rank == 2 and per_token:
+        value = spread(value, [tokens])
+        return value if shape_of(value)[0] == 1 else repeat(value, 0, topk)
+    value = spread(full_rank(value, 3), slots)
+    for axis, size in ((0, tokens), (1, topk)) if set(shape_of(value)[:2]) != {1} else ():
+        if shape_of(value)[axis] == 1:
+            if not isinstance(size, int):
+                raise OpError("a parameter with one row for a dynamic number of tokens is not supported")
+            value = repeat(value, axis, size)
+    return collapse(value, [[0, 1], [2]])
 
 
 def unblocked(blocks: RowBlocks, y: ir.Value, slots: list[Extent], skips: bool) -> ir.Value:

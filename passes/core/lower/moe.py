@@ -22,7 +22,8 @@ from ....ir.build import Arg, collapse, dense, dims, elementwise, filled, generi
 from ....ir.scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
 from .blocks import constant, count, flag, loop_i32, read
 from .dynamic import lower_dynamic_quantize
-from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
+from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows, spread
+from .values import full_rank
 
 
 def lower_moe(op: MoeOp) -> list[ir.Value]:
@@ -57,14 +58,16 @@ def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
     tokens, topk = dims(op.routing_weights)
     weights = Arg(op.routing_weights, (0, 1))
     t = op.input.type.element_type
+    axes = (0, 2) if op.input.type.rank == 2 else (0, 1, 2)
     if op.input_scale is None and isinstance(t, (ir.F32Type, ir.F16Type, ir.BF16Type)):
-        axes = (0, 2) if op.input.type.rank == 2 else (0, 1, 2)
         sizes = [tokens, topk, dims(op.input)[-1]]
         return elementwise([Arg(op.input, axes), weights], sizes, t,
                            lambda v, w: cast_f(arith.mulf(to_f32(v), to_f32(w)), t)), None  # fmt: skip
     scale = dense(np.ones((), np.float32)) if op.input_scale is None else op.input_scale
+    if scale.type.rank > 1:
+        scale = spread(full_rank(scale, len(axes)), [tokens, topk][: len(axes) - 1])
     shape = shape_of(scale)
-    loops = {0: (), 1: (2,), 2: (0, 2), 3: (0, 1, 2)}[len(shape)]
+    loops = axes[len(axes) - len(shape) :]
     sizes = [tokens, topk, dims(scale)[-1] if shape else 1]
     kept = tuple(None if s == 1 and sizes[at] != 1 else at for s, at in zip(shape, loops, strict=True))
     product = elementwise([Arg(scale, kept), weights], sizes, f32(), lambda s, w: arith.mulf(to_f32(s), to_f32(w)))

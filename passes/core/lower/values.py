@@ -106,10 +106,10 @@ class Side:
         )
 
     def _spread(self, value: ir.Value, times: int) -> ir.Value:
-        return value if shape_of(value)[self.k] == 1 else _repeated(value, self.k, times)
+        return value if shape_of(value)[self.k] == 1 else repeated(value, self.k, times)
 
 
-def _repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
+def repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
     """Each element of an axis so many times; a constant stays one."""
     known = constant_array(value)
     return repeat(value, axis, times) if known is None else dense_like(np.repeat(known, times, axis), value)
@@ -155,12 +155,12 @@ def make_side(
         x = full_rank(x, len(shape))
         for axis, size in enumerate(covered):
             if axis != k and size is not None and size > 1:
-                x = _repeated(x, axis, size)
+                x = repeated(x, axis, size)
         along_k.append(covered[k])
         per_row.append(x)
     block = math.gcd(*(size for size in along_k if size is not None)) or None
     if block is not None:  # scale and zero point may have blocks of their own: both get one value a common block
-        per_row = [x if x is None or size in (None, block) else _repeated(x, k, size // block)
+        per_row = [x if x is None or size in (None, block) else repeated(x, k, size // block)
                    for x, size in zip(per_row, along_k, strict=True)]  # fmt: skip
     values = _table(d, codebook)
     return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, values, global_scale)

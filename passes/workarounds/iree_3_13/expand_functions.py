@@ -11,7 +11,7 @@ from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
-from .formulas import FUNCTIONS, erfc, exp, truncated
+from .formulas import DOUBLE, FUNCTIONS, erfc, exp, truncated
 from .formulas.scalars import constant_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class ExpandFunctionsPass(Pass):
         for op in collect(module, *FUNCTIONS, where=_in_linalg):
             if op.name.partition(".")[2] not in kept:
                 _replace(op, FUNCTIONS[op.name])
+        for op in collect(module, *DOUBLE, where=_of_f64):
+            _replace(op, DOUBLE[op.name])
         for asked, name, formula in ((self.exp, "math.exp", exp), (self.trunc, "math.trunc", truncated)):
             for op in collect(module, name, where=_in_linalg) if asked else ():
                 _replace(op, formula)
@@ -87,9 +89,13 @@ class ExpandFunctionsPass(Pass):
 
 def _in_linalg(op: OpLike) -> bool:
     t = op.results[0].type
-    if not isinstance(t, ir.FloatType) or (t.width > 32 and op.name != "math.log10"):
+    if not isinstance(t, ir.FloatType) or t.width > 32:
         return False
     return bool(op.parent.operation.name.startswith("linalg."))
+
+
+def _of_f64(op: OpLike) -> bool:
+    return isinstance(op.results[0].type, ir.F64Type)
 
 
 def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:

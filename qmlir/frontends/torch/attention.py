@@ -57,7 +57,7 @@ def _fuse_sdpa(graph: TorchGraph, node: Node) -> None:
     scale = argument(node, "scale")
     width = shape_of(q)[-1]
     if scale is None and isinstance(width, int):
-        scale = 1.0 / math.sqrt(width)
+        scale = 1.0 / math.sqrt(width or 1)  # without elements every score is 0
     if isinstance(scale, (int, float)):
         _replace(graph, node, (q, k, v), mask, float(scale), causal)
 
@@ -210,7 +210,7 @@ def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, 
     for size, letter in zip(shape, axes, strict=True):
         if same(size, sizes[letter]):
             found += letter
-        elif same(size, 1) and letter != "k":
+        elif same(size, 1):
             found += "1"
         else:
             return None

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "eager-mask-of-keys": (eager, tensors(3, 1, 1, 20), (X, Y, {0: BATCH, 3: KEYS})),
     "divided-mask-of-all": (divided, tensors(3, 4, 33, 20), (X, Y, {0: BATCH, 2: QUERIES, 3: KEYS})),
     "bool-mask": (sdpa, tensors(33, 20, kind=torch.bool), (X, Y, {0: QUERIES, 1: KEYS})),
+    "mask-of-queries": (sdpa, tensors(33, 1), None),  # torch-mlir does not convert it
     "causal": (lambda x, y: sdpa(x, y, is_causal=True), tensors(), (X, Y)),
     "scale-static": (lambda x, y: sdpa(x, y, scale=0.5), tensors(), None),
 }
@@ -145,6 +146,13 @@ def test_grouped_queries(axes: Any) -> None:
     assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
     found = np.asarray(opened(artifact).main(*args))
     np.testing.assert_allclose(found, grouped(*(a.double() for a in args)).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_heads_without_elements() -> None:
+    """Regression: a ZeroDivisionError. Every score is 0."""
+    args = (torch.zeros(2, 3, 5, 0), torch.zeros(2, 3, 7, 0), torch.randn(2, 3, 7, 4))
+    found = opened(qmlir.compile(exported(F.scaled_dot_product_attention, args))).main(*args)
+    np.testing.assert_allclose(np.asarray(found), F.scaled_dot_product_attention(*args).numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_the_operator_computes_what_it_stands_for() -> None:

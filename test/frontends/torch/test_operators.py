@@ -148,6 +148,22 @@ def test_quantise_and_dequantise_alone() -> None:
     assert raised == ["qmlir.quantize", "qmlir.dequant"]
 
 
+def test_quantise_per_token_rounds_before_the_zero_point() -> None:
+    """docs/semantics.md, section 6: torch's codes are others where a quotient lies half way, and only there."""
+    ops = torch.ops.quantized_decomposed
+    x = torch.tensor([[0.25, 0.75, -0.25, 1.3], [0.125, 0.375, 0.1, 1.0], [0.5, 1.5, -0.5, 0.3]])
+    scale, zero = torch.tensor([[0.5], [0.25], [1.0]]), torch.tensor([[1], [-3], [4]], dtype=torch.int32)
+
+    def model(x: Any, scale: Any, zero: Any) -> Any:
+        return ops.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+
+    found, raised = compiled(model, x, scale, zero)
+    assert raised == ["qmlir.quantize"]
+    assert torch.equal(found, (torch.round(x / scale) + zero).to(torch.int8))
+    half_way = (x / scale).frac().abs() == 0.5
+    assert torch.equal(found != model(x, scale, zero), half_way & (zero % 2 == 1))
+
+
 def test_what_follows_a_product_keeps_its_meaning() -> None:
     """Regression: of hardtanh with the default of its second bound both were taken to be the defaults; a column that is
     added to a product of one channel was its bias; a factor with more axes, or of a wider type, gave a result of the

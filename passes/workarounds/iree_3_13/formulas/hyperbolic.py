@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math as numbers
+from functools import reduce
 
 from .....core.mlir import arith, ir, math
+from .....ir.build import scalar
 from .....ir.scalars import const, polynomial
 from .exponential import atanh_series, expm1, log1p
 from .scalars import LN2, NAN, add, compare, div, mul, select, sub, with_sign
@@ -35,6 +37,24 @@ def tanh(x: ir.Value) -> ir.Value:
     a = math.absf(x)
     t = expm1(mul(const(2.0), select(compare("OGT", a, const(10.0)), const(10.0), a)))
     return with_sign(div(t, add(t, const(2.0))), x)
+
+
+def double_tanh(x: ir.Value) -> ir.Value:
+    """Of an f64: near 0 a quotient of polynomials (Cephes), elsewhere `1 - 2 / (e^2a + 1)`."""
+
+    def c(value: float) -> ir.Value:
+        return scalar(value, x.type)
+
+    def horner(at: ir.Value, *coefficients: float) -> ir.Value:
+        return reduce(lambda value, k: add(mul(value, at), c(k)), coefficients[1:], c(coefficients[0]))
+
+    square, a = mul(x, x), math.absf(x)
+    top = horner(square, -9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
+    bottom = horner(square, 1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+    near = add(x, mul(mul(x, square), div(top, bottom)))
+    power = math.exp(mul(c(2.0), select(compare("OGT", a, c(30.0)), c(30.0), a)))
+    far = sub(c(1.0), div(c(2.0), add(power, c(1.0))))
+    return with_sign(select(compare("OLT", a, c(0.625)), near, far), x)
 
 
 def asinh(x: ir.Value) -> ir.Value:

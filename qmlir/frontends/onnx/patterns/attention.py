@@ -162,7 +162,8 @@ def _factor(node: Node | None) -> tuple[int, float] | None:
         return None
     for at in (1, 0) if node.op_type == "Mul" else (1,):
         number = _number(node, at)
-        if number:
+        # A number of more axes gives them to the result.
+        if number and len(node.operand(at).shape) <= len(node.operand(1 - at).shape):
             return 1 - at, float(number if node.op_type == "Mul" else 1 / number)
     return None
 

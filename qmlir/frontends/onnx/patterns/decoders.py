@@ -23,7 +23,7 @@ from ....ir.build import (
     generic,
     loop_index,
 )
-from ....ir.checks import assert_that, equal
+from ....ir.checks import assert_equal, assert_that, equal
 from ....ir.scalars import const
 from ....spec import TensorSpec
 from ...attention import HEADS, SHARED
@@ -260,12 +260,31 @@ def _attention(op: Node, q: Tensor, found: tuple[KeyOrValue, KeyOrValue], before
     if sink is None and attributes.get("smooth_softmax", 0):
         sink = Tensor.constant(np.zeros(heads * shared, np.float32))
     if extra is not None:
-        terms.append(bias(extra, heads, shared))
+        terms.append(bias(_as_long(op, extra, keys.places), heads, shared))
     if sink is not None:
         terms = _with_sink(terms, sink, keys.places, heads, shared)
         keys, values = keys.with_one_more(), values.with_one_more()
     return attended(q, keys, values, terms, float(attributes.get("scale", 0.0)), shared,
                     float(attributes.get("softcap", 0.0)))  # fmt: skip
+
+
+def _as_long(op: Node, extra: Tensor, places: Extent) -> Tensor:
+    """An attention_bias `[.., total_sequence_length]` for as many places as the cache has, which may be more: what is
+    added to their scores is no matter, as the mask hides them."""
+    count = dims(extra.value)[-1]
+    if isinstance(count, int) and count == places:
+        return extra
+    total = as_place(tensor.extract(scalar_of(op.operand(6)).value, []))
+    assert_equal(count, total, f"{op.where}: attention_bias has not total_sequence_length keys")
+    last = arith.subi(as_index(count), as_index(1))
+
+    def body() -> ir.Value:
+        *outer, k = (loop_index(axis) for axis in range(len(extra.shape)))
+        return tensor.extract(extra.value, [*outer, arith.minui(k, last)])
+
+    made = loops([], [*dims(extra.value)[:-1], places], extra.value.type.element_type, body)
+    shape = (*extra.shape[:-1], places if isinstance(places, int) else None)
+    return Tensor(TensorSpec(shape, extra.dtype), made)
 
 
 def _with_sink(terms: Sequence[MaskTerm], sink: Tensor, last: Extent, heads: int, shared: int) -> list[MaskTerm]:
