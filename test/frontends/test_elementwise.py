@@ -281,3 +281,16 @@ def test_tanh_of_float64() -> None:
     got, want = opened(qmlir.compile(export(x, torch.tanh, torch.exp))).main(x)[0].numpy(), np.tanh(x.numpy())
     np.testing.assert_allclose(got, want, rtol=1e-15)
     assert np.array_equal(np.signbit(got[:-1]), np.signbit(want[:-1]))
+
+
+def test_powers_of_float64() -> None:
+    """Regression: they were NaN of numbers up to 0, and log2 did not link on CPUs."""
+    base = [-8.0, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 7.0, np.inf, -np.inf, np.nan]
+    power = [0.0, 1.0, -1.0, 3.0, -2.0, 0.5, 2.0**60, np.inf, -np.inf, np.nan]
+    x, y = (torch.tensor(t, dtype=torch.float64).reshape(-1) for t in np.meshgrid(base, power))
+    found = opened(qmlir.compile(export(torch.stack([x, y]), lambda t: t[0] ** t[1], lambda t: t[0].log2()))).main(
+        torch.stack([x, y])
+    )
+    for got, want in zip((t.numpy() for t in found), ((x**y).numpy(), x.log2().numpy()), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-14)
+        assert np.array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .....core.mlir import ir
 from .error_function import erfc
-from .exponential import exp, exp2, expm1, integer_power, log1p, log10, power
+from .exponential import double_log2, double_power, exp, exp2, expm1, integer_power, log1p, log10, power
 from .hyperbolic import acosh, asinh, atanh, cosh, double_tanh, sinh, tanh
 from .remainder import remainder
 from .trigonometric import arccosine, arcsine, arctangent, arctangent2, cosine, sine, tangent
@@ -21,5 +21,7 @@ FUNCTIONS: dict[str, Callable[..., ir.Value | None]] = {
     "math.exp2": exp2, "math.expm1": expm1, "math.fpowi": integer_power, "math.log10": log10, "math.log1p": log1p,
     "math.powf": power, "math.sin": sine, "math.sinh": sinh, "math.tan": tangent, "math.tanh": tanh,
 }  # fmt: skip
-# Of f64: those that CPUs have no library for.
-DOUBLE: dict[str, Callable[..., ir.Value]] = {"math.log10": log10, "math.tanh": double_tanh}
+# Of f64: those that CPUs have no library for, and powers, which are NaN of numbers up to 0.
+DOUBLE: dict[str, Callable[..., ir.Value]] = {
+    "math.log10": log10, "math.log2": double_log2, "math.powf": double_power, "math.tanh": double_tanh,
+}  # fmt: skip

@@ -23,6 +23,7 @@ from .scalars import (
     mul,
     select,
     sub,
+    with_sign,
 )
 
 
@@ -86,6 +87,11 @@ def log10(x: ir.Value) -> ir.Value:
     return mul(math.log(x), scalar(1 / numbers.log(10), x.type))
 
 
+def double_log2(x: ir.Value) -> ir.Value:
+    """Of f64."""
+    return mul(math.log(x), scalar(1 / LN2, x.type))
+
+
 def power(x: ir.Value, y: ir.Value) -> ir.Value:
     """Roots and powers of 2 by what is made for them."""
     if constant_of(y) in (0.5, -0.5):
@@ -145,16 +151,32 @@ def _power(x: ir.Value, y: ir.Value) -> ir.Value:
         compare("OEQ", size, infinite), arith.ori(compare("OLT", a, const(2.0**-126)), compare("OEQ", a, infinite))
     )
     found = select(at_end, end, found)
-    # a negative x
-    whole = compare("OEQ", math.floor(y), y)
-    half = mul(y, const(0.5))
-    odd = arith.andi(arith.andi(whole, compare("ONE", math.floor(half), half)), compare("OLT", size, const(2.0**24)))
-    negative = arith.cmpi(arith.CmpIPredicate.slt, bits_of(x), int32(0))
-    found = select(arith.andi(odd, negative), arith.negf(found), found)
-    fraction = arith.andi(arith.xori(whole, scalar(1, ir.IntegerType.get_signless(1))), compare("OLT", size, infinite))
     finite = arith.andi(compare("OGE", a, const(2.0**-126)), compare("OLT", a, infinite))
-    found = select(arith.andi(arith.andi(negative, fraction), finite), const(NAN), found)
-    found = select(compare("UNO", x, y), const(NAN), found)
-    one = arith.ori(compare("OEQ", y, zero), compare("OEQ", x, const(1.0)))
-    one = arith.ori(one, arith.andi(compare("OEQ", a, const(1.0)), compare("OEQ", size, infinite)))
-    return select(one, const(1.0), found)
+    return _with_cases_of_pow(found, x, y, finite, 2.0**24)
+
+
+def double_power(x: ir.Value, y: ir.Value) -> ir.Value:
+    """Of f64: `e^(y log |x|)`, and the cases of C's pow, which IREE leaves out."""
+    a = math.absf(x)
+    finite = arith.andi(compare("OGT", a, scalar(0.0, x.type)), compare("OLT", a, scalar(INF, x.type)))
+    return _with_cases_of_pow(math.exp(mul(y, math.log(a))), x, y, finite, 2.0**53)
+
+
+def _with_cases_of_pow(found: ir.Value, x: ir.Value, y: ir.Value, finite: ir.Value, even: float) -> ir.Value:
+    """What pow is of a negative `x`, of NaN and of 1, where `found` is |x|^y. `finite`: |x| is not 0 and not infinite;
+    from `even` on all numbers are even."""
+
+    def c(value: float) -> ir.Value:
+        return scalar(value, x.type)
+
+    whole, size = compare("OEQ", math.floor(y), y), math.absf(y)
+    half = mul(y, c(0.5))
+    odd = arith.andi(arith.andi(whole, compare("ONE", math.floor(half), half)), compare("OLT", size, c(even)))
+    negative = compare("OLT", with_sign(c(1.0), x), c(0.0))
+    found = select(arith.andi(odd, negative), arith.negf(found), found)
+    fraction = arith.andi(arith.xori(whole, scalar(1, ir.IntegerType.get_signless(1))), compare("OLT", size, c(INF)))
+    found = select(arith.andi(arith.andi(negative, fraction), finite), c(NAN), found)
+    found = select(compare("UNO", x, y), c(NAN), found)
+    one = arith.ori(compare("OEQ", y, c(0.0)), compare("OEQ", x, c(1.0)))
+    at_one = arith.andi(compare("OEQ", math.absf(x), c(1.0)), compare("OEQ", size, c(INF)))
+    return select(arith.ori(one, at_one), c(1.0), found)
