@@ -85,8 +85,8 @@ def is_broadcast(value: ir.Value, axis: int) -> bool:
     if op.name not in ("linalg.generic", "linalg.broadcast", "linalg.transpose"):
         return False
     maps = indexing_maps(op)
-    loop = _loop(maps[-1].results[axis])
     inputs = list(op.operands)[: len(op.operands) - len(op.results)]
+    loop = _loop(maps[len(inputs) + ir.OpResult(value).result_number].results[axis])
     followed = [
         (operand, i)
         for operand, m in zip(inputs, maps, strict=False)

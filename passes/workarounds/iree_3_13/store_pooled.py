@@ -49,18 +49,19 @@ def _sums(op: OpLike) -> bool:
     return op.name.startswith("linalg.pooling") or (op.name == "linalg.generic" and "reduction" in loop_kinds(op))
 
 
-def _is_one_number(value: ir.Value) -> bool:
+def _is_one_number(tensor: ir.Value) -> bool:
     """Whether IREE may find that all elements are equal."""
-    op = producer(value)
+    op = producer(tensor)
     if op is not None and op.name in VIEWS:
         return _is_one_number(op.operands[0])
     if op is not None and op.name == "arith.constant":
-        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
+        value = op.attributes["value"]
+        return isinstance(value, ir.DenseElementsAttr) and value.is_splat
     if op is not None and op.name == "linalg.fill":
         return True
     if op is not None and op.name == "linalg.generic" and _is_made_of_numbers(op):
         return True
-    return all(is_broadcast(value, axis) for axis in range(value.type.rank))
+    return all(is_broadcast(tensor, axis) for axis in range(tensor.type.rank))
 
 
 def _is_made_of_numbers(op: OpLike) -> bool:

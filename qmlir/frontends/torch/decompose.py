@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from ...errors import Diagnostic, FrontEndError
 from . import (
     indices as _indices,  # noqa: F401  (registers its rules)
     integer_rules as _integer_rules,  # noqa: F401
@@ -28,7 +29,7 @@ from . import (
 )
 from .complex_rules import FOURIER, OF_COMPLEX
 from .convolution_rules import WITH_A_BATCH, axes_with_a_batch, with_a_batch
-from .graph import TorchGraph, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
+from .graph import TorchGraph, aten, called, dtype_of, fake_like, is_tensor, mode_of, shape_of, source_line, where
 from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .paddings import constant_pad
 from .program import decompositions
@@ -71,8 +72,20 @@ def _is_empty(node: Node) -> bool:
     """Whether a node makes a tensor without elements: such conversions of torch-mlir's divide by 0."""
     if not is_tensor(node) or _mutates(node) or node.target is aten.zeros.default:
         return False
-    shape = shape_of(node)
-    return all(isinstance(size, int) for size in shape) and 0 in shape
+    return any(isinstance(size, int) and size == 0 for size in shape_of(node))
+
+
+def _inline_nothing(graph: TorchGraph, node: Node) -> None:
+    """Zeros of the node's sizes; those that are dynamic are computed from its arguments' sizes."""
+    shape, dtype = list(shape_of(node)), dtype_of(node)
+    if all(isinstance(size, int) for size in shape):
+        graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
+    elif isinstance(node.target, torch._ops.OpOverload):
+        made = _traced(
+            graph, node, lambda *args, **kwargs: torch.zeros(node.target(*args, **kwargs).shape, dtype=dtype)
+        )
+        if made is not None:
+            _inline(graph, node, *made)
 
 
 def decompose_known(graph: TorchGraph) -> None:
@@ -89,14 +102,21 @@ def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
     if isinstance(node.target, torch._ops.OpOverload):
         _state_lists(node)
     if _is_empty(node):
-        shape, dtype = list(shape_of(node)), dtype_of(node)
-        graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
+        _inline_nothing(graph, node)
         return
     first = node.args[0] if node.args else None
     short = isinstance(first, Node) and wider(node.target, first.meta.get("val")) is not None
     known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
     if short or known or _of_complex(node) or _is_split_up(node):
-        decompose(graph, node)
+        made = decompose(graph, node)
+        if not made and known and (assumed := graph.assumed.get(node.target)):
+            raise FrontEndError([of_one_size(node, assumed)])  # torch-mlir's own conversion may be wrong
+
+
+def of_one_size(node: Node, assumed: str) -> Diagnostic:
+    text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is decomposed for some sizes "
+            f"alone ({assumed}); export the program with static sizes, or write it with other operators")  # fmt: skip
+    return Diagnostic(text, source_line(node) or where(node))
 
 
 def _lacks_an_axis(node: Node) -> bool:
@@ -180,6 +200,7 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple
         return None
     except (_NotThisRule, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
+    made.graph.eliminate_dead_code()
     again = rule is not rule_of(node.target) and any(_same(n, node) for n in made.graph.nodes)
     if again or any("prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
         return None

@@ -29,7 +29,7 @@ from ...ir.signature import state_signature
 from ...ir.walk import defining_op, functions, remove_unused
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
-from .decompose import decompose, decompose_known
+from .decompose import decompose, decompose_known, of_one_size
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import TorchGraph, aten, called, dtype_of, is_tensor, shape_of, source_line, where
 from .indices import count_from_the_front, read, read_by_us
@@ -210,12 +210,6 @@ def _check_size_is_known(node: Node) -> None:
         raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
 
 
-def _of_one_size(node: Node, assumed: str) -> Diagnostic:
-    text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is decomposed for some sizes "
-            f"alone ({assumed}); export the program with static sizes, or write it with other operators")  # fmt: skip
-    return Diagnostic(text, source_line(node) or where(node))
-
-
 def import_decomposed(
     graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
@@ -230,7 +224,7 @@ def import_decomposed(
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
             if not [n for n in same if decompose(graph, n)]:
                 if assumed := next(filter(None, map(graph.assumed.get, targets)), None):
-                    raise TorchUnconverted([_of_one_size(same[0], assumed)], e.nodes) from None
+                    raise TorchUnconverted([of_one_size(same[0], assumed)], e.nodes) from None
                 raise
             decompose_known(graph)  # what came of them may be known too
             for entries, count in zip((report.raised, report.fused, report.left), before, strict=True):

@@ -63,6 +63,22 @@ def instance_norm(
     return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
 
 
+@rule(aten.group_norm.default)
+def group_norm(
+    x: torch.Tensor, groups: int, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+    eps: float = 1e-5, fast: bool = True,
+) -> torch.Tensor:  # fmt: skip
+    """Of a dynamic number of channels, of which torch-mlir makes that of the groups."""
+    if isinstance(x.shape[1], int) or x.dtype in SHORT:
+        return NotImplemented
+    rows = x.reshape(x.shape[0], groups, -1)
+    variance, mean = torch.var_mean(rows, -1, correction=0, keepdim=True)
+    found = ((rows - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
+    shape = [-1, *[1] * (x.dim() - 2)]
+    found = found if weight is None else found * weight.reshape(shape)
+    return found if bias is None else found + bias.reshape(shape)
+
+
 def _spread(
     with_mean: bool, x: torch.Tensor, dims: Sequence[int] | None, correction: float | None, keepdim: bool
 ) -> TorchResult:

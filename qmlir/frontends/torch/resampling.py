@@ -9,7 +9,7 @@ import torch
 
 from ...dialect.dtypes import Array
 from .graph import aten
-from .rules import TorchRule, rule
+from .rules import TorchResult, TorchRule, rule
 
 
 @rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
@@ -31,6 +31,27 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         shape = [n if a == axis else 1 for a in axes]
         count = count * torch.tensor([float(b - a) for a, b in bounds]).reshape(shape)
     return (total / count).to(x.dtype)
+
+
+@rule(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_maximum(x: torch.Tensor, sizes: Sequence[int]) -> TorchResult:
+    """The same of maxima, with their places in the image: of uneven windows torch-mlir takes those of even ones, for
+    which dynamic sizes are not known."""
+    have = x.shape[x.dim() - len(sizes) :]
+    if all(s % n == 0 for s, n in zip(have, sizes, strict=True)) or not x.is_floating_point():
+        return NotImplemented
+    place, step = torch.zeros(x.shape, dtype=torch.int64), 1
+    for k in range(len(sizes)):
+        axis, s, n = x.dim() - 1 - k, have[-1 - k], sizes[-1 - k]
+        found = []
+        for i in range(n):
+            first, last = i * s // n, -(-(i + 1) * s // n)
+            value, at = x.narrow(axis, first, last - first).max(axis, keepdim=True)
+            before = place.narrow(axis, first, last - first).gather(axis, at)
+            found.append((value, before + (at + first) * step))
+        x, place = (torch.cat(parts, axis) for parts in zip(*found, strict=True))
+        step *= s
+    return [x, place]
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

@@ -237,7 +237,7 @@ def embedding_bag(
     without more is converted."""
     bags = offsets.shape[0] - int(last)
     place = torch.arange(ids.shape[0])[:, None]
-    ends = offsets[1:] if last else torch.cat([offsets[1:], torch.full((1,), ids.shape[0], dtype=offsets.dtype)])
+    ends = (offsets if last else torch.nn.functional.pad(offsets - ids.shape[0], (0, 1)) + ids.shape[0])[1:]
     inside = (place >= offsets[:bags]) & (place < ends)  # [ids, bags]
     if padding is not None:
         inside = inside & (ids != padding % table.shape[0])[:, None]

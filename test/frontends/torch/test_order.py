@@ -101,6 +101,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sums of numbers": (lambda x: ((x * 0 + 3).sum(1), (x - x + 2).sum(), (~x.isnan()).sum(0),
                                    (x * 0 + 3).float().mean(), x.nanmedian(1)),
                         (torch.tensor([[3, 1, 2], [5, -4, 9]]),)),
+    "uneven windows": (lambda x: (F.adaptive_max_pool1d(x, 3, True), F.adaptive_max_pool2d(x, (2, 3), True)), (X,)),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),
