@@ -40,6 +40,7 @@ PASSES: dict[str, str] = {
     "qmlir-order-loops": f"{IREE_3_13}.order_loops:OrderLoopsPass",
     "qmlir-split-broadcast": f"{IREE_3_13}.split_broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": f"{IREE_3_13}.explicit_sign:ExplicitSignPass",
+    "qmlir-store-slices": f"{IREE_3_13}.store_slices:StoreSlicesPass",
     "qmlir-store-constants": f"{IREE_3_13}.store_constants:StoreConstantsPass",
     "qmlir-bf16-as-bits": f"{IREE_3_13}.bf16_as_bits:Bf16AsBitsPass",
     "qmlir-guard-divisions": f"{IREE_3_13}.guard_divisions:GuardDivisionsPass",

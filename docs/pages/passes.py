@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-index-sums": ("passes/index_sums.mlir", 0), "qmlir-cut-loops": ("passes/cut_loops.mlir", 0),
     "qmlir-split-broadcast": ("passes/split_broadcast.mlir", 0),
     "qmlir-explicit-sign": ("passes/explicit_sign.mlir", 0), "qmlir-bf16-as-bits": ("passes/bf16_as_bits.mlir", 0),
+    "qmlir-store-slices": ("passes/store_slices.mlir", 0),
     "qmlir-store-constants": ("passes/store_constants.mlir", 0),
     "qmlir-expand-bf16": ("passes/expand_bf16.mlir", 0), "qmlir-keep-nan": ("passes/keep_nan.mlir", 0),
     "qmlir-guard-empty": ("passes/guard_empty.mlir", 0), "qmlir-fuse-rows": ("passes/fuse_rows.mlir", 0),

@@ -35,6 +35,7 @@ class Reason(str, Enum):
 
     # Written by the strategies and passes of a target, for that target.
     ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again
+    BETWEEN_VECTORS = "between-vectors"  # SPIR-V reads a part of an axis from the last vector that begins before it
     BROADCAST_SUM = "broadcast-sum"  # SPIR-V tiles a sum with what broadcasts it, and reads what was never written
     BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
     CONSTANT_BITS = "constant-bits"  # of bf16 or of a byte's floats, written into a shader, would be another type's

@@ -113,6 +113,9 @@ CANARIES = {
         "qmlir-store-constants", "vulkan:lavapipe", [small(4, 8, dtype=ml_dtypes.bfloat16)],
         lambda x: x + np.array([1, -2, 3, 4, 5, 6, 7, 8], ml_dtypes.bfloat16),
     ),
+    "part_between_vectors": Canary(
+        "qmlir-store-slices", "vulkan:lavapipe", [small(8, 8)], lambda x: 2 * x[:, 3:7],
+    ),
     "code_to_bf16": Canary(
         "qmlir-bf16-as-bits", "vulkan:lavapipe", [small(64, dtype=np.int8)], lambda x: x.astype(ml_dtypes.bfloat16),
     ),

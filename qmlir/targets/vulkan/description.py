@@ -85,6 +85,7 @@ def _vulkan(
             "qmlir-order-loops",
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
+            "qmlir-store-slices",
             "qmlir-store-constants",
             "qmlir-bf16-as-bits",
             "qmlir-guard-empty",

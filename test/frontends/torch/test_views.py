@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as F  # noqa: E402
+from support.torch_models import Called  # noqa: E402
 from torch.export import Dim, export  # noqa: E402
 
 import qmlir  # noqa: E402
@@ -84,3 +86,18 @@ def test_einsum_of_several_dynamic_axes(equation: str) -> None:
 )
 def test_axes_that_hold_the_same_elements(old: Any, new: Any, groups: Any) -> None:
     assert axes_together(old, new) == groups
+
+
+def parts(x: Any, y: Any) -> Any:
+    """Parts of the last axis that begin between two vectors, and what is padded by less than one."""
+    return (x[:, 1:5] + y, x[:, 3:5].sum(1), x[:, 1:5].softmax(1), x[:, 1:5].t() * 2, x.half()[:, 1:5] + 1,
+            (4 * x).to(torch.int8)[:, 1:5] + 1, x[:, 1:5] - x[:, :4], F.pad(x + 1, (3, 1)), x[:, 1:5] @ y.t())  # fmt: skip
+
+
+def test_parts_of_the_last_axis(target: str) -> None:
+    """Regression: on Vulkan `x[:, 1:5] + y` was that of `x[:, 0:4]`."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 8), torch.randn(8, 4)
+    program = export(Called(parts), (x, y))
+    for got, want in zip(qmlir.load(qmlir.compile(program, target=target)).main(x, y), parts(x, y), strict=True):
+        torch.testing.assert_close(torch.as_tensor(got), want, rtol=2e-3, atol=1e-5)
