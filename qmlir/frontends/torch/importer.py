@@ -118,7 +118,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
                 self.report.add_left(label(node), where(node), str(e))
         if node.target in RESHAPES and self._reshape(loc, node):
             return
-        _check_size_is_known(node)
+        _check_is_converted(node)
         if read_by_us(node):
             listed: Sequence[Node | None] = node.args[1]
             with loc:
@@ -192,9 +192,15 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         return self._builtin[node]
 
 
-def _check_size_is_known(node: Node) -> None:
-    """Raises FrontEndError for elements that a mask chooses, which torch-mlir's passes never end on, and for places in
-    a tensor without axes, which kill the process."""
+_MAXIMA = (aten.max_pool3d.default, aten.max_pool3d_with_indices.default)
+
+
+def _check_is_converted(node: Node) -> None:
+    """Raises FrontEndError for elements that a mask chooses, which torch-mlir's passes never end on, and for what kills
+    the process: places in a tensor without axes, maxima of integers over three axes."""
+    if node.target in _MAXIMA and not dtype_of(node.args[0]).is_floating_point:
+        text = f"the operator {node.target!s}, {called(node)}, is of integers; convert them: x.float()"
+        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
     if node.target is aten.nonzero.default and not shape_of(node.args[0]):
         text = f"the operator aten.nonzero, {called(node)}, is of a tensor without axes; give it one: x.reshape(1)"
         raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])

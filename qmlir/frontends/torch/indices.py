@@ -195,6 +195,19 @@ def scatter_with_reduction(
     return aten.scatter_reduce.two(x, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
+@rule(aten.scatter_reduce.two)
+def scatter_means(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> torch.Tensor:
+    """Means of integers, rounded down as torch does."""
+    if reduce != "mean" or x.is_floating_point():
+        return NotImplemented
+    total = aten.scatter_reduce.two(x, dim, index, source, "sum", include_self=include_self)
+    one = torch.ones_like(x)
+    count = aten.scatter_reduce.two(one, dim, index, torch.ones_like(source), "sum", include_self=include_self)
+    return torch.div(total, count, rounding_mode="floor")
+
+
 @rule(aten.select_scatter.default)
 def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
     """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""

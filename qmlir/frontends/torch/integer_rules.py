@@ -34,7 +34,7 @@ def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
     kind = torch.result_type(x, y)
     if kind.is_floating_point or kind.is_complex or kind == torch.bool:
         return NotImplemented
-    x, y = torch.as_tensor(x).to(kind), y.to(kind)
+    x, y = torch.broadcast_tensors(torch.as_tensor(x).to(kind), y.to(kind))
     one = torch.ones((), dtype=kind)
     found, square = one, x
     for bit in range(8 * kind.itemsize - kind.is_signed):

@@ -79,6 +79,14 @@ def group_norm(
     return found if bias is None else found + bias.reshape(shape)
 
 
+@rule(aten.renorm.default)
+def renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """Along an axis that is counted from the end, too. Source: ATen, Normalization.cpp, `renorm_out`."""
+    others = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
+    norm = torch.linalg.vector_norm(x, p, others, keepdim=True)
+    return x * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
+
+
 def _spread(
     with_mean: bool, x: torch.Tensor, dims: Sequence[int] | None, correction: float | None, keepdim: bool
 ) -> TorchResult:

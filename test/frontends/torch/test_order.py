@@ -102,6 +102,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                                    (x * 0 + 3).float().mean(), x.nanmedian(1)),
                         (torch.tensor([[3, 1, 2], [5, -4, 9]]),)),
     "uneven windows": (lambda x: (F.adaptive_max_pool1d(x, 3, True), F.adaptive_max_pool2d(x, (2, 3), True)), (X,)),
+    "norms along the last axis": (lambda x: (x.renorm(2, -1, 0.5), x.renorm(1, 0, 2.0)), (X,)),
+    "means of integers": (lambda x, i: x.scatter_reduce(0, i, 3 * x, "mean"),
+                          (torch.tensor([-5, 3, 8]), torch.tensor([0, 0, 1]))),
     # 178 became 127.
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),

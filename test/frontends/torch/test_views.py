@@ -91,7 +91,8 @@ def test_axes_that_hold_the_same_elements(old: Any, new: Any, groups: Any) -> No
 def parts(x: Any, y: Any) -> Any:
     """Parts of the last axis that begin between two vectors, and what is padded by less than one."""
     return (x[:, 1:5] + y, x[:, 3:5].sum(1), x[:, 1:5].softmax(1), x[:, 1:5].t() * 2, x.half()[:, 1:5] + 1,
-            (4 * x).to(torch.int8)[:, 1:5] + 1, x[:, 1:5] - x[:, :4], F.pad(x + 1, (3, 1)), x[:, 1:5] @ y.t())  # fmt: skip
+            (4 * x).to(torch.int8)[:, 1:5] + 1, x[:, 1:5] - x[:, :4], F.pad(x + 1, (3, 1)),
+            x[:, 1:5] @ y.t())  # fmt: skip
 
 
 def test_parts_of_the_last_axis(target: str) -> None:
