@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from .. import signing
 from ..core.files import write_atomically
 from ..errors import InputError, UsageError
-from ..runtime import inputs
 from . import progress
 from .arguments import add_emulate, add_old_name, add_source, command, count, parameter_file
 from .compile import check_writable
@@ -73,6 +72,8 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     import numpy as np
 
     import qmlir
+
+    from ..runtime import inputs
 
     emulate: bool | Emulation = False
     if args.emulate:

@@ -33,7 +33,7 @@ def test_fast():
 SWEEP = """
 import pytest
 
-pytestmark = pytest.mark.sweep(fast=3, slow=9)
+pytestmark = pytest.mark.sweep(fast=3, slow=3)
 
 @pytest.mark.parametrize("i", range(5))
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
