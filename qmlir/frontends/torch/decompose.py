@@ -49,6 +49,11 @@ KNOWN = {
     aten.nll_loss2d.default, aten.nll_loss2d_forward.default, aten.binary_cross_entropy_with_logits.default,
     aten.conv3d.padding,
 }  # fmt: skip
+# Those of them whose own conversion gives other numbers; of the rest it is tried where a rule holds for one size alone.
+WRONG = {
+    aten.conv3d.padding, aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,
+    aten.adaptive_max_pool3d.default, aten.embedding_bag.padding_idx, aten.index_put.default,
+}  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
 _ALWAYS: dict[OpOverload, Callable[..., object]] = {
     **FOURIER, aten.constant_pad_nd.default: constant_pad, aten.detach_.default: lambda x: x,
@@ -109,8 +114,8 @@ def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
     known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
     if short or known or _of_complex(node) or _is_split_up(node):
         made = decompose(graph, node)
-        if not made and known and (assumed := graph.assumed.get(node.target)):
-            raise FrontEndError([of_one_size(node, assumed)])  # torch-mlir's own conversion may be wrong
+        if not made and node.target in WRONG and (assumed := graph.assumed.get(node.target)):
+            raise FrontEndError([of_one_size(node, assumed)])
 
 
 def of_one_size(node: Node, assumed: str) -> Diagnostic:
