@@ -203,14 +203,12 @@ def check(
     other = open_runner(against, source, function, target, options, emulation)
     if not _comparable(mine.signature, other.signature):
         raise UsageError(f"the programs have different signatures: {mine.signature} and {other.signature}")
-    if arguments is None:
-        arguments = inputs.make(mine.signature, mine.roles or other.roles, size=size, seed=seed, shapes=shapes)
-    else:
-        arguments = inputs.ordered(arguments, mine.signature)
+    roles = mine.roles or other.roles
+    given = inputs.given_or_made(arguments, mine.signature, roles, size=size, seed=seed, shapes=shapes)
     step(f"the run on {mine.name}")
-    got = mine.run(arguments)
+    got = mine.run(given)
     step(f"the run on {other.name}")
-    expected = other.run(arguments)
+    expected = other.run(given)
     outputs = tuple(
         compare(f"output {i}", _like(x, y), y, tolerance) for i, (x, y) in enumerate(zip(got, expected, strict=True))
     )
@@ -219,7 +217,7 @@ def check(
     report = Report(title, mine.name, name, tolerance, outputs)
     if not layers and report.ok:
         return report
-    return _with_layers(report, mine, other, arguments, step)
+    return _with_layers(report, mine, other, given, step)
 
 
 def _with_layers(report: Report, mine: Runner, other: Runner, arguments: Sequence[Array], step: Step) -> Report:

@@ -14,9 +14,10 @@ from ..compiler.options import CompileOptions
 from ..core.drivers import driver_named
 from ..core.mlir import context
 from ..core.rows import RoleRow
+from ..core.spelling import function_named
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation
-from ..errors import InputError, SlowFallbackWarning, UsageError
+from ..errors import InputError, SlowFallbackWarning
 from ..runtime.artifact import Artifact
 from ..spec import Signature
 from ..targets import resolve
@@ -37,9 +38,7 @@ class Compiled:
         options: CompileOptions, emulate: Emulate = None,
     ) -> None:  # fmt: skip
         self.name, self.artifact, self._function, self._emulate = name, artifact, function, emulate
-        if function not in artifact.functions:
-            raise UsageError(f"the program has no function {function!r}; it has {', '.join(artifact.functions)}")
-        self.signature: Signature = artifact.functions[function]
+        self.signature: Signature = function_named(artifact.functions, function)
         self.roles: list[RoleRow] = list(artifact.manifest.arguments.get(function, []))
         self._make, self._options = make, options
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.mlir import func, ir
-from ..core.spelling import location_text
+from ..core.spelling import function_named, location_text
 from ..dialect.ods import OPS
-from ..errors import UsageError
 from ..ir.signature import public_functions
 from ..ir.walk import operations_of
 from ..kernels.attention import OP as ATTENTION
@@ -45,10 +44,7 @@ def function_of(module: ir.Module, name: str) -> OpLike:
     Raises:
         UsageError: there is none, with those that there are.
     """
-    found = {f.attributes["sym_name"].value: f for f in public_functions(module)}
-    if name not in found:
-        raise UsageError(f"the program has no function {name!r}; it has {', '.join(found)}")
-    return found[name]
+    return function_named({f.attributes["sym_name"].value: f for f in public_functions(module)}, name)
 
 
 def inline_calls(module: ir.Module, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import signing
 from ..core.files import write_atomically
+from ..core.spelling import function_named
 from ..errors import InputError, UsageError
 from . import progress
 from .arguments import add_emulate, add_old_name, add_source, command, count, parameter_file
@@ -83,9 +84,7 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     program = qmlir.load(
         args.program, device=args.device, parameters=dict(args.parameters), sha256=expected, emulate=emulate
     )
-    if args.function not in program.functions:
-        raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
-    function = program.functions[args.function]
+    function = function_named(program.functions, args.function, args.program)
     arrays = inputs.ordered(arguments_of(args.arguments), function.signature)
     for i, path in enumerate(args.output):
         check_writable(Path(path), args.program, *args.arguments, *args.output[:i])

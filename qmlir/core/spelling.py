@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from .mlir import ir
+
+T = TypeVar("T")
 
 # Text forms of a program on its way down, in order; see docs/pipeline.md.
 LEVELS = ("import", "qmlir", "linalg", "configured")
 # What can be shown: the levels, the IR of each dispatch that IREE forms, and the device code of the kinds it dumps.
 CODE_LEVELS = (*LEVELS, "dispatch", "asm", "ptx", "isa", "spirv")
+
+
+def function_named(functions: Mapping[str, T], name: str, what: str = "the program") -> T:
+    """The function of that name. Raises UsageError where there is none, with those that there are."""
+    if name not in functions:
+        raise UsageError(f"{what} has no function {name!r}; it has {', '.join(functions)}")
+    return functions[name]
 
 
 def location_text(location: ir.Location) -> str:

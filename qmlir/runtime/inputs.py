@@ -70,6 +70,16 @@ def make(
     return arrays
 
 
+def given_or_made(
+    arguments: Sequence[Array] | Mapping[str, Array] | None, signature: Signature, roles: Sequence[RoleRow] | None,
+    *, size: int, seed: int, shapes: Mapping[str, tuple[int, ...]] | None,
+) -> list[Array]:  # fmt: skip
+    """`arguments` in their order, and as `make` does where there are none."""
+    if arguments is None:
+        return make(signature, roles, size=size, seed=seed, shapes=shapes)
+    return ordered(arguments, signature)
+
+
 def ordered(given: Sequence[Array] | Mapping[str, Array], signature: Signature) -> list[Array]:
     """Arguments that are given in their order, or by their names; names of which none is an argument's, as numpy makes
     them up, are in their order too.

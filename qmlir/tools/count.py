@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..compiler.compilation import compile
 from ..compiler.options import CompileOptions
+from ..core.spelling import function_named
 from ..dialect.dtypes import Array
 from ..emulation.launch import Counts
 from ..emulation.program import Emulation, options_of
-from ..errors import UsageError
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
 from ..runtime.program import load
@@ -118,15 +118,9 @@ def count(
         kept = dict(options.get("parameters") or {}) if artifact.manifest.parameters else {}
         emulation = options_of(emulate, name, step) or Emulation()
         program = load(artifact, parameters=kept, emulate=emulation)
-        if function not in program.functions:
-            raise UsageError(f"{name} has no function {function!r}; it has {', '.join(program.functions)}")
-        call = program.functions[function]
+        call = function_named(program.functions, function, name)
         roles = artifact.manifest.arguments.get(function)
-        if arguments is None:
-            given = list(inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed))
-        else:
-            given = inputs.ordered(arguments, call.signature)
-        call(*given)
+        call(*inputs.given_or_made(arguments, call.signature, roles, size=size, shapes=shapes, seed=seed))
         assert program.emulated is not None
         rows.append(CountRow(name, artifact.target, tuple(program.emulated.kernels)))
     return CountReport(tuple(rows))

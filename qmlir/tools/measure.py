@@ -23,6 +23,7 @@ from ..compiler.compilation import compile
 from ..compiler.options import CompileOptions
 from ..core.deprecation import renamed
 from ..core.progress import Step
+from ..core.spelling import function_named
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..report import html, plots
@@ -248,10 +249,7 @@ def bench(
             continue
         artifact, call = _loaded(source, target, function, device, options)
         roles = artifact.manifest.arguments.get(function)
-        if arguments is None:
-            given = inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed)
-        else:
-            given = inputs.ordered(arguments, call.signature)
+        given = inputs.given_or_made(arguments, call.signature, roles, size=size, shapes=shapes, seed=seed)
         subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
     for subject in subjects:
         subject.run()  # what is wrong with a program is said before anything is measured
@@ -287,9 +285,7 @@ def _loaded(
         artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
     kept = dict(options.get("parameters") or {}) if artifact.manifest.parameters else {}
     program = load(artifact, device=device, parameters=kept)
-    if function not in program.functions:
-        raise UsageError(f"{_name(source)} has no function {function!r}; it has {', '.join(program.functions)}")
-    return artifact, program.functions[function]
+    return artifact, function_named(program.functions, function, _name(source))
 
 
 def _peer(name: str, model: object, subjects: Sequence[_Subject]) -> _Subject:

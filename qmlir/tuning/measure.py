@@ -16,6 +16,7 @@ from .. import settings
 from ..checking.compare import Tolerance, compare
 from ..core.files import write_atomically
 from ..core.progress import Step
+from ..core.spelling import function_named
 from ..dialect.dtypes import Array
 from ..errors import InputError, QmlirError, UsageError
 from ..runtime import inputs
@@ -131,10 +132,7 @@ class Caller:
     """A loaded candidate with arguments that are made up, the same for all."""
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
-        functions = load(artifact).functions
-        if function not in functions:
-            raise UsageError(f"the program has no function {function!r}; it has {', '.join(functions)}")
-        self._function = functions[function]
+        self._function = function_named(load(artifact).functions, function)
         roles = artifact.manifest.arguments.get(function)
         self._arguments = inputs.make(self._function.signature, roles, size=size)
 

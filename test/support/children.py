@@ -9,8 +9,11 @@ import resource
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from qmlir.errors import FrontEndError, InputError
+
+T = TypeVar("T")
 SECONDS, MEMORY = 120, 12 << 30  # of one program; a child's address space
 
 
@@ -24,16 +27,34 @@ def kind(text: str) -> str:
     return re.sub(r"%\S+", "%", text.strip())[:160]
 
 
+def outcome(compiled: Callable[[], T], compared: Callable[[T], str]) -> str:
+    """What becomes of a program; `compared` runs it, and returns `right` or what is wrong, or asserts."""
+    try:
+        program = compiled()
+    except FrontEndError as e:
+        return f"refused: {kind(e.diagnostics[0].message if e.diagnostics else e.headline)}"
+    except Exception as e:
+        return f"failed: {type(e).__name__}: {kind(str(e))}"
+    try:
+        return compared(program)
+    except InputError as e:  # a program that checks what it is given
+        return f"refused: when it runs: {kind(str(e))}"
+    except AssertionError as e:
+        return f"wrong: {kind(' '.join(str(e).split()))}"
+    except Exception as e:
+        return f"failed: {type(e).__name__}: {kind(str(e))}"
+
+
 def outcomes(
-    names: Sequence[str], outcome: Callable[[str], str], seconds: float = SECONDS
+    names: Sequence[str], outcome_of: Callable[[str], str], seconds: float = SECONDS
 ) -> Iterator[tuple[str, str]]:
-    """`outcome(name)` of each name, in child processes: one that dies or hangs is followed by another."""
+    """`outcome_of(name)` of each name, in child processes: one that dies or hangs is followed by another."""
     context = mp.get_context("fork")
     child: Any = None
     for name in names:
         if child is None:
             pipe, end = context.Pipe()
-            child = context.Process(target=_serve, args=(end, outcome), daemon=True)
+            child = context.Process(target=_serve, args=(end, outcome_of), daemon=True)
             child.start()
             end.close()
         try:
@@ -54,12 +75,9 @@ def outcomes(
         child.join()
 
 
-def _serve(pipe: Any, outcome: Callable[[str], str]) -> None:
+def _serve(pipe: Any, outcome_of: Callable[[str], str]) -> None:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying compiler prints
     while (name := pipe.recv()) is not None:
-        try:
-            pipe.send(outcome(name))
-        except Exception as e:
-            pipe.send(f"failed: {type(e).__name__}: {kind(str(e))}")
+        pipe.send(outcome_of(name))

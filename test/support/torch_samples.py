@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 import torch
 from support import children
-from support.children import is_acceptable, kind
+from support.children import is_acceptable
 
 RESULTS = Path(__file__).with_name("torch_samples.json")
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
@@ -81,11 +81,10 @@ class _Call(torch.nn.Module):
         return tuple(x for x in torch.utils._pytree.tree_leaves(self.function(*args, **kwargs)) if x is not None)
 
 
-def outcome(run: str, name: str, number: int) -> str:
-    """What becomes of one sample, in this process. `run` is a target, a dtype, and `dynamic` or nothing."""
+def _outcome(run: str, name: str, number: int) -> str:
+    """What becomes of one sample. `run` is a target, a dtype, and `dynamic` or nothing."""
     import qmlir
     from qmlir.emulation.backends import emulated_targets
-    from qmlir.errors import FrontEndError, InputError, QmlirError
 
     target, dtype, *dynamic = run.split()
     sample = _samples(dtype, name)[number]
@@ -102,17 +101,15 @@ def outcome(run: str, name: str, number: int) -> str:
         program = torch.export.export(call, tuple(t.clone() for t in tensors), dynamic_shapes=axes)
     except Exception as e:
         return f"right: not compared: {type(e).__name__} in torch"
-    try:
-        artifact = qmlir.compile(program, target=target, cache=False)
-        found = qmlir.load(artifact, emulate=target in emulated_targets()).main(*(t.clone() for t in tensors))
-    except FrontEndError as e:
-        said = kind(e.diagnostics[0].message if e.diagnostics else e.headline)
-        return f"refused: {said.partition(', ')[0] if said.startswith('the operator') else said}"
-    except InputError as e:  # a program that checks what it is given
-        return f"refused: when it runs: {kind(str(e))}"
-    except QmlirError as e:
-        return f"failed: {type(e).__name__}: {kind(str(e))}"
-    return _judged(found if isinstance(found, tuple) else (found,), expected)
+
+    def compared(artifact: Any) -> str:
+        loaded = qmlir.load(artifact, emulate=target in emulated_targets())
+        found = loaded.main(*(t.clone() for t in tensors))
+        return _judged(found if isinstance(found, tuple) else (found,), expected)
+
+    said = children.outcome(lambda: qmlir.compile(program, target=target, cache=False), compared)
+    # A refusal without the place in this file.
+    return said.partition(", ")[0] if said.startswith("refused: the operator") else said
 
 
 def _judged(found: Sequence[Any], expected: Sequence[torch.Tensor]) -> str:
@@ -140,7 +137,7 @@ def outcomes(run: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, st
     operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
     torch.set_num_threads(1)
     every = [f"{name} {number}" for name in names for number in range(len(_samples(dtype, name)))]
-    of_each = children.outcomes(every, lambda case: outcome(run, case.split()[0], int(case.split()[1])))
+    of_each = children.outcomes(every, lambda case: _outcome(run, case.split()[0], int(case.split()[1])))
     for name, found in itertools.groupby(of_each, lambda case: case[0].split()[0]):
         yield name, {case.split()[1]: what for case, what in found if not what.startswith("right")}
 

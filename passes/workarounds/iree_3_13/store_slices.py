@@ -36,14 +36,14 @@ class StoreSlicesPass(Pass):
     summary: ClassVar[str] = "copy parts of tensors that begin between two vectors"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, "tensor.extract_slice", where=_begins_between_vectors):
-            read = [(use.owner, use.operand_number) for use in op.results[0].uses]
-            with ir.InsertionPoint.after(op), op.location:
-                stored = fusion_barrier(op.results[0], Reason.BETWEEN_VECTORS)
-            for reader, number in read:
-                reader.operation.operands[number] = stored
-        # What is computed before is not part of the copy either: IREE computes it of the part alone.
         for op in collect(module, "tensor.extract_slice", "tensor.pad", where=_begins_between_vectors):
+            if op.name == "tensor.extract_slice":
+                read = [(use.owner, use.operand_number) for use in op.results[0].uses]
+                with ir.InsertionPoint.after(op), op.location:
+                    stored = fusion_barrier(op.results[0], Reason.BETWEEN_VECTORS)
+                for reader, number in read:
+                    reader.operation.operands[number] = stored
+            # Nor is what is computed before part of the copy: IREE would compute it of the part alone.
             if op.name == "tensor.pad" or producer(op.operands[0]) is not None:
                 with ir.InsertionPoint(op), op.location:
                     op.operands[0] = fusion_barrier(op.operands[0], Reason.BETWEEN_VECTORS)

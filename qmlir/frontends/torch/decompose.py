@@ -29,11 +29,11 @@ from . import (
 )
 from .complex_rules import FOURIER, OF_COMPLEX
 from .convolution_rules import WITH_A_BATCH, axes_with_a_batch, with_a_batch
-from .graph import TorchGraph, aten, called, dtype_of, fake_like, is_tensor, mode_of, shape_of, source_line, where
+from .graph import TorchGraph, about, aten, dtype_of, fake_like, is_tensor, mode_of, shape_of
 from .order_rules import ALONG_AN_AXIS, with_an_axis
 from .paddings import constant_pad
 from .program import decompositions
-from .rules import BYTES, IF_REFUSED, PRODUCTS, SUMS, in_wider, rule_of, wider
+from .rules import BYTES, IF_REFUSED, PRODUCTS_OF_BYTES, SUMS, in_wider, rule_of, wider
 
 if TYPE_CHECKING:
     import sympy
@@ -49,7 +49,7 @@ KNOWN = {
     aten.nll_loss2d.default, aten.nll_loss2d_forward.default, aten.binary_cross_entropy_with_logits.default,
     aten.conv3d.padding,
 }  # fmt: skip
-# Those of them whose own conversion gives other numbers; of the rest it is tried where a rule holds for one size alone.
+# Their own conversion gives other numbers; that of other operators is tried where a rule holds for one size alone.
 WRONG = {
     aten.conv3d.padding, aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,
     aten.adaptive_max_pool3d.default, aten.embedding_bag.padding_idx, aten.index_put.default,
@@ -119,9 +119,8 @@ def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
 
 
 def of_one_size(node: Node, assumed: str) -> Diagnostic:
-    text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is decomposed for some sizes "
-            f"alone ({assumed}); export the program with static sizes, or write it with other operators")  # fmt: skip
-    return Diagnostic(text, source_line(node) or where(node))
+    return about(node, f"is decomposed for some sizes alone ({assumed}); export the program with static sizes, or "
+                       "write it with other operators")  # fmt: skip
 
 
 def _lacks_an_axis(node: Node) -> bool:
@@ -165,7 +164,7 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     found = [
-        in_wider(target) if target in SUMS or target in PRODUCTS else None,
+        in_wider(target) if target in SUMS | PRODUCTS_OF_BYTES else None,
         with_an_axis(target) if target in ALONG_AN_AXIS else None,
         with_a_batch(target) if target in WITH_A_BATCH else None,
         rule_of(target),

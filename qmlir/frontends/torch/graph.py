@@ -10,6 +10,8 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from ...errors import Diagnostic
+
 if TYPE_CHECKING:
     import sympy
     from torch._ops import OpOverload
@@ -210,6 +212,12 @@ def called(node: Node) -> str:
     module = _module(node)
     text = frames[-1][2] if frames else ""
     return f"{node.name}" + (f" of module {module}" if module else "") + (f" (`{text}`)" if text else "")
+
+
+def about(node: Node, what: str, place: str = "") -> Diagnostic:
+    """What is said of an operator, at the line that called it; at `place` where that is not known."""
+    text = f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, {what}"
+    return Diagnostic(text, source_line(node) or place or where(node))
 
 
 def source_line(node: Node) -> str:

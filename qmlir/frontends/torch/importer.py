@@ -31,7 +31,7 @@ from ..raising import NotQuantised, PatternDeclined, Tensor
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose, decompose_known, of_one_size
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
-from .graph import TorchGraph, aten, called, dtype_of, is_tensor, shape_of, source_line, where
+from .graph import TorchGraph, about, aten, dtype_of, is_tensor, shape_of, source_line, where
 from .indices import count_from_the_front, read, read_by_us
 from .known import fold_known
 from .lowering import Places, TorchUnconverted, lower_torch
@@ -199,21 +199,20 @@ def _check_is_converted(node: Node) -> None:
     """Raises FrontEndError for elements that a mask chooses, which torch-mlir's passes never end on, and for what kills
     the process: places in a tensor without axes, maxima of integers over three axes."""
     if node.target in _MAXIMA and not dtype_of(node.args[0]).is_floating_point:
-        text = f"the operator {node.target!s}, {called(node)}, is of integers; convert them: x.float()"
-        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
+        raise FrontEndError([about(node, "is of integers; convert them: x.float()")])
     if node.target is aten.nonzero.default and not shape_of(node.args[0]):
-        text = f"the operator aten.nonzero, {called(node)}, is of a tensor without axes; give it one: x.reshape(1)"
-        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
+        raise FrontEndError([about(node, "is of a tensor without axes; give it one: x.reshape(1)")])
     if node.target is aten.index.Tensor:
         listed: Sequence[Node | None] = node.args[1]
         masked = any(is_tensor(i) and dtype_of(i) in (torch.bool, torch.uint8) for i in listed)
     else:
         masked = node.target is aten.masked_select.default
     if masked:
-        text = (f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, takes the elements that a "
-                "mask chooses, and how many these are depends on the data: compiled programs have no such sizes; keep "
-                "the size with torch.where(mask, x, other) or x * mask, or index by integers")  # fmt: skip
-        raise FrontEndError([Diagnostic(text, source_line(node) or where(node))])
+        raise FrontEndError([about(
+            node, "takes the elements that a mask chooses, and how many these are depends on the data: compiled "
+            "programs have no such sizes; keep the size with torch.where(mask, x, other) or x * mask, or index by "
+            "integers"
+        )])  # fmt: skip
 
 
 def import_decomposed(

@@ -164,6 +164,11 @@ def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
     return elementwise(args, result, x.type.element_type, body)
 
 
+def _numbers(mask: torch.Tensor) -> torch.Tensor:
+    """Of each place of a mask, as a row: how many before it and with it are true, less one."""
+    return mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+
+
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
 def put_by_mask(
     x: torch.Tensor, listed: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
@@ -177,8 +182,8 @@ def put_by_mask(
     if values.dim() > rest:
         axis = values.dim() - rest - 1
         if values.shape[axis] != 1:
-            place = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(0, values.shape[axis] - 1)
-            values = values.index_select(axis, place).unflatten(axis, mask.shape)
+            number = _numbers(mask).clamp(0, values.shape[axis] - 1)
+            values = values.index_select(axis, number).unflatten(axis, mask.shape)
         else:
             values = values.unflatten(axis, [1] * mask.dim())
     mask = mask.reshape(*mask.shape, *[1] * rest)
@@ -224,8 +229,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
         return NotImplemented
     sizes = torch.broadcast_shapes(x.shape, mask.shape)
     x, mask = x.expand(sizes), mask.expand(sizes)
-    place = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
-    found = source.reshape(-1).index_select(0, place.clamp(min=0)).reshape(sizes)
+    found = source.reshape(-1).index_select(0, _numbers(mask).clamp(min=0)).reshape(sizes)
     return torch.where(mask, found, x)
 
 

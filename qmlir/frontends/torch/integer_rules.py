@@ -7,6 +7,8 @@ import torch
 from .graph import aten
 from .rules import rule
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 @rule(aten.bitwise_xor.Scalar)
 def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
@@ -23,7 +25,7 @@ def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
 @rule(aten.abs.default)
 def absolute(x: torch.Tensor) -> torch.Tensor:
     """Of integers."""
-    if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype == torch.bool:
+    if x.dtype not in INTEGERS:
         return NotImplemented
     return torch.where(x < 0, -x, x)
 
@@ -32,7 +34,7 @@ def absolute(x: torch.Tensor) -> torch.Tensor:
 def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
     """Of integers, by squares; exponents below 0 leave 1 and -1 alone, and make 0 of the others, as in torch."""
     kind = torch.result_type(x, y)
-    if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+    if kind not in INTEGERS:
         return NotImplemented
     x, y = torch.broadcast_tensors(torch.as_tensor(x).to(kind), y.to(kind))
     one = torch.ones((), dtype=kind)
@@ -48,7 +50,7 @@ def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
 def power_of_number(x: torch.Tensor, y: float) -> torch.Tensor:
     """Of integers, by squares; torch itself refuses exponents below 0."""
     kind = torch.result_type(x, y)
-    if kind.is_floating_point or kind.is_complex or kind == torch.bool or y < 0:
+    if kind not in INTEGERS or y < 0:
         return NotImplemented
     found, square, rest = torch.ones_like(x), x, int(y)
     while rest:

@@ -12,7 +12,7 @@ from ...core.spelling import location_text
 from ...errors import Diagnostic, FrontEndError
 from ...ir.walk import collect
 from ..torch_mlir import to_linalg, without_ir
-from .graph import called, source_line
+from .graph import about
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
@@ -84,8 +84,7 @@ def lower_torch(module: ir.Module, name: str, places: Places) -> None:
                               place)  # fmt: skip
         node = found[0]
         why = "" if _culprit(said[0]) is not None else f" ({without_ir(said[0].message)})"
-        return Diagnostic(f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is not converted "
-                          f"by torch-mlir{why}; {_WHAT_TO_DO}", source_line(node) or place)  # fmt: skip
+        return about(node, f"is not converted by torch-mlir{why}; {_WHAT_TO_DO}", place)
 
     try:
         to_linalg(module, _HEAD, name, blame)

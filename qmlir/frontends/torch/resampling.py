@@ -12,6 +12,11 @@ from .graph import aten
 from .rules import TorchResult, TorchRule, rule
 
 
+def _windows(s: int, n: int) -> list[tuple[int, int]]:
+    """Where each of `n` windows over `s` elements begins and ends."""
+    return [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
+
+
 @rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
 def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
@@ -26,7 +31,7 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         return NotImplemented  # equal windows are converted as they are
     total, count = _wide(x), torch.ones((), dtype=torch.float32)
     for axis, s, n in zip(axes, have, sizes, strict=True):
-        bounds = [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
+        bounds = _windows(s, n)
         total = torch.cat([total.narrow(axis, a, b - a).sum(axis, keepdim=True) for a, b in bounds], axis)
         shape = [n if a == axis else 1 for a in axes]
         count = count * torch.tensor([float(b - a) for a, b in bounds]).reshape(shape)
@@ -44,8 +49,7 @@ def adaptive_maximum(x: torch.Tensor, sizes: Sequence[int]) -> TorchResult:
     for k in range(len(sizes)):
         axis, s, n = x.dim() - 1 - k, have[-1 - k], sizes[-1 - k]
         found = []
-        for i in range(n):
-            first, last = i * s // n, -(-(i + 1) * s // n)
+        for first, last in _windows(s, n):
             value, at = x.narrow(axis, first, last - first).max(axis, keepdim=True)
             before = place.narrow(axis, first, last - first).gather(axis, at)
             found.append((value, before + (at + first) * step))

@@ -31,21 +31,21 @@ def rule_of(target: Target) -> TorchRule | None:
     return RULES.get(target) or RULES.get(str(target))
 
 
-def rule(*targets: OpOverload | str) -> Callable[[R], R]:
-    def decorate(rule: R) -> R:
-        RULES.update(dict.fromkeys(targets, rule))
-        return rule
-
-    return decorate
-
-
 # Of operators that are converted, but for some arguments: tried where an import has failed.
-IF_REFUSED: dict[OpOverload, TorchRule] = {}
+IF_REFUSED: dict[OpOverload | str, TorchRule] = {}
+
+
+def rule(*targets: OpOverload | str) -> Callable[[R], R]:
+    return _entered(RULES, targets)
 
 
 def if_refused(*targets: OpOverload) -> Callable[[R], R]:
+    return _entered(IF_REFUSED, targets)
+
+
+def _entered(rules: dict[OpOverload | str, TorchRule], targets: Sequence[OpOverload | str]) -> Callable[[R], R]:
     def decorate(rule: R) -> R:
-        IF_REFUSED.update(dict.fromkeys(targets, rule))
+        rules.update(dict.fromkeys(targets, rule))
         return rule
 
     return decorate
@@ -67,7 +67,7 @@ SUMS = frozenset((
 
 # Products of bytes wrap around in bytes, and kill torch-mlir.
 BYTES = (torch.int8, torch.uint8)
-PRODUCTS = frozenset((
+PRODUCTS_OF_BYTES = frozenset((
     aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default, aten.vdot.default,
     aten.inner.default, aten.addmm.default, aten.addmv.default, aten.addr.default, aten.baddbmm.default,
     aten.addbmm.default, aten.chain_matmul.default, aten.linear.default, aten.tensordot.default,
@@ -81,7 +81,7 @@ def wider(target: Target, value: object) -> torch.dtype | None:
         return None
     if target in SUMS and value.dtype in SHORT:
         return torch.float32
-    return torch.int32 if target in PRODUCTS and value.dtype in BYTES else None
+    return torch.int32 if target in PRODUCTS_OF_BYTES and value.dtype in BYTES else None
 
 
 def in_wider(target: OpOverload) -> TorchRule:

@@ -1,4 +1,4 @@
-"""Operators on the order of numbers, on NaN and on tensors without axes, against eager torch."""
+"""Operators at their edges, against eager torch: NaN and order, no axes or elements, bytes and integers, masks."""
 
 from __future__ import annotations
 
