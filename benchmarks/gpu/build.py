@@ -22,7 +22,7 @@ import qmlir
 from qmlir import QmlirError, TensorSpec
 from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
-from qmlir.core import cuda, faults
+from qmlir.core import bindings, cuda, faults
 from qmlir.dialect.dtypes import Array, from_numpy
 from qmlir.runtime.artifact import Artifact
 from qmlir.targets import resolve
@@ -293,7 +293,7 @@ def write_runner(path: Path) -> None:
     shutil.copytree(RUNNER, path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
     opens = path / "runner" / "core"
     opens.mkdir()
-    for module in (cuda, faults):
+    for module in (bindings, cuda, faults):
         shutil.copy(module.__file__, opens)
     run = path / "run"
     run.write_text('#!/bin/sh\nexec "${PYTHON:-python3}" "$(dirname "$0")/runner" "$@"\n')

@@ -56,6 +56,24 @@ def sliced() -> Iterator[Form]:
         yield Form("sliced", f"zero points {tile}", w8_zeros, rows=(16, 33), choice=choice)
 
 
+def handed() -> Iterator[Form]:
+    """Warps that share K, each with groups of its own: all combine all groups, in their order."""
+    tiles = {"16x32x1024x1x1x8x3": (64, 128), "16x32x512x1x1x4x3": (32, 64, 128), "16x16x512x1x1x4x4": (128,),
+             "32x32x256x1x1x4x4": (32, 64)}  # fmt: skip
+    for tile, groups in tiles.items():
+        choice = f"strategy:mma-sync-int8|mma-sync-int8-tile:{tile}"
+        for group in groups:
+            # The last tile of K has fewer groups than the others.
+            for name, build in (("i4", w4("i4", group, n=72, k=1152)),
+                                ("zeros on both sides", w4("u4", group, n=50, k=1152, zeros=True, lhs_zeros=True))):  # fmt: skip
+                yield Form("handed", f"{name}, groups of {group} {tile}", build, rows=(5, 33), choice=choice)
+    choice = "strategy:mma-sync-fp8|mma-sync-fp8-tile:16x32x512x1x1x4x3"
+    yield Form("handed", "fp8", lambda d, m: {
+        "lhs": d.codes("e4m3", m, 1024), "rhs": d.codes("e4m3", 72, 1024), "rhs_transposed": True,
+        "lhs_scale": d.scales(m, 8), "rhs_scale": d.scales(72, 8)
+    }, rows=(5, 33), judge="near", choice=choice)  # fmt: skip
+
+
 def stream_k() -> Iterator[Form]:
     """Workgroups that share K, in an order that is not that of their numbers, a few at the same time."""
 

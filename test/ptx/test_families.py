@@ -11,12 +11,12 @@ from __future__ import annotations
 import pytest
 from emulation.forms import Form
 from emulation.programs import FAMILIES, artifact_of, calls, judged
-from ptx.forms import fast_one_byte_floats, sliced, stream_k
+from ptx.forms import fast_one_byte_floats, handed, sliced, stream_k
 from ptx.program import interpret
 
 pytestmark = pytest.mark.sweep(fast=3, slow=15)
 
-FORMS = [*FAMILIES, *fast_one_byte_floats(), *sliced(), *stream_k()]
+FORMS = [*FAMILIES, *fast_one_byte_floats(), *sliced(), *handed(), *stream_k()]
 # In the fast tier: every family, and most kinds of a product.
 FAST = {
     ("cuda:sm_80", n)
@@ -24,6 +24,7 @@ FAST = {
         "w8a8-33x70", "w8a8-batch", "zero points-u8 both", "epilogue-all", "w4a8-u4 zeros on both sides, group 32",
         "weight only-float16 x i4 group 32", "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point",
         "experts-routed u8", "stream-K-u4 zeros on both sides 16x64x128x1x4x1x4",
+        "handed-zeros on both sides, groups of 64 16x32x512x1x1x4x3",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160",)}  # fmt: skip
 FAST |= {("cuda:sm_89", "fp8-fast, 1 groups"), ("cuda:sm_90a", "fp8 wgmma-groups of 64")}

@@ -4,6 +4,7 @@ A pytest plugin records it: every program that a test compiles for `cpu` is comp
 test's program returned on the CPU, which the test compares with a peer, is what that device has to return.
 
     QMLIR_RECORD=DIR QMLIR_RECORD_TARGET=cuda:sm_90a pytest -p support.recorded test/frontends
+    python test/support/torch_samples.py --target cuda:sm_90a --record DIR        # torch's samples of its operators
     python test/support/recorded.py run DIR             # on the emulated device, or on the one that is here
     python test/support/recorded.py pack DIR FOLDER     # for a machine with the device: FOLDER/run --checks
 
@@ -20,7 +21,7 @@ import lzma
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,10 @@ class Recorder:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 other = compile_for(resolve(self.target))
-            about.with_suffix(".vmfb").write_bytes(other.vmfb)
-            found |= {"driver": other.manifest.driver, "inputs": [s.dtype for _, s in signature.inputs],
-                      "outputs": [s.dtype for s in signature.outputs]}  # fmt: skip
         except QmlirError as e:
-            found["refused"] = str(e)[:2000]
-        about.write_text(json.dumps(found))
+            about.write_text(json.dumps({**found, "refused": str(e)[:2000]}))
+        else:
+            write_program(about, self.test, other)
 
     def call(self, digest: str, function: str, args: Any, results: Any) -> None:
         about = self.folder / f"{digest}.json"
@@ -119,12 +118,28 @@ class Recorder:
             return
         found = json.loads(about.read_text())
         number = len(list(self.folder.glob(f"{digest}-*.npz")))
-        outputs = results if isinstance(results, (tuple, list)) else (results,)
-        arrays = {f"input{i}": _bits(a) for i, a in enumerate(args)}
-        arrays |= {f"output{i}": _bits(a) for i, a in enumerate(outputs)}
         assert len(args) == len(found["inputs"])
-        if number < CALLS_OF_A_PROGRAM and sum(a.nbytes for a in arrays.values()) <= LARGEST_CALL:
-            np.savez_compressed(self.folder / f"{digest}-{number}.npz", **arrays)  # type: ignore[arg-type]
+        if number < CALLS_OF_A_PROGRAM:
+            write_call(about, number, args, results if isinstance(results, (tuple, list)) else (results,))
+
+
+def write_program(about: Path, test: str, artifact: Any) -> None:
+    """Write a program, and of which test it is."""
+    signature = artifact.functions["main"]
+    about.with_suffix(".vmfb").write_bytes(artifact.vmfb)
+    found = {"test": test, "target": artifact.target, "driver": artifact.manifest.driver,
+             "inputs": [s.dtype for _, s in signature.inputs],
+             "outputs": [s.dtype for s in signature.outputs]}  # fmt: skip
+    about.write_text(json.dumps(found))
+
+
+def write_call(about: Path, number: int, args: Sequence[Any], results: Sequence[Any]) -> None:
+    """Write what a program is called with, and what it has to return; not if it is large."""
+    arrays = {f"input{i}": _bits(a) for i, a in enumerate(args)} | {
+        f"output{i}": _bits(a) for i, a in enumerate(results)
+    }
+    if sum(a.nbytes for a in arrays.values()) <= LARGEST_CALL:
+        np.savez_compressed(about.with_name(f"{about.stem}-{number}.npz"), **arrays)  # type: ignore[arg-type]
 
 
 def _plain(options: Any) -> Any:

@@ -1,8 +1,10 @@
 """torch's own samples of its operators, exported, compiled, and compared with eager torch.
 
     python test/support/torch_samples.py [--target cpu] [--dtype f32] [--dynamic] [--only REGEX] [--not-right]
+        [--record DIR]
 
-It writes torch_samples.json.
+It writes torch_samples.json. With `--record DIR` nothing is run: the programs are written for `recorded.py`, which
+packs them for a machine with the device.
 
 Each operator of `torch.testing`'s database is called with some of its samples (arguments made to meet its branches:
 empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by target
@@ -81,7 +83,7 @@ class _Call(torch.nn.Module):
         return tuple(x for x in torch.utils._pytree.tree_leaves(self.function(*args, **kwargs)) if x is not None)
 
 
-def _outcome(run: str, name: str, number: int) -> str:
+def _outcome(run: str, name: str, number: int, record: Path | None = None) -> str:
     """What becomes of one sample. `run` is a target, a dtype, and `dynamic` or nothing."""
     import qmlir
     from qmlir.emulation.backends import emulated_targets
@@ -103,6 +105,13 @@ def _outcome(run: str, name: str, number: int) -> str:
         return f"right: not compared: {type(e).__name__} in torch"
 
     def compared(artifact: Any) -> str:
+        if record is not None:
+            from support.recorded import write_call, write_program
+
+            about = record / f"{run.replace(' ', '-').replace(':', '-')}-{name}-{number}.json"
+            write_program(about, f"{run} {name} {number}", artifact)
+            write_call(about, 0, tensors, expected)
+            return "right: not run: recorded"
         loaded = qmlir.load(artifact, emulate=target in emulated_targets())
         found = loaded.main(*(t.clone() for t in tensors))
         return _judged(found if isinstance(found, tuple) else (found,), expected)
@@ -131,13 +140,13 @@ def _judged(found: Sequence[Any], expected: Sequence[torch.Tensor]) -> str:
     return "right"
 
 
-def outcomes(run: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def outcomes(run: str, names: Sequence[str], record: Path | None = None) -> Iterator[tuple[str, dict[str, str]]]:
     """Of each operator the samples that are not right, from child processes."""
     dtype = run.split()[1]
     operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
     torch.set_num_threads(1)
     every = [f"{name} {number}" for name in names for number in range(len(_samples(dtype, name)))]
-    of_each = children.outcomes(every, lambda case: _outcome(run, case.split()[0], int(case.split()[1])))
+    of_each = children.outcomes(every, lambda case: _outcome(run, case.split()[0], int(case.split()[1]), record))
     for name, found in itertools.groupby(of_each, lambda case: case[0].split()[0]):
         yield name, {case.split()[1]: what for case, what in found if not what.startswith("right")}
 
@@ -154,6 +163,9 @@ def main() -> int:
     parser.add_argument("--dynamic", action="store_true", help="every size that torch lets be dynamic")
     parser.add_argument("--only", default="", help="a regular expression of names; the others' outcomes are kept")
     parser.add_argument("--not-right", action="store_true", help="only those whose recorded outcome is not right")
+    parser.add_argument(
+        "--record", type=Path, metavar="DIR", help="write programs, arguments and results, and run nothing"
+    )
     arguments = parser.parse_args()
     known = recorded()
     run = f"{arguments.target} {arguments.dtype}{' dynamic' * arguments.dynamic}"
@@ -161,14 +173,18 @@ def main() -> int:
     names = [n for n in sorted(operators(arguments.dtype)) if re.search(arguments.only, n)]
     if arguments.not_right:
         names = [n for n in names if n in of_run]
+    if arguments.record is not None:
+        arguments.record.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    for name, found in outcomes(run, names):
+    for name, found in outcomes(run, names, arguments.record):
         of_run.pop(name, None)
         if found:
             of_run[name] = found
         now = time.perf_counter()
         print(f"{now - start:5.1f} s {name}: {found or 'right'}", flush=True)
         start = now
+        if arguments.record is not None:
+            continue
         content = {"torch": torch.__version__.partition("+")[0], "not right": known}
         RESULTS.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     return 0 if all(is_acceptable(what) for what in _every(of_run)) else 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.build import CHECK_TARGETS, TARGET, build, constants
+from benchmarks.gpu.build import CHECK_TARGETS, TARGET, build, constants, write_runner
 from benchmarks.gpu.checks import checks
 from benchmarks.gpu.works import DECODE, L2_BYTES, LARGE, LONGEST, works
 
@@ -105,6 +105,27 @@ def test_a_missing_device_is_said(trial: Path) -> None:
     done = run(trial, "--device", "cuda", "--measure")
     assert done.returncode == 1
     assert "refused: no device" in done.stdout
+
+
+def test_the_runner_opens_a_cuda_device(tmp_path: Path) -> None:
+    """With what it has copied of qmlir, up to the driver's library, which a machine without a GPU has not."""
+    write_runner(tmp_path)
+    script = """
+import sys
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+import device
+driver = SimpleNamespace(create_default_device=lambda: SimpleNamespace())
+device.binding = lambda: SimpleNamespace(
+    get_cached_hal_driver=lambda name: driver, VmInstance=lambda: None, create_hal_module=lambda *of: None,
+    BufferUsage=SimpleNamespace(DEFAULT=0, MAPPING=0),
+)
+print(device.Device("cuda").driver)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "runner"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("cuda\n", 0), done.stderr
 
 
 @pytest.mark.slow

@@ -68,12 +68,12 @@ class Device:
         self.driver = driver
         try:
             self.hal = b.get_cached_hal_driver(driver).create_default_device()
-            if driver == "cuda":  # as qmlir.load opens it
-                from core.cuda import opened
-
-                opened(self.hal, b)
         except Exception as e:
             raise NoDevice(str(e).splitlines()[0] if str(e) else type(e).__name__) from None
+        if driver == "cuda":  # as qmlir.load opens it
+            from core.cuda import opened
+
+            opened(self.hal)
         self.instance = b.VmInstance()
         self.module = b.create_hal_module(self.instance, self.hal)
         mapped = int(b.BufferUsage.MAPPING) if driver.startswith("local") else 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ....kernels.description import Kernel
 from ...base import Target
 from ...cost import Figures
 from ...gpu_kernels.weights import CodeFormat
+from . import handed_groups
 from .gemv import Gemv, gemv
 from .machine import Nvidia, nvidia
 from .mma_gemm import MmaGemm
@@ -23,7 +25,7 @@ _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spil
 
 def spills(kernel: Kernel, tile: Tile, storage: CodeFormat) -> bool:
     """Whether sums, those of groups apart from their total and beside what combines them, do not fit the registers."""
-    if kernel.combine is None:
+    if kernel.combine is None or handed_groups.hands_over(kernel, tile):
         return tile.accumulators > _ACCUMULATORS
     # Codes of two bits are taken apart with more in registers.
     return tile.accumulators > _ACCUMULATORS // (4 if storage.fields < 4 else 8)
@@ -35,15 +37,20 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
         return tile
     if kernel.group % _STEPS[-1]:
         return None
+    if handed_groups.hands_over(kernel, tile) and handed_groups.fits(kernel, tile):
+        return tile
     most = tile.k
     if kernel.combine is not None:
         # It takes registers that a long tile's addresses would need, if the sums are many.
         most = min(most, max(kernel.group, _SHORT_TILE) if tile.is_small else _SHORT_TILE)
     for step in _STEPS:
         if step <= most and (kernel.group % step == 0 or step % kernel.group == 0):
-            # Warps along K ask for whole tiles, and combine no groups.
-            warps = tile.warps if step == tile.k and kernel.combine is None else (*tile.warps[:2], 1)
-            return Tile(tile.m, tile.n, step, warps, tile.stages, tile.stream_k)
+            # Else warps along K ask for whole tiles, and combine no groups: one warp multiplies a narrow tile alone.
+            if step == tile.k and kernel.combine is None:
+                return tile
+            if kernel.combine is not None and tile.warps[2] > 1 and tile.warps[:2] != (1, 1):
+                return None
+            return replace(tile, k=step, warps=(*tile.warps[:2], 1))
     return None
 
 

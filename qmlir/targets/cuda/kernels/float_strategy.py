@@ -14,6 +14,7 @@ from ...gpu_kernels.weights import CodeFormat, stored_in_rows
 from ...strategy import Accept, Contraction, Decline
 from .choose import fitting_registers
 from .fp8 import LONGEST, Fp8Gemm
+from .handed_groups import hands_over
 from .scaled_gemm import ScaledGemm, words_of
 from .scaled_instructions import SCALED
 from .strategy import CudaProductStrategy, no_wgmma
@@ -112,9 +113,13 @@ class FastFp8Strategy(Fp8Strategy):
 
 
 def _short(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
-    """A tile whose K is not longer than a sum may be."""
+    """A tile whose sums along K are not longer than they may be."""
     fitting = fitting_registers(kernel, tile, storage)
-    return fitting if fitting is None or fitting.k <= LONGEST else replace(fitting, k=LONGEST)
+    if fitting is None or fitting.k <= LONGEST:
+        return fitting
+    if hands_over(kernel, fitting):
+        return fitting if (kernel.group or fitting.k) <= LONGEST else None
+    return replace(fitting, k=LONGEST)
 
 
 @dataclass(frozen=True)

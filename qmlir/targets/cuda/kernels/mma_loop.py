@@ -22,6 +22,7 @@ from ...gpu_kernels.weights import CHUNK
 from ...gpu_kernels.window import Image, ImagePlace
 from . import instructions as gpu
 from .decode import Decoder
+from .handed_groups import HandedGroups
 from .product import TiledProduct
 from .shared_tile import SharedTile
 
@@ -33,7 +34,7 @@ _FLIP = 0x80808080  # turns the top bit of four codes
 
 
 class Block(TileLoop):
-    """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`_advance`) before warps
+    """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`advance`) before warps
     multiply it. Warps along K take steps of each tile in turn, and add their sums at the end."""
 
     def __init__(self, gemm: TiledProduct, workgroup: Workgroup) -> None:
@@ -47,8 +48,8 @@ class Block(TileLoop):
         self._lanes()
         self.end: e.Index = 0  # the tile of K behind the last one
         self._sides(workgroup.lhs, workgroup.rhs)
-        if kernel.combine is not None and tile.is_small:
-            held = [self.where(r * self.per_row).safe_row for r in range(2 * self.m_fragments)]
+        if kernel.combine is not None and (tile.is_small or gemm.hands_over):
+            held = [self.where(r).safe_row for r in range(0, self.run_count, self.per_row)]
             self.group_reads = epilogue.ahead(kernel.combine.operands, held, self._columns(range(self.per_row)))
 
     def _lanes(self) -> None:
@@ -62,6 +63,7 @@ class Block(TileLoop):
         self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
         self.m_fragments, self.n_fragments = rows // 16, columns // 8
         self.dealt = self.tiled.dealt
+        self.across = self.n_fragments * 2 // self.gemm.lanes  # runs of a lane's results in a row
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
 
@@ -108,7 +110,7 @@ class Block(TileLoop):
 
     @property
     def keeps(self) -> e.Condition:
-        return e.equal(self.k_warp, 0)
+        return self.gemm.hands_over or e.equal(self.k_warp, 0)
 
     @property
     def ahead(self) -> int:
@@ -135,13 +137,13 @@ class Block(TileLoop):
         self.rhs.copy(k_tile, stage, wanted)
         gpu.commit()
 
-    def _advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
+    def advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
         """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
         gpu.wait(self.ahead - 1)
         e.barrier()
         self._copies(e.add(k_tile, self.ahead), ring[1])
 
-    def _moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
+    def moved(self, ring: Sequence[ir.Value]) -> list[ir.Value]:
         moved = [e.add(place, 1) for place in ring]
         return [e.index(e.choose(e.equal(place, self.tile.stages), 0, place)) for place in moved]
 
@@ -153,11 +155,13 @@ class Block(TileLoop):
         self.decoder.held = read[:count]
         # What is read here is needed tiles later.
         new = self.decoder.load(e.minimum(e.add(step, self._read_ahead), e.subtract(self.end, 1)))
-        self._advance(step, ring)
-        return self._tile(ring[0], totals), [*self._moved(ring), *read[count:], *new]
+        self.advance(step, ring)
+        return self._tile(ring[0], totals), [*self.moved(ring), *read[count:], *new]
 
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
         """Several groups of a tile, one behind the other."""
+        if self.gemm.hands_over:
+            return HandedGroups(self, self._steps_per_warp).totals(first, last, held)
         if not self.shares_tiles:
             return super().groups(first, last, held)
         inside = self.tile.k // (self.kernel.group or self.tile.k)
@@ -167,7 +171,7 @@ class Block(TileLoop):
         with e.loop(first, whole, 1, [*held, *totals]) as k_tile:
             ring, totals = k_tile.values[:2], k_tile.values[2:]
             totals = self._groups(ring, totals, k_tile.index, inside)
-            k_tile.next = [*self._moved(ring), *totals]
+            k_tile.next = [*self.moved(ring), *totals]
         ring, totals = k_tile.results[:2], k_tile.results[2:]
         return self._groups(ring, totals, whole, rest) if rest else list(totals)
 
@@ -180,15 +184,15 @@ class Block(TileLoop):
         """The totals after `count` groups of a tile."""
         group = self.kernel.group or self.tile.k
         inside, steps = self.tile.k // group, group // self.mma.depth
-        self._advance(k_tile, ring)
+        self.advance(k_tile, ring)
         for i in range(count):
-            state = self._steps(ring[0], self.zeros(), range(i * steps, (i + 1) * steps))
+            state = self.steps_of(ring[0], self.zeros(), range(i * steps, (i + 1) * steps))
             totals = self._combined(totals, state, e.add(e.multiply(k_tile, inside), i))
         return totals
 
     def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
         """The state after this warp's steps of one tile."""
-        return self._steps(stage, state, range(self._steps_per_warp))
+        return self.steps_of(stage, state, range(self._steps_per_warp))
 
     @property
     def _steps_per_warp(self) -> int:
@@ -216,7 +220,7 @@ class Block(TileLoop):
         count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
         return [e.zero(self.kernel.acc_type)] * (4 * count)
 
-    def _steps(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
+    def steps_of(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
         """The state after some steps of one tile."""
         state = list(state)
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
@@ -314,32 +318,34 @@ class Block(TileLoop):
 
     @property
     def per_row(self) -> int:
-        """Runs of a lane in a row."""
-        return self.n_fragments * 2 // self.lanes
+        """Runs in a row that this thread finishes."""
+        return 1 if self.gemm.hands_over else self.across
 
     @property
     def run_count(self) -> int:
-        return 2 * self.m_fragments * self.per_row
+        return 1 if self.gemm.hands_over else 2 * self.m_fragments * self.across
 
     def where(self, number: int) -> Where:
-        """Of a run of a row: those of rows r and r + 8 of each 16."""
-        r, v = divmod(number, self.per_row)
+        """Of a run of a row: those of rows r and r + 8 of each 16. Of warps along K that have groups of their own each
+        finishes another one."""
+        run = self.k_warp if self.gemm.hands_over else number
+        r, v = e.divide(run, self.across), e.remainder(run, self.across)
         row, safe_row = self.epilogue.once(("row", r), lambda: self._row(r))
         column, safe_column = self.epilogue.once(("column", v), lambda: self._column(v))
         return Where(row, column, safe_row, safe_column)
 
-    def _row(self, r: int) -> tuple[e.Index, e.Index]:
+    def _row(self, r: e.Index) -> tuple[e.Index, e.Index]:
         """The row of half `r`, and one that is there."""
-        inside = e.add(self.tiled.result.place("row", lane=self.lane), 16 * (r // 2) + 8 * (r % 2))
+        inside = e.add(self.tiled.result.place("row", lane=self.lane), e.multiply(r, 8))
         m = e.add(self.m0, e.add(self.warp_row, inside))
         return m, m if self._whole[0] else self.place.inside(m)
 
-    def _column(self, v: int) -> tuple[e.Index, e.Index]:
+    def _column(self, v: e.Index) -> tuple[e.Index, e.Index]:
         """The first column of run `v` of this lane, and one that is there."""
         per_run = len(self.tiled.held) // self.lanes
         first = self.tiled.result.place("column", lane=self.lane)
-        inside = e.add(first, v // per_run * self.tiled.result.extent("column"))
-        n = e.add(self.n0, e.add(self.warp_column, e.add(inside, v % per_run * self.lanes)))
+        inside = e.add(first, e.multiply(e.divide(v, per_run), self.tiled.result.extent("column")))
+        n = e.add(self.n0, e.add(self.warp_column, e.add(inside, e.multiply(e.remainder(v, per_run), self.lanes))))
         return n, n if self._whole[1] else e.minimum(n, self.kernel.n - self.lanes)
 
     def _columns(self, numbers: Sequence[int]) -> list[e.Index]:

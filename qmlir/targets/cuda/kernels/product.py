@@ -17,7 +17,7 @@ from ...gpu_kernels.stream_k import Sharing
 from ...gpu_kernels.tiled import AS_IT_IS, TiledKernel
 from ...gpu_kernels.weights import CHUNK, CodeFormat
 from ...strategy import Facts
-from . import instructions as gpu
+from . import handed_groups, instructions as gpu
 from .halves import halves
 from .machine import Nvidia
 from .shared_tile import RingShape, copy_size
@@ -124,6 +124,8 @@ class TileFigures(TiledKernel):
         # Warps along K but the first hand over their sums, row sums among them: a fragment of 8 columns a warp.
         sums = 8 * self.tile.warps[1] * int(uses_row_sums(self.kernel))
         handed = 4 * self.tile.m * (self.tile.n + sums) * (self.tile.warps[2] - 1)
+        if self.hands_over:
+            handed = handed_groups.shared_bytes(self.kernel, self.tile, uses_row_sums(self.kernel))
         return sum(shape.bytes for shape in self.shapes) + handed + (4 if self.tile.stream_k else 0)  # its flag
 
     @property
@@ -133,8 +135,15 @@ class TileFigures(TiledKernel):
         return TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=next(f for f in (4, 2, 1) if fragments % f == 0))
 
     @property
+    def hands_over(self) -> bool:
+        """Whether warps along K have groups of their own: see handed_groups.py."""
+        return handed_groups.hands_over(self.kernel, self.tile)
+
+    @property
     def lanes(self) -> int:
         """Neighbouring columns that a lane stores at once."""
+        if self.hands_over:
+            return handed_groups.lanes(self.tile)
         return next(w for w in (8, 4, 2, 1) if w <= len(self.tiled.held) and self.kernel.n % w == 0)
 
 

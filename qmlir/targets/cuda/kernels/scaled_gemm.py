@@ -37,12 +37,12 @@ class _ScaledBlock(Block):
         super()._lanes()
         self.scales = self.decoder = _Scales(self)
 
-    def _steps(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
+    def steps_of(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
         """One by one: each takes other bytes of the words of scales."""
         found = list(state)
         for step in steps:
             self.mma = replace(self.gemm.instruction, first=self.scales.at(step)[1])
-            found = super()._steps(stage, found, [step])
+            found = super().steps_of(stage, found, [step])
         return found
 
     def _lhs_words(self, stage: e.Index, i: int, step: int) -> list[ir.Value]:

@@ -65,7 +65,7 @@ class CudaProductStrategy(ProductStrategy[Tile]):
                 return accepted(plans, roofline(self.target, c))
         if kernel.batch is not None and all(tile.stream_k for tile in self.tiles):
             return Decline("a batch of products: K is shared by the workgroups of one product", "another tile")
-        if kernel.group is not None and step:
+        if kernel.group is not None and step and kernel.group % step:
             return Decline(
                 f"groups of {kernel.group} along K fit no step of an instruction",
                 f"a group size of {step} or a multiple",

@@ -72,6 +72,7 @@ TILES = (
     Tile(32, 32, 256, (1, 1, 4), 4),
     Tile(16, 32, 512, (1, 1, 4), 3),
     Tile(16, 16, 512, (1, 1, 4), 4),
+    Tile(16, 32, 1024, (1, 1, 8), 3),
     # For few tiles of large results: workgroups that share it.
     Tile(128, 128, 128, (2, 4, 1), 3, stream_k=True),
     Tile(64, 128, 128, (2, 2, 1), 3, stream_k=True),

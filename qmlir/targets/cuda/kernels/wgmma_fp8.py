@@ -96,7 +96,7 @@ class _Block(WgmmaBlock):
                 if before is not None:
                     add(1)
                 before = column // 2, part
-            ring = self._moved(ring)
+            ring = self.moved(ring)
         add(0)
         return [*made, *ring]
 

@@ -48,7 +48,7 @@ class WgmmaBlock(Block):
         acc = self.multiply(totals[0], held[0], range(0, self.tile.k, DEPTH))
         self._copies(e.add(step, self.ahead), held[1])
         gpu.wgmma_wait(1)
-        return [acc], self._moved(held)
+        return [acc], self.moved(held)
 
     def wait(self) -> None:
         """For the tile that is multiplied, and for all that multiplied the one whose place is free then."""
