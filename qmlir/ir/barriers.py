@@ -42,6 +42,7 @@ class Reason(str, Enum):
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
     CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
     FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch
+    INDEXED_PART = "indexed-part"  # read by another index than its own, a part of a tensor loses its strides
     IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
     LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
     PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product, but not where they are read

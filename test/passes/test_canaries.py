@@ -157,6 +157,10 @@ CANARIES = {
     "float8": Canary(
         "qmlir-decode-small-floats", "cuda:sm_80", [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
     ),
+    "indexed_part": Canary(
+        "qmlir-index-slices", "cuda:sm_80", [small(2, 5, 4, dtype=np.int32), np.array([2, 0, 1], np.int32)],
+        lambda x, at: x[:, 1:4][:, at],
+    ),
     "index_sum": Canary(
         "qmlir-index-sums", "vulkan:lavapipe", [small(4, 256, dtype=np.int32)], lambda x: (x * np.arange(256)).sum(1),
     ),
@@ -190,6 +194,9 @@ CANARIES = {
     "single_window": Canary(
         "qmlir-crop-windows", "cpu", [small(1, 4, 4, 2, dtype=np.int8), small(3, 3, 3, 2, dtype=np.int8)],
         lambda x, w: np.einsum("nhwc,fhwc->nf", x[:, :3, :3].astype(np.int32), w)[:, None, None],
+    ),
+    "scan_of_lines": Canary(
+        "qmlir-spread-scans", "cuda:sm_80", [small(5, 5, 5, dtype=np.int64)], lambda x: x.cumsum(1),
     ),
     "smallest_integer": Canary(
         "qmlir-neutral-elements", "cuda:sm_80", [np.arange(9, 73, dtype=np.int32)], lambda x: x.min(),

@@ -31,6 +31,7 @@ import numpy as np
 CALLS_OF_A_PROGRAM = 2
 LARGEST_CALL = 1 << 20  # bytes of arguments and results
 LARGEST_PROGRAM = 400_000  # bytes, of those that are packed
+SECONDS = 60.0  # of a program on an emulated device
 TOLERANCE = {"f32": 1e-4, "f16": 4e-3, "bf16": 2e-2, "f64": 1e-4}  # relative to the largest result
 
 
@@ -234,7 +235,22 @@ def pack(recorded: Path, folder: Path) -> None:
 
 
 def run(recorded: Path, only: str) -> int:
-    """Call every program on the emulated device of its target, or on the one that is here; how many are not right."""
+    """Call every program on the emulated device of its target, or on the one that is here; how many are not right. Each
+    has `SECONDS`, in a child process."""
+    from support import children
+
+    every = {r.file.stem: r for r in read(recorded) if only in r.test}
+    wrong = 0
+    for stem, found in children.outcomes(list(every), lambda stem: _outcome(every[stem]), SECONDS):
+        wrong += found != "right"
+        if found != "right":
+            print(f"{every[stem].target} {every[stem].test} ({stem}): {found}", flush=True)
+    print(f"{len(every) - wrong} right, {wrong} not")
+    return wrong
+
+
+def _outcome(r: Recorded) -> str:
+    """`right`, or what is wrong with a program."""
     import qmlir
     from qmlir.dialect.dtypes import DTYPES
     from qmlir.emulation.backends import emulated_targets
@@ -242,35 +258,25 @@ def run(recorded: Path, only: str) -> int:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "runner"))
     import judge
 
-    wrong = right = 0
-    for r in read(recorded):
-        if only not in r.test:
-            continue
-        why = r.refused and f"refused: {r.refused.replace(chr(10), ' | ')[:300]}"
-        for call in r.calls:
-            with np.load(call) as values:
-                arrays = dict(values)
-            try:
-                program = qmlir.load(r.file, emulate=r.target in emulated_targets())
-                given = [arrays[f"input{i}"] for i in range(len(r.inputs))]
-                given = [
-                    a.view(DTYPES[d].numpy) if DTYPES[d].kind == "float" else a
-                    for a, d in zip(given, r.inputs, strict=True)
-                ]
-                made = program.main(*given)
-                got = [_bits(a) for a in (made if isinstance(made, tuple) else (made,))]
-                expected = [arrays[f"output{i}"] for i in range(len(r.outputs))]
-                found = judge.judged([got], expected, list(r.outputs), r.tolerance)
-                why = found.get("why", "")
-            except qmlir.QmlirError as e:
-                why = f"{type(e).__name__}: {e}"[:300]
-            if why:
-                break
-        right, wrong = right + (not why), wrong + bool(why)
-        if why:
-            print(f"{r.target} {r.test} ({r.file.stem}): {why}", flush=True)
-    print(f"{right} right, {wrong} not")
-    return wrong
+    if r.refused:
+        return f"refused: {r.refused.replace(chr(10), ' | ')[:300]}"
+    for call in r.calls:
+        with np.load(call) as values:
+            arrays = dict(values)
+        given = [arrays[f"input{i}"] for i in range(len(r.inputs))]
+        given = [
+            a.view(DTYPES[d].numpy) if DTYPES[d].kind == "float" else a for a, d in zip(given, r.inputs, strict=True)
+        ]
+        try:
+            made = qmlir.load(r.file, emulate=r.target in emulated_targets()).main(*given)
+        except qmlir.QmlirError as e:
+            return f"{type(e).__name__}: {e}"[:300]
+        got = [_bits(a) for a in (made if isinstance(made, tuple) else (made,))]
+        expected = [arrays[f"output{i}"] for i in range(len(r.outputs))]
+        found = judge.judged([got], expected, list(r.outputs), r.tolerance)
+        if found["result"] != "right":
+            return str(found["why"])
+    return "right"
 
 
 def main() -> int:

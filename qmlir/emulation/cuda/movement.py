@@ -7,7 +7,7 @@ import numpy as np
 from .barriers import AsyncCopies
 from .buffers import AccessFault
 from .formats import DTYPES, Array, unsigned
-from .instructions import PtxAddress, PtxError, PtxInstruction, Symbol, Vector, width_of
+from .instructions import PtxError, PtxInstruction, Vector, width_of
 from .machine import PtxMachine, instruction
 from .mbarrier import track_copies
 from .memory import LOCAL_WINDOW, SHARED_WINDOW
@@ -76,17 +76,12 @@ def _ld(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _ld_param(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    address = ins.operands[1]
-    if not isinstance(address, PtxAddress) or not isinstance(address.base, Symbol):
-        raise PtxError("a parameter is read through a register")
-    size = width_of(ins.type) // 8
-    data = m.parameters[address.base.name]
+    size, threads = width_of(ins.type) // 8, m.active(mask)
+    first = m.addresses(ins.operands[1])[threads]
     for i, target in enumerate(m.items(ins.operands[0])):
-        start = address.offset + i * size
-        if start + size > len(data):
-            raise PtxError(f"{size} bytes at {start} of a parameter of {len(data)}")
-        value = np.frombuffer(data[start : start + size], DTYPES[ins.type])
-        m.write(target, np.full(m.threads, value[0]), mask)
+        everywhere = np.zeros(m.threads, f"u{size}")
+        everywhere[threads] = m.parameter(first + i * size, size).view(everywhere.dtype)[:, 0]
+        m.write(target, everywhere.view(DTYPES[ins.type]), mask)
 
 
 def _load(m: PtxMachine, ins: PtxInstruction, space: str, threads: Array, addresses: Array, width: int) -> Array:

@@ -27,6 +27,7 @@ Mask = Array | None  # which threads take part; None: all
 
 WARP = 32
 DIMENSIONS = "xyz"
+_PARAMETER_GAP = 64  # bytes: no access goes from one parameter into the next
 
 
 class PtxThreads:
@@ -54,7 +55,7 @@ class PtxThreads:
     ) -> None:
         self.module, self.entry, self.memory = module, entry, memory
         self.grid, self.block = grid, block
-        self.parameters = dict(parameters)
+        self._parameter_places, self._parameters = _laid_out(parameters)
         per_block = block[0] * block[1] * block[2]
         self.warps_per_block = -(-per_block // WARP)
         padded = self.warps_per_block * WARP
@@ -182,7 +183,7 @@ class PtxThreads:
         raise PtxError(f"unknown register {name}")
 
     def address_of(self, name: str) -> int:
-        for table in (self.symbols, self.locals):
+        for table in (self.symbols, self.locals, self._parameter_places):
             if name in table:
                 return table[name]
         raise PtxError(f"unknown symbol {name}")
@@ -192,6 +193,15 @@ class PtxThreads:
         if isinstance(operand, PtxAddress):
             return self.read(operand.base, "u64").astype(np.int64) + operand.offset
         return self.read(operand, "u64").astype(np.int64)
+
+    def parameter(self, addresses: Array, width: int) -> Array:
+        """`width` bytes of the entry's parameters at each address: `[addresses, bytes]`."""
+        at = addresses[:, None] + np.arange(width)
+        inside = (at >= 0) & (at < len(self._parameters))
+        value = self._parameters[np.where(inside, at, 0)]
+        if not (inside & (value >= 0)).all():
+            raise PtxError(f"{width} bytes at {int(addresses[0])} of the parameters are not all there")
+        return value.astype(np.uint8)
 
     def write(self, operand: PtxOperand, value: Array, mask: Mask) -> None:
         """Into a register: floats as their bits, integers extended by their sign."""
@@ -266,6 +276,16 @@ class PtxThreads:
             thread = int(np.flatnonzero(mask)[np.searchsorted(np.flatnonzero(mask), warp * WARP)])
             raise AccessFault(f"{what} by a part of a warp", int(np.searchsorted(self.active(mask), thread)))
         return np.flatnonzero(every)
+
+
+def _laid_out(parameters: Mapping[str, bytes]) -> tuple[dict[str, int], Array]:
+    """Where each parameter lies, and the bytes of all of them; -1 in the gaps between them."""
+    places, memory = {}, [-1]
+    for name, content in parameters.items():
+        memory += [-1] * (_PARAMETER_GAP - len(memory) % _PARAMETER_GAP)
+        places[name] = len(memory)
+        memory += content
+    return places, np.array(memory, np.int16)
 
 
 def _of_products(entry: PtxEntry) -> set[str]:
