@@ -54,6 +54,7 @@ PASSES: dict[str, str] = {
     "qmlir-store-batches": f"{IREE_3_13}.store_batches:StoreBatchesPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-store-pooled": f"{IREE_3_13}.store_pooled:StorePooledPass",
+    "qmlir-bound-operands": f"{IREE_3_13}.bound_operands:BoundOperandsPass",
     "qmlir-store-shared": f"{IREE_3_13}.store_shared:StoreSharedPass",
     "qmlir-own-destinations": f"{IREE_3_13}.own_destinations:OwnDestinationsPass",
     "qmlir-spread-scans": f"{IREE_3_13}.spread_scans:SpreadScansPass",

@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-guard-divisions": ("passes/guard_divisions.mlir", 0),
     "qmlir-float-convolutions": ("passes/float_convolutions.mlir", 0),
     "qmlir-start-at-zero": ("passes/start_at_zero.mlir", 0),
+    "qmlir-bound-operands": ("passes/bound_operands.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-recurrences": ("passes/recurrences.mlir", 1),

@@ -44,6 +44,7 @@ class Reason(str, Enum):
     FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch
     INDEXED_PART = "indexed-part"  # read by another index than its own, a part of a tensor loses its strides
     IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
+    MANY_OPERANDS = "many-operands"  # fused, the dispatch would read more tensors than CUDA and HIP bind
     LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
     PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product, but not where they are read
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
@@ -52,6 +53,7 @@ class Reason(str, Enum):
     STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand
     STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written for the others in part only
     WIDE_SUM = "wide-sum"  # converted inside, it would be reduced across lanes, which hand each other 32 bits on CUDA
+    SORTED = "sorted"  # unread, sorted keys would be allocated inside the dispatch
     SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute
 
 

@@ -20,6 +20,7 @@ EXPAND_FUNCTIONS = "qmlir-expand-functions"
 INDEX_SUMS = "qmlir-index-sums"  # for every GPU
 NEUTRAL_ELEMENTS = "qmlir-neutral-elements"  # where IREE reduces across lanes: CUDA and ROCm
 INDEX_SLICES = "qmlir-index-slices"  # CUDA and ROCm
+BOUND_OPERANDS = "qmlir-bound-operands"  # CUDA and ROCm
 SPREAD_SCANS = "qmlir-spread-scans"  # CUDA and ROCm
 START_AT_ZERO = "qmlir-start-at-zero"  # CUDA and ROCm
 ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions

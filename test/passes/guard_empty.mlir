@@ -99,6 +99,21 @@ func.func @nothing(%x: tensor<0x4xf32>) -> tensor<0x4xf32> {
   return %0 : tensor<0x4xf32>
 }
 
+// A part of a tensor whose size is counted: the program has to find something.
+// CHECK-LABEL: func.func @counted(
+// CHECK: %[[SIZE:.*]] = arith.index_cast %{{.*}} : i64 to index
+// CHECK: %[[THERE:.*]] = arith.cmpi ne, %[[SIZE]], %{{.*}} : index
+// CHECK: cf.assert %[[THERE]], "the program has counted 0 elements: this target takes no empty tensors"
+// CHECK: tensor.extract_slice %{{.*}}[0] [%[[SIZE]]] [1]
+// CHECK-NOT: cf.assert
+// CHECK: return
+func.func @counted(%x: tensor<4xf32>, %count: tensor<i64>) -> tensor<?xf32> {
+  %n = tensor.extract %count[] : tensor<i64>
+  %size = arith.index_cast %n : i64 to index
+  %0 = tensor.extract_slice %x[0] [%size] [1] : tensor<4xf32> to tensor<?xf32>
+  return %0 : tensor<?xf32>
+}
+
 // Private functions are called from guarded ones only.
 // CHECK-LABEL: func.func private @inner(
 // CHECK-NEXT: math.exp

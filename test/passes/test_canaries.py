@@ -8,6 +8,7 @@ Six are in other files, beside what they need: `ELSEWHERE`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import os
 import re
@@ -171,6 +172,9 @@ CANARIES = {
     "long_sum": Canary(
         "qmlir-cut-loops", "vulkan:lavapipe", [np.ones(70001, np.int32)], lambda x: x.sum(dtype=np.int32),
     ),
+    "many_operands": Canary(
+        "qmlir-bound-operands", "cuda:sm_80", [FLOATS] * 18, lambda *given: functools.reduce(np.add, given),
+    ),
     "masked_product": Canary(
         "qmlir-widen-masks", "cpu", [small(16, 32), small(32, 16), rng.random((16, 16)) < 0.5],
         lambda x, w, keep: np.where(keep, x @ w, 0),
@@ -214,6 +218,10 @@ CANARIES = {
     "two_sorts": Canary(
         "qmlir-own-destinations", "cpu", [FLOATS.reshape(16, 4), -FLOATS.reshape(16, 4)],
         lambda x, y: x.argsort(1) + y.argsort(1),
+    ),
+    "unread_keys": Canary(
+        "qmlir-own-destinations", "cuda:sm_80", [-FLOATS, np.arange(64, dtype=np.int32)],
+        lambda keys, places: keys.argsort(),
     ),
     "wide_sum": Canary("qmlir-store-wide", "cuda:sm_80", [small(16, 64)], lambda x: x.sum(1)),
 }  # fmt: skip

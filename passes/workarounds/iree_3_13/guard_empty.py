@@ -10,8 +10,9 @@ from ....core.faults import Fault
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.checks import assert_that, equal
+from ....ir.relations import slice_sizes
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions, operations_of, producer_name, read_by, terminator_of
+from ....ir.walk import collect, functions, operations_of, producer, producer_name, read_by, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class GuardEmptyPass(Pass):
     Results of an empty static type are made without a computation. Each public function with dynamic axes gets a
     branch: if an axis of an argument is 0, it returns empty results of the right shape. The shapes come from a copy of
     the function, of which MLIR's shape resolution leaves only index arithmetic. If a result would not be empty, the
-    call is an error, which names the argument.
+    call is an error, which names the argument. So is one in which the program counts elements (`nonzero`) and finds
+    none.
 
     If the two branches joined, IREE would merge the allocations of their results, and treat an offset that is 0 in one
     and a `util.align` in the other as 0 (its integer ranges do not know the op): with several results, one was read in
@@ -62,6 +64,7 @@ class GuardEmptyPass(Pass):
             op = operation.opview
             private = "sym_visibility" in operation.attributes
             _fold_static(op)
+            _refuse_found_nothing(op)
             results = _type(operation).results
             # A result without a dynamic axis would not be empty: what it holds is the program's to say.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
@@ -76,6 +79,29 @@ def _refuse_empty(f: ir.OpView) -> None:
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
         _refuse(f, None, "programs with several results that pad tensors take no empty ones (make no call, or compile "
                 "each result by itself)")  # fmt: skip
+
+
+def _refuse_found_nothing(f: ir.OpView) -> None:
+    """Make it an error where a part of a tensor, whose size the program counts, is empty: what reads it is
+    dispatched."""
+    for block in f.regions[0].blocks:
+        for op in operations_of(block):
+            if op.name != "tensor.extract_slice":
+                continue
+            for size in filter(_is_counted, slice_sizes(op, 1)):
+                with op.location, ir.InsertionPoint(op):
+                    found = arith.cmpi(arith.CmpIPredicate.ne, size, index(0))
+                    assert_that(found, "the program has counted 0 elements: this target takes no empty tensors")
+
+
+def _is_counted(size: ir.Value) -> bool:
+    """Whether a size is computed from an element of a tensor."""
+    op = producer(size)
+    return op is not None and (op.name == "tensor.extract" or any(_is_counted(v) for v in op.operands if _is_number(v)))
+
+
+def _is_number(value: ir.Value) -> bool:
+    return isinstance(value.type, (ir.IndexType, ir.IntegerType))
 
 
 def _refuse(f: ir.OpView, but: ir.Value | None, why: str) -> None:

@@ -24,6 +24,11 @@ FAULTS = (
         canary="filled_scan",
         upstream="https://github.com/iree-org/iree/issues/19481",
     ),
+    Fault(
+        "IREE allocates sorted keys that nobody reads inside the dispatch, and compiles no more than a few dozen for "
+        "CUDA (`failed to bufferize op`).",
+        canary="unread_keys",
+    ),
 )
 
 
@@ -42,6 +47,9 @@ class OwnDestinationsPass(Pass):
     What such an operation reads, IREE makes in the same dispatch where that is a fill. If a size is dynamic, this is
     an allocation without bound inside the dispatch, which it refuses: positions that a model counts from ones, for
     example.
+
+    What a sort makes is stored also where nobody reads it, as of keys whose order is asked for (`argsort`): inside the
+    dispatch IREE has memory for few of them only.
     """
 
     name: ClassVar[str] = "qmlir-own-destinations"
@@ -50,6 +58,10 @@ class OwnDestinationsPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         in_place = collect(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
         for op in in_place:
+            for result in op.results:
+                if op.name == "iree_linalg_ext.sort" and not list(result.uses):
+                    with ir.InsertionPoint.after(op), op.location:
+                        fusion_barrier(result, Reason.SORTED)
             for i, value in enumerate(list(op.operands)):
                 is_read_only = i < len(op.operands) - len(op.results)
                 with ir.InsertionPoint(op), op.location:

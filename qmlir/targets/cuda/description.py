@@ -11,6 +11,7 @@ import re
 
 from ...ir.barriers import Reason
 from ..base import (
+    BOUND_OPERANDS,
     EMULATED,
     EXPAND_FUNCTIONS,
     FLOAT8,
@@ -133,6 +134,7 @@ def _cuda(
             SPREAD_SCANS,
             "qmlir-store-wide",
             ORDER_CONVOLUTIONS,
+            BOUND_OPERANDS,
             "qmlir-guard-empty",
         ),
         source_passes=("qmlir-bound-unit-sums", ORDER_CONVOLUTIONS, "qmlir-order-results", START_AT_ZERO),

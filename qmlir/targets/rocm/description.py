@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...ir.barriers import Reason
 from ..base import (
+    BOUND_OPERANDS,
     EMULATED,
     EXPAND_FUNCTIONS,
     FLOAT8,
@@ -178,6 +179,7 @@ def _rocm(
             NEUTRAL_ELEMENTS,
             f"{SPREAD_SCANS}{{subgroup={subgroups[0]}}}",
             ORDER_CONVOLUTIONS,
+            BOUND_OPERANDS,
         ),
     )
 
