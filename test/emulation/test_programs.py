@@ -171,6 +171,32 @@ def test_a_reduction_across_lanes(operation: str, dtype: Any, start: object, tar
         np.testing.assert_array_equal(np.asarray(got).view(dtype), function.reduce(given, axis=1, dtype=dtype))
 
 
+PARTS = """
+func.func @main(%x: tensor<?x4x?xf32>) -> (tensor<?x1x?xf32>, tensor<?x1x?xf32>, tensor<?x1x?xf32>, tensor<?x1x?xf32>) {
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %m = tensor.dim %x, %c0 : tensor<?x4x?xf32>
+  %n = tensor.dim %x, %c2 : tensor<?x4x?xf32>
+  %0 = tensor.extract_slice %x[0, 0, 0] [%m, 1, %n] [1, 1, 1] : tensor<?x4x?xf32> to tensor<?x1x?xf32>
+  %1 = tensor.extract_slice %x[0, 1, 0] [%m, 1, %n] [1, 1, 1] : tensor<?x4x?xf32> to tensor<?x1x?xf32>
+  %2 = tensor.extract_slice %x[0, 2, 0] [%m, 1, %n] [1, 1, 1] : tensor<?x4x?xf32> to tensor<?x1x?xf32>
+  %3 = tensor.extract_slice %x[0, 3, 0] [%m, 1, %n] [1, 1, 1] : tensor<?x4x?xf32> to tensor<?x1x?xf32>
+  return %0, %1, %2, %3 : tensor<?x1x?xf32>, tensor<?x1x?xf32>, tensor<?x1x?xf32>, tensor<?x1x?xf32>
+}
+"""
+
+
+def test_parts_of_an_argument(tmp_path: Path) -> None:
+    """Calls failed in IREE's check of command buffers: several results, in a block beside the one for empty tensors."""
+    (tmp_path / "x.mlir").write_text(PARTS)
+    program = qmlir.load(qmlir.compile(tmp_path / "x.mlir", target="cuda:sm_90a"), emulate=True)
+    x = np.random.default_rng(0).random((3, 4, 5), np.float32)
+    for i, part in enumerate(program.main(x)):
+        np.testing.assert_array_equal(part, x[:, i : i + 1])
+    with pytest.raises(qmlir.QmlirError, match="programs with several results take no empty tensors"):
+        program.main(x[:0])
+
+
 @pytest.mark.parametrize(("short", "wide", "extension", "sum_"), [
     ("f16", "f64", "extf", "addf"), ("f32", "f64", "extf", "addf"), ("i8", "i64", "extui", "addi"),
 ])  # fmt: skip

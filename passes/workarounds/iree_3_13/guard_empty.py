@@ -12,7 +12,7 @@ from ....ir.build import index
 from ....ir.checks import assert_that, equal
 from ....ir.relations import slice_sizes
 from ....ir.signature import NAME
-from ....ir.walk import collect, functions, operations_of, producer, producer_name, read_by, terminator_of
+from ....ir.walk import functions, operations_of, producer, producer_name, read_by, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class GuardEmptyPass(Pass):
     call is an error, which names the argument. So is one in which the program counts elements (`nonzero`) and finds
     none.
 
-    If the two branches joined, IREE would merge the allocations of their results, and treat an offset that is 0 in one
-    and a `util.align` in the other as 0 (its integer ranges do not know the op): with several results, one was read in
-    place of another. So with several results each branch returns from a block of its own. Programs that pad tensors
-    cannot be loaded in that form (IREE's check of its command buffers refuses them); they have no branch, and a call
-    with an empty axis is an error.
+    Programs with several results have no branch, and a call with an empty axis is an error. Where their branches join,
+    IREE merges the allocations of the results, and treats an offset that is 0 in one and a `util.align` in the other as
+    0 (its integer ranges do not know the op): one result was read in place of another. Where each branch returns from a
+    block of its own, IREE's check of its command buffers refuses programs that copy tensors (`indirect buffer reference
+    slot 0 is out range`): parts of an argument, the statistics of a layer norm.
 
     IREE computes what depends on constants only once, when a program is loaded, but takes nothing out of a branch. Such
     tensors are made before it.
@@ -68,7 +68,7 @@ class GuardEmptyPass(Pass):
             results = _type(operation).results
             # A result without a dynamic axis would not be empty: what it holds is the program's to say.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
-                if len(results) > 1 and _pads(op):
+                if len(results) > 1:
                     _refuse_empty(op)
                 else:
                     _guard(module, op)
@@ -77,8 +77,8 @@ class GuardEmptyPass(Pass):
 def _refuse_empty(f: ir.OpView) -> None:
     """Make a call with an empty axis an error."""
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
-        _refuse(f, None, "programs with several results that pad tensors take no empty ones (make no call, or compile "
-                "each result by itself)")  # fmt: skip
+        _refuse(f, None, "programs with several results take no empty tensors (make no call, or compile each result by "
+                "itself)")  # fmt: skip
 
 
 def _refuse_found_nothing(f: ir.OpView) -> None:
@@ -157,10 +157,6 @@ def _guard(module: ir.Module, body: ir.OpView) -> None:
             _choose(outer, list(t.results), shapes, constants, name)
 
 
-def _pads(f: ir.OpView) -> bool:
-    return bool(collect(f, "tensor.pad"))
-
-
 def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list[ir.Type], name: str) -> None:
     """The body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
@@ -172,21 +168,12 @@ def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list
         _refuse(
             outer, _all_empty(_shaped(sizes, types)), "a program whose results are not empty takes no empty tensors"
         )
-        end: type[scf.YieldOp | func.ReturnOp]
-        if len(types) == 1:
-            choice = scf.IfOp(is_empty, types, has_else=True)
-            empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
-            func.ReturnOp(list(choice.results))
-        else:
-            empty, full, end = *(outer.regions[0].blocks.append() for _ in range(2)), func.ReturnOp
-            ir.Operation.create(
-                "cf.cond_br", operands=[is_empty], successors=[empty, full],
-                attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
-            )  # fmt: skip
-    with ir.InsertionPoint(empty):
-        end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
-    with ir.InsertionPoint(full):
-        end(list(func.CallOp(types, f"{name}__body", given).results))
+        choice = scf.IfOp(is_empty, types, has_else=True)
+        func.ReturnOp(list(choice.results))
+    with ir.InsertionPoint(choice.then_block):
+        scf.YieldOp([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
+    with ir.InsertionPoint(choice.else_block):
+        scf.YieldOp(list(func.CallOp(types, f"{name}__body", given).results))
 
 
 def _shaped(sizes: list[ir.Value], types: list[ir.Type]) -> list[tuple[list[ir.Value | int], ir.Type]]:
