@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
-from ....ir.walk import collect, made_by, producer
-from ...base import Pass, State
+from ....ir.walk import collect, made_by, producer, read_by
+from ...base import Diagnostic, Pass, State, error_at, fail
 from .formulas import DOUBLE, FUNCTIONS, erfc, exp, truncated
 from .formulas.scalars import constant_of
 
@@ -28,6 +28,11 @@ FAULTS = (
         "`trunc` on x86-64 CPUs without SSE4.1 becomes a library call that is never linked.",
         canary="truncation",
         upstream="https://github.com/iree-org/iree/issues/20165",
+    ),
+    Fault(
+        "Functions of f64 become those of SPIR-V's GLSL.std.450 instructions, which are of f32 and f16 alone: the "
+        "results are arbitrary.",
+        canary="exponential_of_f64",
     ),
     Fault(
         "A function that branches on the undefined padding of a product's tile has undefined behaviour, and LLVM "
@@ -60,7 +65,8 @@ class ExpandFunctionsPass(Pass):
     `keep`: functions that the target computes accurately. `exp`: expand the exponential too; a GPU's own, `exp2(x *
     log2(e))`, has the rounding error of that product. `trunc`: expand the whole part too. `wide`: both words of a
     product of 32-bit words are made by a product of 64 bits, which CPUs have of vectors of any shape, and Vulkan
-    devices may not have.
+    devices may not have. `double=false`: the target has no functions of f64, as SPIR-V, and IREE makes code of them
+    that returns anything: they are refused.
     """
 
     name: ClassVar[str] = "qmlir-expand-functions"
@@ -69,6 +75,7 @@ class ExpandFunctionsPass(Pass):
     exp: bool = False
     trunc: bool = False
     wide: bool = False
+    double: bool = True
 
     def run(self, module: ir.Module, state: State) -> None:
         kept = self.keep.split("|")
@@ -82,9 +89,17 @@ class ExpandFunctionsPass(Pass):
         for asked, name, formula in ((self.exp, "math.exp", exp), (self.trunc, "math.trunc", truncated)):
             for op in collect(module, name, where=_in_linalg) if asked else ():
                 _replace(op, formula)
+        if not self.double:
+            found = collect(module, where=_is_double_function)
+            fail(self.name, [_lacks_double(op) for op in found if not _is_known(_whole(op))])
         if self.wide:
             for op in collect(module, "arith.mului_extended"):
                 _widen(op)
+
+
+# What SPIR-V has of f64, and what is made of it without a function of the driver.
+_EXACT = ("absf", "ceil", "copysign", "floor", "fma", "round", "roundeven", "rsqrt", "sqrt", "trunc", "fpowi", "isnan",
+          "isinf", "isfinite", "isnormal", "clampf")  # fmt: skip
 
 
 def _in_linalg(op: OpLike) -> bool:
@@ -96,6 +111,33 @@ def _in_linalg(op: OpLike) -> bool:
 
 def _of_f64(op: OpLike) -> bool:
     return isinstance(op.results[0].type, ir.F64Type)
+
+
+def _is_double_function(op: OpLike) -> bool:
+    name = op.name.partition(".")
+    return name[0] == "math" and name[2] not in _EXACT and any(map(_is_f64, op.results))
+
+
+def _whole(op: OpLike) -> OpLike:
+    """The op on tensors whose body an op is in, or itself."""
+    parent = op.parent.operation
+    return parent if parent.name.startswith("linalg.") else op
+
+
+def _is_known(op: OpLike) -> bool:
+    """Whether an op reads constants alone: IREE computes it on the host."""
+    makers = [producer(value) for value in read_by(op)]
+    return all(made is not None and _is_known(made) for made in makers)
+
+
+def _is_f64(value: ir.Value) -> bool:
+    t = value.type
+    return isinstance(t.element_type if isinstance(t, ir.ShapedType) else t, ir.F64Type)
+
+
+def _lacks_double(op: OpLike) -> Diagnostic:
+    what = op.name.partition(".")[2]
+    return error_at(op, f"{what} of f64: SPIR-V has it of f32 and f16 alone; convert the operand to f32")
 
 
 def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:

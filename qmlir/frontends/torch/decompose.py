@@ -52,7 +52,7 @@ KNOWN = {
 # Their own conversion gives other numbers; that of other operators is tried where a rule holds for one size alone.
 WRONG = {
     aten.conv3d.padding, aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,
-    aten.adaptive_max_pool3d.default, aten.embedding_bag.padding_idx, aten.index_put.default,
+    aten.adaptive_max_pool3d.default, aten.embedding_bag.padding_idx, aten.index_put.default, aten.logcumsumexp.default,
 }  # fmt: skip
 # Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
 _ALWAYS: dict[OpOverload, Callable[..., object]] = {

@@ -200,9 +200,9 @@ def running_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = No
 @rule(aten.logcumsumexp.default)
 def log_of_running_sums(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Each element with that 1, 2, 4, .. before it (Hillis, Steele, 1986): the exponentials themselves overflow."""
-    if x.dim() == 0 or not isinstance(count := x.shape[dim], int) or x.dtype in SHORT:
+    if x.dim() == 0 or x.dtype in SHORT:
         return NotImplemented
-    x, distance = x.transpose(dim, -1), 1
+    count, x, distance = x.shape[dim], x.transpose(dim, -1), 1
     while distance < count:
         before = aten.constant_pad_nd.default(x[..., : count - distance], [distance, 0], -math.inf)
         x, distance = torch.logaddexp(x, before), 2 * distance

@@ -17,7 +17,10 @@ def _windows(s: int, n: int) -> list[tuple[int, int]]:
     return [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
 
 
-@rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
+@rule(
+    aten.adaptive_avg_pool1d.default, aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default,
+)  # fmt: skip
 def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
     the other, as the windows are products of intervals."""
@@ -67,7 +70,10 @@ def _averaged(x: torch.Tensor, axes: Sequence[int], sizes: Sequence[int]) -> tor
     """The same of dynamic sizes: a product with the shares [n, s] of the elements in the windows, axis by axis."""
     found = _wide(x)
     for axis, n in zip(axes, sizes, strict=True):
-        s, window, place = x.shape[axis], torch.arange(n)[:, None], torch.arange(x.shape[axis])[None]
+        s = x.shape[axis]
+        if str(n) == str(s):
+            continue  # of an unknown size, which stays
+        window, place = torch.arange(n)[:, None], torch.arange(s)[None]
         first, last = window * s // n, ((window + 1) * s + (n - 1)) // n
         inside = ((place >= first) & (place < last)).to(found.dtype)
         found = (found.transpose(axis, -1) @ (inside / (last - first)).t()).transpose(axis, -1)

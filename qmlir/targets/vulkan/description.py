@@ -78,7 +78,7 @@ def _vulkan(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
             "qmlir-exact-divisions",  # before functions become formulas that divide
-            f"{EXPAND_FUNCTIONS}{{exp=true}}",
+            f"{EXPAND_FUNCTIONS}{{exp=true double=false}}",
             decode_pass(),
             INDEX_SUMS,
             *(() if loop_limit is None else ("qmlir-cut-loops",)),

@@ -1,0 +1,5 @@
+// exp of numbers of 64 bits.
+func.func @main(%x: tensor<64xf64>) -> tensor<64xf64> {
+  %0 = math.exp %x : tensor<64xf64>
+  return %0 : tensor<64xf64>
+}
