@@ -82,3 +82,41 @@ func.func @same_loops(%w: tensor<40x24xi32>) -> tensor<24xi32> {
   } -> tensor<24xi32>
   return %twice : tensor<24xi32>
 }
+
+// What a sum reads in more loops than it is computed in; not where it is computed of a sum itself.
+// CHECK-LABEL: func.func @repeated(
+// CHECK: %[[PLACE:.*]] = linalg.generic {{.*}}iterator_types = ["parallel"]
+// CHECK: %[[APART:.*]] = util.optimization_barrier {qmlir.barrier_reason = "broadcast-sum"} %[[PLACE]]
+// CHECK: linalg.generic {{.*}}"parallel", "parallel"{{.*}}%[[APART]]
+// CHECK: linalg.generic {{.*}}"reduction"
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @repeated(%x: tensor<24xi32>) -> tensor<8xi32> {
+  %c0 = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<24xi32>
+  %place = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<24xi32>) outs(%e : tensor<24xi32>) {
+  ^bb0(%a: i32, %out: i32):
+    %0 = arith.muli %a, %a : i32
+    linalg.yield %0 : i32
+  } -> tensor<24xi32>
+  %o = tensor.empty() : tensor<8x24xi32>
+  %hit = linalg.generic {indexing_maps = [#mn_n, #mn], iterator_types = ["parallel", "parallel"]}
+      ins(%place : tensor<24xi32>) outs(%o : tensor<8x24xi32>) {
+  ^bb0(%a: i32, %out: i32):
+    %j = linalg.index 0 : index
+    %n = arith.index_cast %j : index to i32
+    %same = arith.cmpi eq, %a, %n : i32
+    %0 = arith.extui %same : i1 to i32
+    linalg.yield %0 : i32
+  } -> tensor<8x24xi32>
+  %ec = tensor.empty() : tensor<8xi32>
+  %f = linalg.fill ins(%c0 : i32) outs(%ec : tensor<8xi32>) -> tensor<8xi32>
+  %sum = linalg.generic {indexing_maps = [#mn, affine_map<(m, n) -> (m)>], iterator_types = ["parallel", "reduction"]}
+      ins(%hit : tensor<8x24xi32>) outs(%f : tensor<8xi32>) {
+  ^bb0(%a: i32, %acc: i32):
+    %0 = arith.addi %a, %acc : i32
+    linalg.yield %0 : i32
+  } -> tensor<8xi32>
+  return %sum : tensor<8xi32>
+}

@@ -172,6 +172,10 @@ CANARIES = {
     "long_sum": Canary(
         "qmlir-cut-loops", "vulkan:lavapipe", [np.ones(70001, np.int32)], lambda x: x.sum(dtype=np.int32),
     ),
+    "counted_places": Canary(
+        "qmlir-split-broadcast", "vulkan:lavapipe", [FLOATS[:25] * 4],
+        lambda x: np.bincount((x[x >= 0] * 10).astype(np.int64), minlength=100)[:100],
+    ),
     "many_operands": Canary(
         "qmlir-bound-operands", "cuda:sm_80", [FLOATS] * 18, lambda *given: functools.reduce(np.add, given),
     ),
@@ -591,8 +595,19 @@ def test_attention_body() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_exponential_of_f64() -> None:
+    """What qmlir-expand-functions refuses."""
+    target = resolve("vulkan:lavapipe")
+    pipeline = default_pipeline(target).replace(" double=false", "")
+    made = compile_built(program_of(PROGRAMS / "exponential_of_f64.mlir", {}), target,
+                         Options(cache=False, pipeline=pipeline), None)  # fmt: skip
+    x = FLOATS.astype(np.float64)
+    np.testing.assert_allclose(qmlir.load(made).main(x), np.exp(x), rtol=1e-6)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_joined_results() -> None:
-    """Why the two sides of a branch of `qmlir-guard-empty` each return: test/runtime/test_calls.py has that form."""
+    """Why `qmlir-guard-empty` makes no branch in programs with several results."""
     x = small(3, 40)
     for got, expected in zip(qmlir.load(compiled("joined_results", "cpu")).main(x), (x + x, x * x), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -660,6 +675,7 @@ HERE = {
     "fork_of_a_device",
     "fork_of_a_session",
     "int8_product",
+    "exponential_of_f64",
     "joined_results",
     "known_multiple",
     "mask_of_rows",

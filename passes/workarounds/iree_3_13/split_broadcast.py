@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.affine import indexing_maps, loops_of
 from ....ir.attributes import loop_kinds
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, collect
+from ....ir.walk import BARRIERS, VIEWS, behind, collect, producer, read_by
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
@@ -23,6 +24,11 @@ FAULTS = (
         "first read memory that was never written.",
         canary="broadcast_sum",
     ),
+    Fault(
+        "For SPIR-V, IREE computes what a sum reads several times in the sum's dispatch, by some threads, and others "
+        "read it without a barrier: results change from call to call.",
+        canary="counted_places",
+    ),
 )
 
 
@@ -33,11 +39,12 @@ _PARTS = (*VIEWS, "tensor.extract_slice")
 @dataclass(frozen=True)
 class SplitBroadcastPass(Pass):
     """Puts a fusion barrier between a reduction and a linalg op that reads its result in more loops than the reduction
-    has.
+    has; and behind what is computed in fewer loops than a reduction reads it in.
 
     IREE 3.13's SPIR-V pipeline `BaseDistribute` tiles both in one dispatch by the loops of the reduction, and all but
     the first tile of the broadcast read unwritten memory: sums over K of a batched weight gave wrong corrections for
-    zero points, without an error.
+    zero points, without an error. What a reduction reads in more loops than it has is computed by some threads and read
+    by others, which do not wait for them: counts of a histogram changed from call to call.
     """
 
     name: ClassVar[str] = "qmlir-split-broadcast"
@@ -53,6 +60,32 @@ class SplitBroadcastPass(Pass):
             for result in op.results:
                 if any(_kinds(reader).count("parallel") > kept for reader in _readers(result)):
                     _separate(op, result)
+            for reader, number in _repeated(op):
+                with ir.InsertionPoint(reader), reader.location:
+                    reader.operands[number] = fusion_barrier(reader.operands[number], Reason.BROADCAST_SUM)
+
+
+def _repeated(op: OpLike) -> Iterator[tuple[OpLike, int]]:
+    """What is computed of fewer loops than a reduction, or the elementwise ops before it, read it in: by reader and
+    number of its operand."""
+    for i, m in enumerate(indexing_maps(op)[: len(op.operands) - len(op.results)]):
+        made = producer(behind(op.operands[i], *VIEWS))
+        if made is None or made.name != "linalg.generic" or "reduction" in _kinds(made) or not read_by(made):
+            continue
+        if {loop for e in m.results for loop in loops_of(e)} != set(range(m.n_dims)):
+            if not _of_sums(made):
+                yield op, i
+        else:
+            yield from _repeated(made)
+
+
+def _of_sums(op: OpLike) -> bool:
+    """Whether elementwise ops on a reduction's result make a value: that is in memory."""
+    if op.name in BARRIERS or "reduction" in _kinds(op):
+        return True
+    makers = [producer(value) for value in op.operands]
+    return any(made is not None and (made.name in (*VIEWS, *BARRIERS) or _kinds(made)) and _of_sums(made)
+               for made in makers)  # fmt: skip
 
 
 def _kinds(op: OpLike) -> list[str]:
