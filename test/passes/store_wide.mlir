@@ -100,3 +100,24 @@ func.func @few(%x: tensor<16x8xi32>, %start: tensor<16xi64>) -> tensor<16xi64> {
   } -> tensor<16xi64>
   return %0 : tensor<16xi64>
 }
+
+// Of a dynamic size the sum is stored for what reads it.
+// CHECK-LABEL: func.func @dynamic(
+// CHECK: %[[SUM:.*]] = linalg.generic {{.*}}"reduction"
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "wide-sum"} %[[SUM]]
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<16x?xf64>, tensor<16xf64>)
+func.func @dynamic(%x: tensor<16x?xf64>, %start: tensor<16xf64>) -> tensor<16x?xf64> {
+  %0 = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<16x?xf64>) outs(%start : tensor<16xf64>) {
+  ^bb0(%in: f64, %acc: f64):
+    %2 = arith.addf %acc, %in : f64
+    linalg.yield %2 : f64
+  } -> tensor<16xf64>
+  %1 = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %0 : tensor<16x?xf64>, tensor<16xf64>) outs(%x : tensor<16x?xf64>) {
+  ^bb0(%a: f64, %b: f64, %out: f64):
+    %2 = arith.subf %a, %b : f64
+    linalg.yield %2 : f64
+  } -> tensor<16x?xf64>
+  return %1 : tensor<16x?xf64>
+}

@@ -240,14 +240,15 @@ func.func @main(%x: tensor<?x?x8xf32>) -> (tensor<?x?x8xf32>, tensor<?x?x8xf32>,
 """
 
 
-@pytest.mark.parametrize("rows", [3, 0])
-def test_results_of_dynamic_shape_each_have_their_own_values(rows: int, target: str) -> None:
+def test_results_of_dynamic_shape_each_have_their_own_values(target: str) -> None:
     """Regression: on Vulkan, results that share an allocation were read where another one lies."""
-    x = np.arange(rows * 5 * 8, dtype=np.float32).reshape(rows, 5, 8)
-    z, y, f = qmlir.load(qmlir.compile(SEVERAL, target=target)).main(x)
-    assert np.array_equal(y, x + x)
-    assert np.array_equal(z, (x + x) * x)
-    assert np.array_equal(f, z.reshape(-1, 8))
+    main = qmlir.load(qmlir.compile(SEVERAL, target=target)).main
+    for rows in (3, 0) if target.startswith("cpu") else (3,):
+        x = np.arange(rows * 5 * 8, dtype=np.float32).reshape(rows, 5, 8)
+        z, y, f = main(x)
+        assert np.array_equal(y, x + x)
+        assert np.array_equal(z, (x + x) * x)
+        assert np.array_equal(f, z.reshape(-1, 8))
 
 
 def test_arithmetic_on_whole_tensors_takes_empty_ones(target: str) -> None:
@@ -287,8 +288,9 @@ func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}, %y: tensor<?x4xf32> {qml
     assert main(none, none).shape == (0, 4)
 
 
-def test_several_results_that_pad_take_no_empty_tensors(lavapipe: str) -> None:
-    """IREE confused the results of the two ways, one for empty tensors, of some of these programs."""
+def test_several_results_take_no_empty_tensors(lavapipe: str) -> None:
+    """IREE confused the results of the two ways, one for empty tensors, of some of these programs, and refused calls of
+    others."""
     main = qmlir.load(qmlir.compile(PADDED, target=lavapipe)).main
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     doubled, padded = main(x)

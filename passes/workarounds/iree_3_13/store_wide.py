@@ -35,6 +35,9 @@ class StoreWidePass(Pass):
 
     IREE 3.13 chooses how to reduce by what it reads. For shorter numbers that is across the lanes, which it refuses for
     64 bits later. Of numbers that are read in 64 bits each thread sums up a result by itself.
+
+    Of dynamic sizes the results are stored too: what reads them beside the numbers, as the square of a deviation from
+    the mean, would be one dispatch with the sum and allocate numbers of unknown size.
     """
 
     name: ClassVar[str] = "qmlir-store-wide"
@@ -42,6 +45,9 @@ class StoreWidePass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=_is_wide):
+            if not all(ir.RankedTensorType(value.type).has_static_shape for value in op.operands):
+                for result in op.results:
+                    _keep_apart(result)
             inputs = list(op.operands)[: -len(op.results)]
             arguments = op.regions[0].blocks[0].arguments
             stored = {i: v for i, v in enumerate(inputs) if list(arguments[i].uses) and _is_short(v)}
@@ -69,6 +75,17 @@ def _is_short(value: ir.Value) -> bool:
     if op is None or not (op.name in VIEWS or op.name.startswith("linalg.")):
         return False
     return any(isinstance(v.type, ir.RankedTensorType) and _is_short(v) for v in op.operands)
+
+
+def _keep_apart(result: ir.Value) -> None:
+    """Make linalg ops read a result from memory."""
+    read = [(use.owner, use.operand_number) for use in result.uses if use.owner.operation.name.startswith("linalg.")]
+    made = defining_op(result)
+    if read:
+        with made.location, ir.InsertionPoint.after(made):
+            stored = fusion_barrier(result, Reason.WIDE_SUM)
+        for reader, number in read:
+            reader.operation.operands[number] = stored
 
 
 def _store(op: OpLike, values: dict[int, ir.Value]) -> None:
