@@ -101,7 +101,7 @@ def test_layers_of_a_program_choose_each(layers: int, lavapipe: str) -> None:
     artifact = qmlir.compile(text, target=lavapipe)
     bounds, program = _bounds(artifact), qmlir.load(artifact)
     assert artifact.source("configured").count("flow.dispatch ") == layers
-    for rows in _near(bounds):
+    for rows in filter(None, _near(bounds)):  # of several results, none is of no rows
         x = np.random.default_rng(rows).integers(-128, 128, (rows, width)).astype(np.int8)
         got = program.main(x)
         for found, weight in zip(got, weights, strict=True):

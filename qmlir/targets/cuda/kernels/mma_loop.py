@@ -35,7 +35,8 @@ _FLIP = 0x80808080  # turns the top bit of four codes
 
 class Block(TileLoop):
     """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`advance`) before warps
-    multiply it. Warps along K take steps of each tile in turn, and add their sums at the end."""
+    multiply it. Warps along K take steps of each tile in turn, and add their sums at the end, or have groups of their
+    own (`handed_groups.py`)."""
 
     def __init__(self, gemm: TiledProduct, workgroup: Workgroup) -> None:
         kernel, tile, epilogue = gemm.kernel, gemm.tile, workgroup.epilogue
@@ -162,7 +163,7 @@ class Block(TileLoop):
         """Several groups of a tile, one behind the other."""
         if self.gemm.hands_over:
             return HandedGroups(self, self._steps_per_warp).totals(first, last, held)
-        if not self.shares_tiles:
+        if not self._shares_tiles:
             return super().groups(first, last, held)
         inside = self.tile.k // (self.kernel.group or self.tile.k)
         rest = self.kernel.groups % inside  # groups of a last tile that has not all
@@ -176,7 +177,7 @@ class Block(TileLoop):
         return self._groups(ring, totals, whole, rest) if rest else list(totals)
 
     @property
-    def shares_tiles(self) -> bool:
+    def _shares_tiles(self) -> bool:
         """Whether several groups share a tile of K."""
         return (self.kernel.group or self.tile.k) < self.tile.k
 

@@ -12,7 +12,8 @@ class Tile:
     Attributes:
         m, n: of the result.
         k: codes along K of one stage.
-        warps: along M, N and K. Those along K take steps of each tile in turn, and add their sums at the end.
+        warps: along M, N and K. Those along K take steps of each tile in turn, and add their sums at the end, or have
+            groups of their own: see handed_groups.py.
         stages: tiles of K in shared memory, all but one of them under way.
         stream_k: whether workgroups share K: see stream_k.py.
     """

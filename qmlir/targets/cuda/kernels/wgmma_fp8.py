@@ -44,7 +44,7 @@ class _Block(WgmmaBlock):
         return self.tile.stages - (2 if self.kernel.combine is None else 1)
 
     @property
-    def shares_tiles(self) -> bool:
+    def _shares_tiles(self) -> bool:
         return True
 
     def zeros(self) -> list[ir.Value]:
