@@ -283,3 +283,28 @@ def test_what_is_not_understood_is_named(line: str) -> None:
 def test_text_that_is_no_ptx() -> None:
     with pytest.raises(PtxError, match="not a PTX module"):
         parse("hello")
+
+
+CHOSEN = """
+mov.u64 %d3, k_1;
+mov.u64 %d4, k_2;
+mov.u32 %r1, %tid.x;
+setp.gt.u32 %p1, %r1, 15;
+selp.b64 %d5, %d4, %d3, %p1;   // each thread chooses a parameter by its address
+ld.param.u64 %d6, [%d5];
+mul.wide.u32 %d7, %r1, 4;
+add.u64 %d6, %d6, %d7;
+ld.global.u32 %r2, [%d6];
+add.u64 %d8, %d9, %d7;
+st.global.u32 [%d8], %r2;
+"""
+
+
+def test_a_parameter_by_its_address() -> None:
+    """LLVM selects one of two pointers so."""
+    a, b, out = np.arange(32, dtype=np.uint32), np.arange(100, 132, dtype=np.uint32), np.zeros(32, np.uint32)
+    (_, _, made), _ = launch(kernel("ld.param.u64 %d9, [k_3];" + CHOSEN, 3, 32), a, b, out)
+    np.testing.assert_array_equal(made, np.where(np.arange(32) > 15, b, a))
+    beyond = CHOSEN.replace("ld.param.u64 %d6, [%d5];", "ld.param.u64 %d6, [%d5+4];")
+    with pytest.raises(PtxError, match=r"8 bytes at .* of the parameters are not all there"):
+        launch(kernel("ld.param.u64 %d9, [k_3];" + beyond, 3, 32), a, b, out)
