@@ -25,7 +25,9 @@ class MmaGemm(TiledProduct):
     @property
     def attributes(self) -> Mapping[str, int]:
         """Of the device function."""
-        return {}
+        # Where K is shared, one block or two are on a multiprocessor. ptxas spills what decodes a weight to
+        # get more there, unless it is told that one will do.
+        return {"nvvm.minctasm": 1} if self.workgroups and self.decodes and self.tile.is_small else {}
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         lhs, rhs = map(View.of, inputs[:2])
