@@ -68,8 +68,9 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None,
     eps: float = 1e-5, fast: bool = True,
 ) -> torch.Tensor:  # fmt: skip
-    """Of a dynamic number of channels, of which torch-mlir makes that of the groups."""
-    if isinstance(x.shape[1], int) or x.dtype in SHORT:
+    """Of dynamic sizes: of a number of channels torch-mlir makes that of the groups, and torch's own decomposition ends
+    with strides of unknown sizes."""
+    if all(isinstance(size, int) for size in x.shape) or x.dtype in SHORT:
         return NotImplemented
     rows = x.reshape(x.shape[0], groups, -1)
     variance, mean = torch.var_mean(rows, -1, correction=0, keepdim=True)
