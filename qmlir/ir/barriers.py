@@ -5,13 +5,17 @@ Nothing else makes a `util.optimization_barrier`, and each barrier of a tensor s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from ..core.faults import Fault
 from ..core.mlir import ir, util
 from .build import Extent, dims
+from .walk import defining_op
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 BARRIER_REASON = "qmlir.barrier_reason"
 
@@ -126,6 +130,20 @@ FAULT_OF = {
     ),
 }
 FAULTS = tuple(FAULT_OF.values())
+
+
+def fusion_barrier_behind(
+    value: ir.Value, reason: Reason, where: Callable[[OpLike], bool] = lambda reader: True
+) -> None:
+    """Put a fusion barrier between an operation's result and its readers, or those that `where` holds of."""
+    made = defining_op(value)
+    read = [(use.owner.operation, use.operand_number) for use in value.uses if where(use.owner.operation)]
+    if not read:
+        return
+    with made.location, ir.InsertionPoint.after(made):
+        stored = fusion_barrier(value, reason)
+    for reader, number in read:
+        reader.operands[number] = stored
 
 
 def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | None = None) -> ir.Value:

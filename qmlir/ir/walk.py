@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,20 @@ def read_by(op: OpLike) -> list[ir.Value]:
     own = {v for inner in inside for v in inner.results}
     own |= {v for inner in inside for region in inner.regions for block in region for v in block.arguments}
     return [v for inner in inside for v in inner.operands if v not in own]
+
+
+def sources(values: Iterable[ir.Value], read: Callable[[OpLike], Iterable[ir.Value]] = read_by) -> Iterator[ir.Value]:
+    """The values and what they are computed from, each once. `read`: the operands of an op that are followed."""
+    seen: set[ir.Value] = set()
+    left = list(values)
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        yield value
+        if (op := producer(value)) is not None:
+            left += read(op)
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,7 @@ def run(recorded: Path, only: str) -> int:
     has `SECONDS`, in a child process."""
     from support import children
 
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "runner"))  # for `judge`
     every = {r.file.stem: r for r in read(recorded) if only in r.test}
     wrong = 0
     for stem, found in children.outcomes(list(every), lambda stem: _outcome(every[stem]), SECONDS):
@@ -251,12 +252,11 @@ def run(recorded: Path, only: str) -> int:
 
 def _outcome(r: Recorded) -> str:
     """`right`, or what is wrong with a program."""
+    import judge
+
     import qmlir
     from qmlir.dialect.dtypes import DTYPES
     from qmlir.emulation.backends import emulated_targets
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "runner"))
-    import judge
 
     if r.refused:
         return f"refused: {r.refused.replace(chr(10), ' | ')[:300]}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir, linalg
 from ....ir.affine import indexing_maps
-from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, collect, defining_op, producer, read_by
+from ....ir.barriers import Reason, fusion_barrier_behind
+from ....ir.walk import VIEWS, collect, producer, read_by
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -44,18 +44,8 @@ class BoundOperandsPass(Pass):
                 value = max(op.operands, key=lambda operand: len(trees.of(operand)))
                 if len(trees.of(value)) < 2:
                     break
-                _store(value)
+                fusion_barrier_behind(value, Reason.MANY_OPERANDS)
             trees.add(op)
-
-
-def _store(value: ir.Value) -> None:
-    """Make every reader read the value from memory."""
-    made = defining_op(value)
-    read = [(use.owner, use.operand_number) for use in value.uses]
-    with made.location, ir.InsertionPoint.after(made):
-        stored = fusion_barrier(value, Reason.MANY_OPERANDS)
-    for reader, number in read:
-        reader.operation.operands[number] = stored
 
 
 class _Trees:

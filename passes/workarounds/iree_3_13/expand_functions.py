@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
-from ....ir.walk import collect, made_by, producer, read_by
+from ....ir.walk import collect, made_by, producer, read_by, sources
 from ...base import Diagnostic, Pass, State, error_at, fail
 from .formulas import DOUBLE, FUNCTIONS, erfc, exp, truncated
 from .formulas.scalars import constant_of
@@ -126,8 +126,7 @@ def _whole(op: OpLike) -> OpLike:
 
 def _is_known(op: OpLike) -> bool:
     """Whether an op reads constants alone: IREE computes it on the host."""
-    makers = [producer(value) for value in read_by(op)]
-    return all(made is not None and _is_known(made) for made in makers)
+    return all(producer(value) is not None for value in sources(read_by(op)))
 
 
 def _is_f64(value: ir.Value) -> bool:

@@ -12,7 +12,7 @@ from ....ir.build import index
 from ....ir.checks import assert_that, equal
 from ....ir.relations import slice_sizes
 from ....ir.signature import NAME
-from ....ir.walk import functions, operations_of, producer, producer_name, read_by, terminator_of
+from ....ir.walk import functions, made_by, operations_of, producer_name, read_by, sources, terminator_of
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -96,12 +96,11 @@ def _refuse_found_nothing(f: ir.OpView) -> None:
 
 def _is_counted(size: ir.Value) -> bool:
     """Whether a size is computed from an element of a tensor."""
-    op = producer(size)
-    return op is not None and (op.name == "tensor.extract" or any(_is_counted(v) for v in op.operands if _is_number(v)))
+    return any(made_by(value, "tensor.extract") for value in sources([size], _numbers))
 
 
-def _is_number(value: ir.Value) -> bool:
-    return isinstance(value.type, (ir.IndexType, ir.IntegerType))
+def _numbers(op: OpLike) -> list[ir.Value]:
+    return [value for value in op.operands if isinstance(value.type, (ir.IndexType, ir.IntegerType))]
 
 
 def _refuse(f: ir.OpView, but: ir.Value | None, why: str) -> None:

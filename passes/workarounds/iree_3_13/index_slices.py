@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, tensor
-from ....ir.barriers import Reason, fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier_behind
 from ....ir.build import index
 from ....ir.walk import VIEWS, behind, collect, defining_op, made_by
 from ...base import Pass, State
@@ -46,7 +46,7 @@ class IndexSlicesPass(Pass):
                 op = _read_whole(op, part)
             part = made_by(behind(op.operands[0], *VIEWS, "linalg.transpose"), _SLICE)
             if part is not None and _has_gaps(part):
-                _store(part)
+                fusion_barrier_behind(part.results[0], Reason.INDEXED_PART)
 
 
 def _has_gaps(part: OpLike) -> bool:
@@ -90,12 +90,3 @@ def _dropped(part: OpLike) -> Iterator[bool]:
         if not dropped:
             kept.pop(0)
         yield dropped
-
-
-def _store(part: OpLike) -> None:
-    result = part.results[0]
-    read = [(use.owner, use.operand_number) for use in result.uses]
-    with ir.InsertionPoint.after(part), part.location:
-        stored = fusion_barrier(result, Reason.INDEXED_PART)
-    for reader, number in read:
-        reader.operation.operands[number] = stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,8 +10,8 @@ from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps, loops_of
 from ....ir.attributes import loop_kinds
-from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import BARRIERS, VIEWS, behind, collect, producer, read_by
+from ....ir.barriers import Reason, fusion_barrier, fusion_barrier_behind
+from ....ir.walk import BARRIERS, VIEWS, behind, collect, producer, read_by, sources
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
@@ -59,33 +59,39 @@ class SplitBroadcastPass(Pass):
             kept = _kinds(op).count("parallel")
             for result in op.results:
                 if any(_kinds(reader).count("parallel") > kept for reader in _readers(result)):
-                    _separate(op, result)
+                    fusion_barrier_behind(result, Reason.BROADCAST_SUM)
             for reader, number in _repeated(op):
                 with ir.InsertionPoint(reader), reader.location:
                     reader.operands[number] = fusion_barrier(reader.operands[number], Reason.BROADCAST_SUM)
 
 
-def _repeated(op: OpLike) -> Iterator[tuple[OpLike, int]]:
+def _repeated(op: OpLike) -> list[tuple[OpLike, int]]:
     """What is computed of fewer loops than a reduction, or the elementwise ops before it, read it in: by reader and
     number of its operand."""
-    for i, m in enumerate(indexing_maps(op)[: len(op.operands) - len(op.results)]):
-        made = producer(behind(op.operands[i], *VIEWS))
-        if made is None or made.name != "linalg.generic" or "reduction" in _kinds(made) or not read_by(made):
-            continue
-        if {loop for e in m.results for loop in loops_of(e)} != set(range(m.n_dims)):
-            if not _of_sums(made):
-                yield op, i
-        else:
-            yield from _repeated(made)
+    found, readers = [], [op]
+    for reader in readers:
+        for i, m in enumerate(indexing_maps(reader)[: len(reader.operands) - len(reader.results)]):
+            made = producer(behind(reader.operands[i], *VIEWS))
+            if made is None or made.name != "linalg.generic" or "reduction" in _kinds(made) or not read_by(made):
+                continue
+            if {loop for e in m.results for loop in loops_of(e)} == set(range(m.n_dims)):
+                readers += [made] if made not in readers else []
+            elif not _is_of_sums(made):
+                found.append((reader, i))
+    return found
 
 
-def _of_sums(op: OpLike) -> bool:
-    """Whether elementwise ops on a reduction's result make a value: that is in memory."""
-    if op.name in BARRIERS or "reduction" in _kinds(op):
-        return True
-    makers = [producer(value) for value in op.operands]
-    return any(made is not None and (made.name in (*VIEWS, *BARRIERS) or _kinds(made)) and _of_sums(made)
-               for made in makers)  # fmt: skip
+def _is_of_sums(op: OpLike) -> bool:
+    """Whether elementwise ops make a value of a reduction's result: that is in memory."""
+    return any(_ends(made) for value in sources(op.results, _elementwise_operands) if (made := producer(value)))
+
+
+def _ends(op: OpLike) -> bool:
+    return op.name in BARRIERS or "reduction" in _kinds(op)
+
+
+def _elementwise_operands(op: OpLike) -> Iterable[ir.Value]:
+    return op.operands if op.name in VIEWS or (_kinds(op) and not _ends(op)) else ()
 
 
 def _kinds(op: OpLike) -> list[str]:
@@ -93,22 +99,15 @@ def _kinds(op: OpLike) -> list[str]:
     return loop_kinds(op) if "iterator_types" in op.attributes else []
 
 
-def _readers(value: ir.Value) -> Iterator[OpLike]:
+def _readers(value: ir.Value) -> list[OpLike]:
     """The generics that read a value, or what elementwise ops and views make of it."""
-    for use in value.uses:
-        op = use.owner.operation
-        if op.name == "linalg.generic":
-            yield op
-        if op.name in _PARTS or (op.name == "linalg.generic" and "reduction" not in _kinds(op)):
-            for result in op.results:
-                yield from _readers(result)
-
-
-def _separate(op: OpLike, result: ir.Value) -> None:
-    uses = [(use.owner, use.operand_number) for use in result.uses]
-    following = list(op.block.operations)
-    at = next(i for i, o in enumerate(following) if o.operation == op)
-    with ir.InsertionPoint(following[at + 1]), op.location:
-        hidden = fusion_barrier(result, Reason.BROADCAST_SUM)
-    for owner, number in uses:
-        owner.operation.operands[number] = hidden
+    found: list[OpLike] = []
+    values = [value]
+    for one in values:
+        for use in one.uses:
+            op = use.owner.operation
+            if op.name == "linalg.generic":
+                found.append(op)
+            if op.name in _PARTS or (op.name == "linalg.generic" and "reduction" not in _kinds(op)):
+                values += [result for result in op.results if result not in values]
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
-from ....ir.barriers import Reason, fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier, fusion_barrier_behind
 from ....ir.walk import collect, producer
 from ...base import Pass, State
 
@@ -38,11 +38,7 @@ class StoreSlicesPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "tensor.extract_slice", "tensor.pad", where=_begins_between_vectors):
             if op.name == "tensor.extract_slice":
-                read = [(use.owner, use.operand_number) for use in op.results[0].uses]
-                with ir.InsertionPoint.after(op), op.location:
-                    stored = fusion_barrier(op.results[0], Reason.BETWEEN_VECTORS)
-                for reader, number in read:
-                    reader.operation.operands[number] = stored
+                fusion_barrier_behind(op.results[0], Reason.BETWEEN_VECTORS)
             # Nor is what is computed before part of the copy: IREE would compute it of the part alone.
             if op.name == "tensor.pad" or producer(op.operands[0]) is not None:
                 with ir.InsertionPoint(op), op.location:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
-from ....ir.barriers import Reason, fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier, fusion_barrier_behind
 from ....ir.build import mapped
 from ....ir.reductions import COMBINATIONS, reduced, with_operands, within_lanes
 from ....ir.walk import VIEWS, collect, defining_op, producer
@@ -47,7 +47,7 @@ class StoreWidePass(Pass):
         for op in collect(module, where=_is_wide):
             if not all(ir.RankedTensorType(value.type).has_static_shape for value in op.operands):
                 for result in op.results:
-                    _keep_apart(result)
+                    fusion_barrier_behind(result, Reason.WIDE_SUM, lambda reader: reader.name.startswith("linalg."))
             inputs = list(op.operands)[: -len(op.results)]
             arguments = op.regions[0].blocks[0].arguments
             stored = {i: v for i, v in enumerate(inputs) if list(arguments[i].uses) and _is_short(v)}
@@ -75,17 +75,6 @@ def _is_short(value: ir.Value) -> bool:
     if op is None or not (op.name in VIEWS or op.name.startswith("linalg.")):
         return False
     return any(isinstance(v.type, ir.RankedTensorType) and _is_short(v) for v in op.operands)
-
-
-def _keep_apart(result: ir.Value) -> None:
-    """Make linalg ops read a result from memory."""
-    read = [(use.owner, use.operand_number) for use in result.uses if use.owner.operation.name.startswith("linalg.")]
-    made = defining_op(result)
-    if read:
-        with made.location, ir.InsertionPoint.after(made):
-            stored = fusion_barrier(result, Reason.WIDE_SUM)
-        for reader, number in read:
-            reader.operation.operands[number] = stored
 
 
 def _store(op: OpLike, values: dict[int, ir.Value]) -> None:

@@ -1,0 +1,39 @@
+"""What a lit test of qmlir-split-broadcast does not say: how long a program may be."""
+
+from __future__ import annotations
+
+from qmlir.core.mlir import context, ir
+from qmlir.passes.base import State
+from qmlir.passes.pipeline import Pipeline
+
+GENERIC = """
+  %v{n} = linalg.generic {{indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel"]}}
+      ins(%v{before}, %v{before} : tensor<8x24xf32>, tensor<8x24xf32>) outs(%to : tensor<8x24xf32>) {{
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %m = arith.addf %a, %b : f32
+    linalg.yield %m : f32
+  }} -> tensor<8x24xf32>"""
+PROGRAM = """
+#all = affine_map<(i, j) -> (i, j)>
+#row = affine_map<(i, j) -> (i)>
+func.func @main(%v0: tensor<8x24xf32>, %start: tensor<8xf32>) -> tensor<8xf32> {{
+  %to = tensor.empty() : tensor<8x24xf32>{chain}
+  %sum = linalg.generic {{indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%v{last} : tensor<8x24xf32>) outs(%start : tensor<8xf32>) {{
+  ^bb0(%a: f32, %o: f32):
+    %m = arith.addf %a, %o : f32
+    linalg.yield %m : f32
+  }} -> tensor<8xf32>
+  return %sum : tensor<8xf32>
+}}
+"""
+
+
+def test_a_chain_of_values_with_two_readers_each() -> None:
+    """Each value was looked at as often as there are ways to it: of 20 operations 23 s, and twice as long of 21."""
+    chain = "".join(GENERIC.format(n=n, before=n - 1) for n in range(1, 65))
+    with context():
+        module = ir.Module.parse(PROGRAM.format(chain=chain, last=64))
+        before = str(module)
+        Pipeline.parse("qmlir-split-broadcast").run(module, State())
+        assert str(module) == before
