@@ -158,9 +158,14 @@ class Loop:
 
 
 @contextmanager
-def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[ir.Value] = ()) -> Iterator[Loop]:
-    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets."""
+def loop(
+    start: Index, stop: Index, step: Index = 1, carried: Sequence[ir.Value] = (), rolled: bool = False
+) -> Iterator[Loop]:
+    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets. LLVM never unrolls what
+    is `rolled`."""
     op = scf.ForOp(index(start), index(stop), index(step), list(carried))
+    if rolled:
+        op.attributes["llvm.loop_annotation"] = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
     with ir.InsertionPoint(op.body):
         body = Loop(op)
         yield body

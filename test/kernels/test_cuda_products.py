@@ -105,10 +105,21 @@ def test_short_codes_are_packed(m: int | None, group: int, dtype: str, lo: int, 
 @pytest.mark.parametrize(("m", "group"), diagonal([1, 4, 8], [0, 128]))
 def test_few_rows_share_k_among_lanes(m: int, group: int) -> None:
     rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 1024 // group if group else 1)
-    artifact = product("cuda:sm_80", m, 64, 1024, rhs=rhs, rhs_dtype="i4", rhs_scale=scale)
+    kw: dict[str, Any] = {"rhs": rhs, "rhs_dtype": "i4", "rhs_scale": scale}
+    artifact = product("cuda:sm_80", m, 64, 1024, choice={"strategy": "gemv-int8"}, **kw)
     plan = one_kernel(artifact, r"dp4a\.s32\.s32")
     assert plan["weight_bits"] == 4
     assert "ld.global.nc.v4.b32" in ptx(artifact)
+
+
+@pytest.mark.parametrize(("m", "wanted"), [(2, "gemv-int8"), (3, "mma-sync-int8")])
+def test_groups_of_some_rows_are_shared_by_warps_of_tensor_cores(m: int, wanted: str) -> None:
+    rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 8)
+    artifact = product("cuda:sm_90a", m, 64, 1024, rhs=rhs, rhs_dtype="i4", rhs_scale=scale)
+    decision = artifact.manifest.strategies[0]
+    assert decision["chosen"] == wanted
+    (gemv,) = (a for a in decision["answers"] if a["strategy"] == "gemv-int8")
+    assert gemv["accepted"] or gemv["remedy"] == "choice={'strategy': 'gemv-int8'} asks for it"
 
 
 @pytest.mark.parametrize("m", others_slow([64, 4096, None], 64))

@@ -136,7 +136,7 @@ class TileLoop(ABC):
         if self.kernel.combine is not None:
             return self.groups(first, last, held)
         start = self.zeros()
-        with e.loop(e.add(first, self.worker), last, self.workers, [*start, *held]) as each:
+        with e.loop(e.add(first, self.worker), last, self.workers, [*start, *held], self.machine.rolled) as each:
             each.next = self._next(each.index, each.values, len(start))
         return self.added(each.results[: len(start)])
 

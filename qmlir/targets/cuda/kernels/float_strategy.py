@@ -50,10 +50,10 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
         return self.tiled(kernel, c, codes, storages=[stored_in_rows(codes, kernel)], step=32)
 
 
-# Where there are groups, ptxas 12.9 spills a register of 16 x 128 for sm_120 and, where workgroups share K, two of
-# 32 x 64 for sm_80; other tiles take their place.
-_SPILLED = ((16, 128, False), (16, 128, True), (32, 64, True))
-_FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n, tile.stream_k) not in _SPILLED)
+# Where there are groups, ptxas 12.9 spills registers of these for sm_120 or, where workgroups share K, for sm_80; other
+# tiles take their place.
+_SPILLED = ("16x128x128x1x4x1x4", "16x128x128x1x4x1x4-stream-k", "32x64x128x1x4x1x4-stream-k", "128x128x64x4x4x1x4")
+_FP8_TILES = tuple(tile for tile in TILES if tile.name not in _SPILLED)
 # Where the sums of a tile are apart from those before it, twice the registers, or words of scales are beside them.
 _FEW_SUMS = tuple(t for t in _FP8_TILES if t.accumulators <= 64 and t.threads < 512 and not t.stream_k)
 
