@@ -167,8 +167,9 @@ def compile_work(work: Work, target: str) -> Artifact:
 
 def _module(work: Work) -> Any:
     """`@main` calls `@sets`, which multiplies each set of operands once, as often as is needed: a weight that is
-    compiled in is packed once."""
-    from qmlir.core.mlir import func, ir
+    compiled in is packed once. It returns the largest of the products' first rows: each result of a program is memory
+    that IREE reserves for it in every call, which is no part of a product."""
+    from qmlir.core.mlir import arith, func, ir
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.ir.signature import DTYPE, NAME
 
@@ -178,20 +179,28 @@ def _module(work: Work) -> Any:
     named += [(o.name, o) for o in work.shared]
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
-        sets, results = _sets(work)
-        types = [tensor_type(o.shape, o.dtype) for _, o in named]
-        outputs = [tensor_type(r.shape, r.dtype) for r in results] * turns
-        main = func.FuncOp("main", ir.FunctionType.get(types, outputs))
+        sets, (result, *_) = _sets(work)
+        first = (*(1 for _ in result.shape[:-1]), result.shape[-1])
+        types, output = [tensor_type(o.shape, o.dtype) for _, o in named], tensor_type(first, result.dtype)
+        main = func.FuncOp("main", ir.FunctionType.get(types, [output]))
         main.attributes["arg_attrs"] = _dictionaries([{NAME: name, DTYPE: o.dtype} for name, o in named])
-        main.attributes["res_attrs"] = _dictionaries([{DTYPE: r.dtype} for r in results] * turns)
+        main.attributes["res_attrs"] = _dictionaries([{DTYPE: result.dtype}])
         with ir.InsertionPoint(main.add_entry_block()):
             arguments = list(main.arguments)
             shared = arguments[work.repeats * len(work.operands) :]
             made = []
             for turn in range(turns):
                 made += func.CallOp(sets, [*arguments[turn * count : (turn + 1) * count], *shared]).results
-            func.ReturnOp(made)
+            larger = arith.maxsi if isinstance(output.element_type, ir.IntegerType) else arith.maximumf
+            func.ReturnOp([functools.reduce(larger, (_first_row(value, output) for value in made))])
     return module
+
+
+def _first_row(value: Any, kind: Any) -> Any:
+    from qmlir.core.mlir import tensor
+
+    zeros, ones = [0] * kind.rank, [1] * kind.rank
+    return tensor.ExtractSliceOp(kind, value, [], [], [], zeros, list(kind.shape), ones).result
 
 
 def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:

@@ -15,8 +15,8 @@ writes on a machine with the device, in a folder that `python -m benchmarks.gpu 
 First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three
 times. Then works are measured. A call of qmlir runs a program of many products on operands that together are larger
 than the cache, from Python, and returns when the results are there; a peer runs as many calls of torch, timed by the
-device's events. `us` is the median time of one product; `ratio` is qmlir's time over the peer's, measured in
-alternation.
+device's events. `us` is the median time of one product, and `kernels` what the device spends of it in kernels; `ratio`
+is qmlir's time over the peer's, measured in alternation.
 
 Missed goals, and where the time goes (counted with NVIDIA's profiler):
 
@@ -50,7 +50,7 @@ def _machine(found: Mapping[str, Any]) -> str:
         text += f"\nChecks of `{target}`: {counted}.\n"
     rows = [row for row in found["works"] if "us" in row]
     for kind in dict.fromkeys(row["row"] for row in rows):
-        text += f"\n### {kind}\n\n| work | us | T/s | GB/s | peer | us | ratio | goal |\n{'|---' * 8}|\n"
+        text += f"\n### {kind}\n\n| work | us | kernels | T/s | GB/s | peer | us | ratio | goal |\n{'|---' * 9}|\n"
         mine = [row for row in rows if row["row"] == kind]
         for row in mine:
             text += "".join(_lines(row))
@@ -62,10 +62,11 @@ def _machine(found: Mapping[str, Any]) -> str:
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
     us, goals = row["us"]["ours"], dict(row["goals"])
-    first = f"| {row['name']} | {us:.1f} | {row['ops_per_s'] / 1e12:.0f} | {row['bytes_per_s'] / 1e9:.0f} |"
+    kernels = f"{row['kernels']:.1f}" if "kernels" in row else ""
+    first = f"| {row['name']} | {us:.1f} | {kernels} | {row['ops_per_s'] / 1e12:.0f} | {row['bytes_per_s'] / 1e9:.0f} |"
     lines = []
     for peer, ratio in row["ratios"].items():
         goal = f"{goals[peer]:.2f}{'' if ratio <= goals[peer] else ', missed'}" if peer in goals else ""
         lines.append(f"{first} {peer} | {row['us'][peer]:.1f} | {ratio:.2f} | {goal} |\n")
-        first = "| | | | |"
+        first = "| | | | | |"
     return lines

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ INT8_PEAK = FP8_PEAK = 1979e12  # dense, of an H100 or H200 SXM (NVIDIA's data s
 
 
 def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, seconds: float) -> dict[str, Any]:
-    """Microseconds of one product: ours, every peer's; ratios; the share of the limit that is aimed at."""
+    """Microseconds of one product: ours, of which in kernels, every peer's; ratios; the share of the limit that is
+    aimed at."""
     row = {"name": work["name"], "row": work["row"], "us": {}, "ratios": {}, "missing": {}, "goals": work["goals"]}
     if "refused" in work:
         return {**row, "refused": work["refused"]}
@@ -35,6 +39,8 @@ def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, second
             times[name] += burst(seconds / ROUNDS)
     row["us"] = {name: statistics.median(t) * 1e6 for name, t in times.items()}
     row["calls"] = {name: len(t) for name, t in times.items()}
+    if (found := kernels(lambda: ours(0))) is not None:
+        row["kernels"] = found / work["repeats"]
     mine = row["us"]["ours"]
     row["ratios"] = {name: mine / us for name, us in row["us"].items() if name != "ours"}
     row["ops_per_s"] = work["operations"] / (mine * 1e-6)
@@ -45,6 +51,24 @@ def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, second
         done = row["bytes_per_s"] if kind == "copy bandwidth" else row["ops_per_s"]
         row["share"] = {"of": kind, "wanted": wanted, "got": done / limit if limit else None}
     return row
+
+
+def kernels(call: Callable[[], object]) -> float | None:
+    """Microseconds that the device spends in the kernels of a call; None without torch's profiler for it."""
+    try:
+        from torch.profiler import ProfilerActivity, profile, supported_activities
+    except ImportError:
+        return None
+    if ProfilerActivity.CUDA not in supported_activities():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        for _ in range(2):  # in the first, what records them is loaded
+            with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+                call()
+        recorded.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    return sum(event["dur"] for event in events if event.get("cat") == "kernel") or None
 
 
 def _ours(work: dict[str, Any], folder: Path, device: Any) -> Any:

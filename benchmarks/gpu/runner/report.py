@@ -29,7 +29,7 @@ def table(rows: list[dict[str, Any]], heads: bool = True) -> str:
     """One line a work; a goal that is missed is marked."""
     lines = []
     if heads:
-        lines.append(f"{'work':58} {'us':>10} {'Top/s':>8} {'GB/s':>8}  ours / peer")
+        lines.append(f"{'work':58} {'us':>10} {'kernels':>8} {'Top/s':>8} {'GB/s':>8}  ours / peer")
     for row in rows:
         if "refused" in row:
             lines.append(f"{row['name']:58} refused: {row['refused']}")
@@ -45,6 +45,7 @@ def table(rows: list[dict[str, Any]], heads: bool = True) -> str:
         if share and share["got"] is not None:
             verdict = "met" if share["got"] >= share["wanted"] else "MISSED"
             parts.insert(0, f"{share['got']:.0%} of {share['of']} (goal {share['wanted']:.0%}: {verdict})")
-        figures = f"{row['us']['ours']:10.1f} {row['ops_per_s'] / 1e12:8.1f} {row['bytes_per_s'] / 1e9:8.1f}"
+        kernels = f"{row['kernels']:8.1f}" if "kernels" in row else 8 * " "
+        figures = f"{row['us']['ours']:10.1f} {kernels} {row['ops_per_s'] / 1e12:8.1f} {row['bytes_per_s'] / 1e9:8.1f}"
         lines.append(f"{row['name']:58} {figures}  {'; '.join(parts)}")
     return "\n".join(lines)

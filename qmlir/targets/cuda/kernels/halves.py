@@ -49,9 +49,12 @@ class Halves:
     ) -> list[ir.Value]:
         """Both words of a step: of the codes at 2 t and 2 t + 1, and those 8 behind. `held`: see there."""
         less, scale = held
+        place = bits * number
+        if self.element != "f16" or place + bits > _MANTISSA["f16"]:
+            place = 0
         found = []
         for half in range(2):
-            value = arith.subf(self._based(word, 8 * half + bits * number, bits), less)
+            value = self._whole(self._based(word, 8 * half + bits * number, bits, place), place, less)
             if scale is not None:
                 value = arith.mulf(value, scale)
             if self.element != self.result:
@@ -59,14 +62,24 @@ class Halves:
             found.append(e.as_word(value))
         return found
 
-    def _based(self, word: ir.Value, low: int, bits: int) -> ir.Value:
-        """`base + (field ^ flip)` of the fields at bit `low` and 16 bits above."""
-        bias, mask = _BASE_BITS[self.element] | self.flip, (1 << bits) - 1
+    def _based(self, word: ir.Value, low: int, bits: int, place: int) -> ir.Value:
+        """`base + 2 ^ place * (field ^ flip)` of the fields at bit `low` and 16 bits above."""
+        mask = (1 << bits) - 1
+        bias = _BASE_BITS[self.element] | self.flip << place
         if self.element != "f32":
-            pair = arith.xori(arith.andi(e.shifted(word, -low), e.word(mask * _PAIR)), e.word(bias * _PAIR))
-            return e.as_pair(pair, e.vector_of(2, ir.Type.parse(self.element)))
+            fields = arith.andi(e.shifted(word, place - low), e.word((mask << place) * _PAIR))
+            return e.as_pair(arith.xori(fields, e.word(bias * _PAIR)), e.vector_of(2, ir.Type.parse(self.element)))
         both = [arith.xori(arith.andi(e.shifted(word, -low - at), e.word(mask)), e.word(bias)) for at in (0, 16)]
         return e.as_type(e.gathered(both), e.vector_of(2, ir.F32Type.get()))
+
+    def _whole(self, based: ir.Value, place: int, less: ir.Value) -> ir.Value:
+        """Of `base + 2 ^ place * field`, `base + field - less`. No step of it is rounded."""
+        if not place:
+            return arith.subf(based, less)
+        scale = 2.0**-place
+        kind = ir.VectorType(based.type).element_type
+        offset = arith.subf(e.splat(self.base * (1 - scale), 2, kind), less)
+        return e.intrinsic("llvm.fma", [based, e.splat(scale, 2, kind), offset], based.type)
 
     def held(self, stage: Stage, operands: dict[ir.Value, ir.Value]) -> tuple[ir.Value, ir.Value | None]:
         """What comes off both floats of a word, and what they are multiplied by (None: nothing), as vectors of two.
