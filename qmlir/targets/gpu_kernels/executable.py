@@ -73,13 +73,14 @@ class KernelFunction:
 
     @property
     def layout(self) -> ir.Attribute:
-        """Of the operands: what all functions of an executable have in common."""
-        read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
-        written = "#hal.pipeline.binding<storage_buffer>"
+        """Of the operands: what all functions of an executable have in common. They are indirect as those of IREE's own
+        executables: else IREE records all commands of the program anew in every call."""
+        read = '#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">'
+        written = "#hal.pipeline.binding<storage_buffer, Indirect>"
         bindings = ", ".join([*[read] * (len(self.views) - self.results), *[written] * self.results])
         count = int(self.rows is None) + self.tokens
         constants = f"constants = {count}, " if count else ""
-        return ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
+        return ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}], flags = Indirect>")
 
 
 FAULTS = (

@@ -50,12 +50,10 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
         return self.tiled(kernel, c, codes, storages=[stored_in_rows(codes, kernel)], step=32)
 
 
-# Where there are groups, ptxas 12.9 spills registers of these for sm_120 or, where workgroups share K, for sm_80; other
-# tiles take their place.
-_SPILLED = ("16x128x128x1x4x1x4", "16x128x128x1x4x1x4-stream-k", "32x64x128x1x4x1x4-stream-k", "128x128x64x4x4x1x4")
-_FP8_TILES = tuple(tile for tile in TILES if tile.name not in _SPILLED)
+# The sums of a group are beside those of all: too many for the 128 registers that each of 512 threads may have.
+_FP8_TILES = tuple(tile for tile in TILES if tile.threads < 512)
 # Where the sums of a tile are apart from those before it, twice the registers, or words of scales are beside them.
-_FEW_SUMS = tuple(t for t in _FP8_TILES if t.accumulators <= 64 and t.threads < 512 and not t.stream_k)
+_FEW_SUMS = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and not tile.stream_k)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Fp8Gemm(MmaGemm):
     def attributes(self) -> Mapping[str, int]:
         # Beside the sums of a group stand those of all. ptxas spills some to get another block onto a multiprocessor,
         # unless it is told that one will do.
-        return {"nvvm.minctasm": 1} if self.fast and self.kernel.group else {}
+        return {"nvvm.minctasm": 1} if self.kernel.group else {}
 
     @property
     def facts(self) -> Facts:
