@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ...ir.barriers import BARRIER_REASON
 from ...ir.walk import collect
 from ..base import Pass, State
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DropAttributesPass(Pass):
-    """The last that reads them is a kernel or a pass of qmlir: facts (`qmlir/ir/facts.py`) and the reasons of fusion
-    barriers."""
+    """The last that reads them is a kernel or a pass of qmlir: facts (`qmlir/ir/facts.py`). The reasons of fusion
+    barriers stay: they say which of them IREE is to see only until dispatches are formed."""
 
     name: ClassVar[str] = "qmlir-drop-attributes"
     summary: ClassVar[str] = "drop the attributes that qmlir's passes have written on ops"
@@ -23,5 +24,5 @@ class DropAttributesPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module):
             for name in [a if isinstance(a, str) else a.name for a in op.attributes]:
-                if name.startswith("qmlir."):
+                if name.startswith("qmlir.") and name != BARRIER_REASON:
                     del op.attributes[name]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .. import settings
 from ..core.mlir import api
 from ..errors import CompileError, Diagnostic
+from ..ir.barriers import drop_fusion_barriers, fusion_barriers
 from ..kernels.hidden import hide, put_back
 from ..passes.base import State
 from ..passes.registry import parse_pass
@@ -81,6 +82,8 @@ def _execute(
             parse_pass(text).run(module, State())
 
     stops: list[tuple[bytes, Callable[[], None]]] = []
+    if fusion_barriers(module):
+        stops.append((b"flow", lambda: drop_fusion_barriers(module)))
     hidden = hide(module)
     invocation.import_module(module.operation)
     if hidden or source_passes:  # executables are not yet compiled

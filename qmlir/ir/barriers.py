@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, overload
 
 from ..core.faults import Fault
-from ..core.mlir import ir, util
+from ..core.mlir import collect, ir, util
 from .build import Extent, dims
 from .walk import defining_op
 
@@ -64,6 +64,9 @@ class Reason(str, Enum):
 PER_TARGET = frozenset({
     Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
 })  # fmt: skip
+
+# What stays until IREE has placed tensors in memory; the others are about what becomes one dispatch.
+_OF_MEMORY = frozenset({Reason.LOOP_START, Reason.STATE})
 
 # What goes wrong without a barrier: of each reason whose fault no pass of `passes/workarounds` states.
 FAULT_OF = {
@@ -147,9 +150,9 @@ def fusion_barrier_behind(
 
 
 def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | None = None) -> ir.Value:
-    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
-    at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
-    own when not given."""
+    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across. It is gone
+    once dispatches are formed (`drop_fusion_barriers`). `reason` is said in the IR. `sizes` are the tensor's sizes as
+    they are to be known from here on; its own when not given."""
     dynamic = [s for s in (dims(value) if sizes is None else sizes) if not isinstance(s, int)]
     barrier = util.OptimizationBarrierOp([value.type], [value])
     barrier.operation.attributes[BARRIER_REASON] = ir.StringAttr.get(reason.value)
@@ -159,6 +162,20 @@ def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | No
     # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
     result.context.get_dialect_descriptor("flow")
     return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
+
+
+def fusion_barriers(module: ir.Module) -> list[OpLike]:
+    """Those that are about what becomes one dispatch."""
+    names = {reason.value for reason in Reason if reason not in _OF_MEMORY}
+    found = collect(module, "util.optimization_barrier")
+    return [op for op in found if BARRIER_REASON in op.attributes and op.attributes[BARRIER_REASON].value in names]
+
+
+def drop_fusion_barriers(module: ir.Module) -> None:
+    """Where dispatches are formed: behind a barrier that is left, the host waits for the device."""
+    for op in fusion_barriers(module):
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.operation.erase()
 
 
 @overload

@@ -10,7 +10,7 @@ technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....core.mlir import arith, ir
@@ -89,12 +89,6 @@ class Fp8Gemm(MmaGemm):
     @property
     def decodes(self) -> bool:
         return isinstance(self.mma, HalfMma)
-
-    @property
-    def attributes(self) -> Mapping[str, int]:
-        # Beside the sums of a group stand those of all. ptxas spills some to get another block onto a multiprocessor,
-        # unless it is told that one will do.
-        return {"nvvm.minctasm": 1} if self.kernel.group else {}
 
     @property
     def facts(self) -> Facts:

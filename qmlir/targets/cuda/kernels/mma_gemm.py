@@ -15,6 +15,8 @@ from ...gpu_kernels.tiled import TileProgram
 from .mma_loop import Block
 from .product import TiledProduct
 
+_MANY_SUMS = 16  # registers of a lane, where as many are beside them
+
 
 @dataclass(frozen=True)
 class MmaGemm(TiledProduct):
@@ -25,9 +27,11 @@ class MmaGemm(TiledProduct):
     @property
     def attributes(self) -> Mapping[str, int]:
         """Of the device function."""
-        # Where K is shared, one block or two are on a multiprocessor. ptxas spills what decodes a weight to
-        # get more there, unless it is told that one will do.
-        return {"nvvm.minctasm": 1} if self.workgroups and self.decodes and self.tile.is_small else {}
+        # ptxas spills to get another block onto a multiprocessor, unless it is told that one will do: what decodes a
+        # weight, where K is shared, and the sums of a group beside those of all.
+        decodes = self.workgroups and self.decodes and self.tile.is_small
+        beside = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
+        return {"nvvm.minctasm": 1} if decodes or beside else {}
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         lhs, rhs = map(View.of, inputs[:2])
