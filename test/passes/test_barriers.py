@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from qmlir.ir.barriers import FAULT_OF, PER_TARGET, Reason
+import qmlir
+from qmlir.compiler import invocation
+from qmlir.core.mlir import collect, context, ir
+from qmlir.ir.barriers import FAULT_OF, PER_TARGET, Reason, drop_fusion_barriers
 from qmlir.targets import all_targets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +44,37 @@ def test_each_reason_has_a_fault(reason: Reason) -> None:
 def test_targets_name_the_reasons_that_they_have() -> None:
     named = {reason for target in all_targets() for reason in target.barriers}
     assert named == PER_TARGET
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_those_of_dispatches_can_be_dropped(reason: Reason) -> None:
+    barrier = f'util.optimization_barrier {{qmlir.barrier_reason = "{reason.value}"}} %x : tensor<4xf32>'
+    text = f"func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{ %0 = {barrier}\n return %0 : tensor<4xf32> }}"
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        drop_fusion_barriers(module)
+        left = len(collect(module, "util.optimization_barrier"))
+    assert left == (reason in (Reason.LOOP_START, Reason.STATE))
+
+
+def test_the_host_waits_behind_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A barrier that is there when IREE cuts a program into command buffers is a wait of the host for the device."""
+    found = []
+
+    def drop(module: ir.Module) -> None:
+        before = len(collect(module, "util.optimization_barrier"))
+        drop_fusion_barriers(module)
+        found.append((before, len(collect(module, "util.optimization_barrier"))))
+
+    monkeypatch.setattr(invocation, "drop_fusion_barriers", drop)
+    source = tmp_path / "apart.mlir"
+    source.write_text("""
+        func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+          %0 = arith.addf %x, %x : tensor<4xf32>
+          %1 = util.optimization_barrier {qmlir.barrier_reason = "patches"} %0 : tensor<4xf32>
+          %2 = arith.mulf %1, %1 : tensor<4xf32>
+          return %2 : tensor<4xf32>
+        }""")
+    program = qmlir.load(qmlir.compile(source, target="cpu", start="configured", cache=False))
+    assert program.main(np.float32([1, 2, 3, 4])).tolist() == [4, 16, 36, 64]
+    assert found == [(1, 0)]
