@@ -61,7 +61,9 @@ SUMS = frozenset((
     aten.avg_pool2d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool1d.default,
     aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool2d.default,
     aten._adaptive_avg_pool3d.default, aten._log_softmax.default,
-    aten.log_softmax.int, aten.logsumexp.default, aten.std.dim, aten.var.dim,
+    aten.log_softmax.int, aten.logsumexp.default, aten.std.dim, aten.var.dim, aten.dist.default,
+    aten.cosine_similarity.default, aten.l1_loss.default, aten.kl_div.default, aten.logit.default,
+    aten._weight_norm.default, aten._weight_norm_interface.default,
 ))  # fmt: skip
 
 
