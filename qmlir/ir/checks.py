@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..core.mlir import arith, ir, tensor
+from ..core.mlir import arith, collect, ir, tensor
 from .build import Arg, Extent, as_index, filled, generic, index, product, scalar
 from .scalars import i32
 
@@ -50,3 +50,14 @@ def outside(x: ir.Value, least: int, most: int) -> ir.Value:
     """Whether an integer, in a body, is not in [least, most]."""
     low = arith.cmpi(arith.CmpIPredicate.slt, x, scalar(least, x.type))
     return arith.ori(low, arith.cmpi(arith.CmpIPredicate.sgt, x, scalar(most, x.type)))
+
+
+def drop_repeated_checks(module: ir.Module) -> None:
+    """Of the checks of one condition in a block all but the first: at each, IREE ends what it sends to the device at
+    once."""
+    seen: set[tuple[ir.Value, ir.Block]] = set()
+    for op in collect(module, "cf.assert"):
+        key = op.operands[0], op.operation.block
+        if key in seen:
+            op.operation.erase()
+        seen.add(key)
