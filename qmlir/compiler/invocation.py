@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import settings
 from ..core.mlir import api, collect
 from ..errors import CompileError, Diagnostic
-from ..ir.barriers import drop_fusion_barriers, fusion_barriers
+from ..ir.barriers import drop_fusion_barriers
 from ..ir.checks import drop_repeated_checks
 from ..kernels.hidden import hide, put_back
 from ..passes.base import State
@@ -83,14 +83,14 @@ def _execute(
             parse_pass(text).run(module, State())
 
     stops: list[tuple[bytes, Callable[[], None]]] = []
-    if fusion_barriers(module) or len(collect(module, "cf.assert")) > 1:
+    hidden = hide(module)
+    if collect(module, "util.optimization_barrier", "cf.assert"):
 
         def at_flow() -> None:
             drop_fusion_barriers(module)
             drop_repeated_checks(module)
 
         stops.append((b"flow", at_flow))
-    hidden = hide(module)
     invocation.import_module(module.operation)
     if hidden or source_passes:  # executables are not yet compiled
 

@@ -164,18 +164,14 @@ def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | No
     return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
 
 
-def fusion_barriers(module: ir.Module) -> list[OpLike]:
-    """Those that are about what becomes one dispatch."""
-    names = {reason.value for reason in Reason if reason not in _OF_MEMORY}
-    found = collect(module, "util.optimization_barrier")
-    return [op for op in found if BARRIER_REASON in op.attributes and op.attributes[BARRIER_REASON].value in names]
-
-
 def drop_fusion_barriers(module: ir.Module) -> None:
-    """Where dispatches are formed: behind a barrier that is left, the host waits for the device."""
-    for op in fusion_barriers(module):
-        op.results[0].replace_all_uses_with(op.operands[0])
-        op.operation.erase()
+    """Those that are about what becomes one dispatch, once dispatches are formed: behind a barrier that is left, the
+    host waits for the device."""
+    dropped = {reason.value for reason in Reason if reason not in _OF_MEMORY}
+    for op in collect(module, "util.optimization_barrier"):
+        if BARRIER_REASON in op.attributes and op.attributes[BARRIER_REASON].value in dropped:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.operation.erase()
 
 
 @overload
