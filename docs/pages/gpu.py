@@ -14,7 +14,8 @@ writes on a machine with the device, in a folder that `python -m benchmarks.gpu 
 
 First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three
 times. Then works are measured. A call of qmlir runs a program of many products on operands that together are larger
-than the cache, from Python, and returns when the results are there; a peer runs as many calls of torch, timed by the
+than the cache, from Python, and returns when the largest of their first rows is there (the H100's returned all 64
+results, each of which costs a call some microseconds); a peer runs as many calls of torch, timed by the
 device's events. `us` is the median time of one product, and `kernels` what the device spends of it in kernels; `ratio`
 is qmlir's time over the peer's, measured in alternation.
 
