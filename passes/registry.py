@@ -24,6 +24,7 @@ PASSES: dict[str, str] = {
     "qmlir-undo-broadcasts": "core.undo_broadcasts:UndoBroadcastsPass",
     "qmlir-channels-last": "core.channels_last:ChannelsLastPass",
     "qmlir-crop-windows": f"{IREE_3_13}.crop_windows:CropWindowsPass",
+    "qmlir-sort-in-stages": "core.sort_in_stages:SortInStagesPass",
     "qmlir-recurrences": "core.recurrences:RecurrencesPass",
     "qmlir-attention": "core.attention:AttentionPass",
     "qmlir-select": "core.select:SelectPass",

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-check-indices": ("passes/check_indices.mlir", 0),
     "qmlir-channels-last": ("passes/channels_last.mlir", 1),
     "qmlir-lower-to-linalg": ("passes/lower_elementwise.mlir", 0), "qmlir-select": ("targets/select_rocm.mlir", 0),
+    "qmlir-sort-in-stages": ("passes/sort_in_stages.mlir", 0),
     "qmlir-own-destinations": ("passes/own_destinations.mlir", 0),
     "qmlir-resolve-barriers": ("passes/resolve_barriers.mlir", 0),
     "qmlir-decode-small-floats": ("passes/decode_small_floats.mlir", 0),

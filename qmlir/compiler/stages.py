@@ -11,8 +11,8 @@ STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold,qmlir-check-indices",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
-    "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
-    "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
+    "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-sort-in-stages,qmlir-recurrences{{target={target}}},"
+    "qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
     "qmlir-own-destinations,qmlir-drop-attributes,qmlir-guard",
 }
 

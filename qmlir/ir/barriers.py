@@ -35,6 +35,7 @@ class Reason(str, Enum):
     # For every target.
     LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
     PHASES = "phases"  # the move of a convolution's results to their places would make its loops scalar
+    SORT_STAGE = "sort-stage"  # each stage of a sort reads what the one before has written at other places
     STATE = "state"  # globals that start with one number everywhere would be one buffer, which is written in place
 
     # Written by the strategies and passes of a target, for that target.
@@ -105,6 +106,11 @@ FAULT_OF = {
         "IREE puts the first values of several loops, of dynamic size, into one allocation, and loses the place of one "
         "of them on the way into its loop: states of a recurrent layer are wrong.",
         canary="loop_start",
+    ),
+    Reason.SORT_STAGE: Fault(
+        "IREE fuses the stages of a sort, each of which reads the one before at other places, so that each element of "
+        "a stage computes those before again: compilation takes minutes.",
+        canary="sort_stages",
     ),
     Reason.PHASES: Fault(
         "IREE fuses the move of a convolution's results to their places into the convolution, whose loops are then "

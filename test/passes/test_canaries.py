@@ -371,6 +371,7 @@ BARRIERS = {
                  small(2, 5, 7, dtype=np.int8), small(2, 7, 9, dtype=np.int8), small(2, 1, 9, dtype=np.int8)),
     ),
     "loop_start": BarrierCanary(Reason.LOOP_START, "frontends.recurrence", "cpu:x86-64", recurs),
+    "sort_stages": BarrierCanary(Reason.SORT_STAGE, "passes.core.sort_in_stages", "cpu", compiles),
     "phases": BarrierCanary(Reason.PHASES, "frontends.onnx.patterns.phases", "cpu:x86-64", spreads),
     "aligned_product": BarrierCanary(Reason.ALIGNED, "targets.aligned", "vulkan:lavapipe", dispatches(4)),
     "patches": BarrierCanary(Reason.PATCHES, "targets.im2col", "vulkan:lavapipe", dispatches(3)),

@@ -1,0 +1,52 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-sort-in-stages | filecheck %s
+
+// 130 elements and places behind them up to 256: 1 + 36 ops of keys and places, of which the elements are returned.
+// CHECK-LABEL: func.func @keys
+// CHECK-NOT: iree_linalg_ext.sort
+// CHECK: %[[LAST:.*]] = arith.minui %{{.*}}, %c129 : index
+// CHECK: tensor.extract %{{.*}}[%{{.*}}, %[[LAST]]] : tensor<3x130xf32>
+// CHECK: -> (tensor<3x256xf32>, tensor<3x256xi32>)
+// CHECK-COUNT-36: arith.xori
+// CHECK-NOT: arith.xori
+// CHECK: %[[SORTED:.*]] = tensor.extract_slice %{{.*}}[0, 0] [3, 130] [1, 1]
+// CHECK: return %[[SORTED]]
+func.func @keys(%x: tensor<3x130xf32>) -> tensor<3x130xf32> {
+  %0 = iree_linalg_ext.sort dimension(1) outs(%x : tensor<3x130xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<3x130xf32>
+  return %0 : tensor<3x130xf32>
+}
+
+// Keys with indices, along another axis, which has a power of two elements: nothing stands behind them.
+// CHECK-LABEL: func.func @pairs
+// CHECK-NOT: iree_linalg_ext.sort
+// CHECK: -> (tensor<128x?xi32>, tensor<128x?xi64>, tensor<128x?xi32>)
+// CHECK-NOT: arith.maxsi
+// CHECK: return
+func.func @pairs(%x: tensor<128x?xi32>, %i: tensor<128x?xi64>) -> (tensor<128x?xi32>, tensor<128x?xi64>) {
+  %0:2 = iree_linalg_ext.sort dimension(0) outs(%x, %i : tensor<128x?xi32>, tensor<128x?xi64>) {
+  ^bb0(%a: i32, %b: i32, %j: i64, %k: i64):
+    %1 = arith.cmpi sge, %a, %b : i32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<128x?xi32>, tensor<128x?xi64>
+  return %0#0, %0#1 : tensor<128x?xi32>, tensor<128x?xi64>
+}
+
+// Few elements, and a number that is not known.
+// CHECK-LABEL: func.func @short
+// CHECK-COUNT-2: iree_linalg_ext.sort
+func.func @short(%x: tensor<127xf32>, %y: tensor<?xf32>) -> (tensor<127xf32>, tensor<?xf32>) {
+  %0 = iree_linalg_ext.sort dimension(0) outs(%x : tensor<127xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<127xf32>
+  %2 = iree_linalg_ext.sort dimension(0) outs(%y : tensor<?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %3 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %3 : i1
+  } -> tensor<?xf32>
+  return %0, %2 : tensor<127xf32>, tensor<?xf32>
+}
