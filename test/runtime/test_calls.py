@@ -11,7 +11,7 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.errors import InputError, PassError
+from qmlir.errors import InputError
 
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
@@ -321,8 +321,8 @@ def test_loops_that_llvmpipe_leaves_early_are_refused(lavapipe: str) -> None:
     np.testing.assert_array_equal(main(x[:256]), np.sort(x[:256]))
     with pytest.raises(InputError, match=f"a sort along axis 0: {taken}"):
         main(x)
-    with pytest.raises(PassError, match=f"a sort of 257 elements: {taken}"):
-        qmlir.compile(sorted_program("tensor<257xf32>"), target=lavapipe)
+    main = qmlir.load(qmlir.compile(sorted_program("tensor<257xf32>"), target=lavapipe)).main
+    np.testing.assert_array_equal(main(x), np.sort(x))  # in stages
     text = """
 func.func @main(%x: tensor<?xf32>) -> tensor<f32> {
   %zero = arith.constant dense<0.0> : tensor<f32>
