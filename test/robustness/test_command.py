@@ -101,7 +101,8 @@ def test_interrupt_leaves_nothing(source: Path, tmp_path: Path) -> None:
         result = interrupted(tmp_path, source, 0.12 * i, *ways[i % 2])
         codes.append(result.code)
         assert "Traceback" not in result.err
-        if result.code == 0:  # it had finished
+        if (tmp_path / "out" / "x.vmfb").exists():  # it had finished, and Python may be on its way out
+            assert result.code in (0, -signal.SIGINT)
             (tmp_path / "out" / "x.vmfb").unlink()
         else:
             assert (result.code, result.err) == (130, "qmlir: interrupted\n")
