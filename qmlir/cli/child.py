@@ -3,6 +3,7 @@ with a reproducer, and an interrupt leaves nothing behind."""
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import select
@@ -94,6 +95,7 @@ class _Interrupts:
 
     def __exit__(self, *_: object) -> None:
         self._restored.close()
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Python on its way out would die of one
 
     def _handle(self, *_: object) -> None:
         self._seen = True
