@@ -41,7 +41,7 @@ class _Own(Epilogue):
 def _of_side(name: str) -> str:
     """The name in a product of what a convolution says of its input and weight."""
     for own, side_ in (("input", "lhs"), ("weight", "rhs")):
-        if name.startswith(f"{own}_") and name != "input_layout":
+        if name.startswith(f"{own}_") and not name.endswith("_layout"):
             return side_ + name.removeprefix(own)
     return name
 
