@@ -171,6 +171,7 @@ def _module(work: Work) -> Any:
     that IREE reserves for it in every call, which is no part of a product."""
     from qmlir.core.mlir import arith, func, ir
     from qmlir.dialect.ops.common import tensor_type
+    from qmlir.ir.build import crop
     from qmlir.ir.signature import DTYPE, NAME
 
     turns = work.repeats // work.copies
@@ -192,15 +193,9 @@ def _module(work: Work) -> Any:
             for turn in range(turns):
                 made += func.CallOp(sets, [*arguments[turn * count : (turn + 1) * count], *shared]).results
             larger = arith.maxsi if isinstance(output.element_type, ir.IntegerType) else arith.maximumf
-            func.ReturnOp([functools.reduce(larger, (_first_row(value, output) for value in made))])
+            rows = (crop(value, [0] * len(first), first) for value in made)
+            func.ReturnOp([functools.reduce(larger, rows)])
     return module
-
-
-def _first_row(value: Any, kind: Any) -> Any:
-    from qmlir.core.mlir import tensor
-
-    zeros, ones = [0] * kind.rank, [1] * kind.rank
-    return tensor.ExtractSliceOp(kind, value, [], [], [], zeros, list(kind.shape), ones).result
 
 
 def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:

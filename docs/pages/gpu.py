@@ -22,14 +22,15 @@ is qmlir's time over the peer's, measured in alternation.
 Missed goals, and where the time goes (counted with NVIDIA's profiler):
 
 * One to sixteen rows by codes of four bits, 16-bit activations: a kernel takes 15 us where memory would take 6. A
-  scheduler has 3 warps and starts an instruction in every second clock: 15 take eight codes apart and scale them, and
-  the tensor core's tile of 16 rows is multiplied for one row too.
+  scheduler has 3 warps, and started an instruction in every second clock while 15 of them took eight codes apart and
+  scaled them; 13 do now. The tensor core's tile of 16 rows is multiplied for one row too.
 * Products of fp8 with sums in f32, as the semantics say: each code is converted to f16 in registers for `mma.sync`,
   which reaches two thirds of what `wgmma` does with f16 that is in memory. Sums as the instruction keeps them
   (`wgmma-fp8-fast`) were measured with tiles of 128 x 192: 1.26 to 1.40 of torch._scaled_mm's time. Those of 128 x 128,
   which are there now, took 133 us where they took 142 (4096 x 4096 x 4096, the kernel alone).
-* What a call takes beside its kernels, 250 to 350 us on these hosts, is the 130 arguments of such a program, its
-  launches, and the first kernel's start: a third of w8a8 of few rows.
+* What a call takes beside its kernels is 300 to 580 us on the H200's host where a program has some 60 products: its
+  130 arguments, the launches, and the first kernel's start. Of w8a8 of few rows it is two fifths; of experts' products
+  for one token, which come with a check of the ids, nearly all of it.
 * The first convolution of ResNet-50 reads its three channels code by code.
 """
 

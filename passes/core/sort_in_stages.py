@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...core.mlir import OpLike, arith, ir, tensor
+from ...ir.attributes import axis_of
 from ...ir.barriers import Reason, fusion_barrier, opaque
 from ...ir.build import Arg, crop, dims, empty, generics, index, inlined, loop_index
 from ...ir.scalars import i32
@@ -35,7 +36,7 @@ class SortInStagesPass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "iree_linalg_ext.sort"):
-            axis = ir.IntegerAttr(op.attributes["dimension"]).value
+            axis = axis_of(op)
             if ir.RankedTensorType(op.operands[0].type).shape[axis] < self.shortest:
                 continue
             with op.location, ir.InsertionPoint(op):

@@ -11,7 +11,7 @@ from ..core.mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
 from ..ir.affine import downcast, indexing_maps
-from ..ir.attributes import reassociation
+from ..ir.attributes import axis_of, reassociation
 from ..kernels.attention import OP as ATTENTION, describe as describe_attention
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _splat(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
 
 
 def _softmax(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
-    axis, x = int(op.attributes["dimension"].value), operands[0].astype(np.float64)
+    axis, x = axis_of(op), operands[0].astype(np.float64)
     e = np.exp(x - x.max(axis, keepdims=True))
     return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
 
@@ -154,13 +154,9 @@ def _apply(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
     return [np.asarray(_affine(downcast(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
 
 
-def _dimension(op: OpLike) -> int:
-    return int(ir.IntegerAttr(op.attributes["dimension"]).value)
-
-
 def _sort(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     """Stable: elements that the comparison does not tell apart stay in their order."""
-    axis = _dimension(op)
+    axis = axis_of(op)
     lines = [np.moveaxis(x, axis, -1) for x in operands]
     n = lines[0].shape[-1]
     if n == 0:
@@ -175,7 +171,7 @@ def _sort(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
 
 
 def _scan(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
-    source, out, last = np.moveaxis(operands[0], axis := _dimension(op), 0), operands[1].copy(), operands[2]
+    source, out, last = np.moveaxis(operands[0], axis := axis_of(op), 0), operands[1].copy(), operands[2]
     moved = np.moveaxis(out, axis, 0)
     inclusive = bool(ir.BoolAttr(op.attributes["inclusive"]).value)
     for i in range(len(source)):

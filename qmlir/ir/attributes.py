@@ -21,6 +21,11 @@ def loop_kinds(op: OpLike) -> list[str]:
     return ["reduction" if "reduction" in str(kind) else "parallel" for kind in op.attributes["iterator_types"]]
 
 
+def axis_of(op: OpLike) -> int:
+    """The axis that a sort, a scan or a softmax runs along."""
+    return int(ir.IntegerAttr(op.attributes["dimension"]).value)
+
+
 def reassociation(op: OpLike) -> list[list[int]]:
     """The axes that an `expand_shape` or `collapse_shape` makes of each axis, or one of each group."""
     return [[int(i.value) for i in group] for group in op.attributes["reassociation"]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..core.mlir import ir
 from ..dialect.ops.common import shape_of
 from .affine import indexing_maps, loop_sizes
+from .attributes import axis_of
 from .walk import BARRIERS, VIEWS, argument_number, made_by, producer, terminator_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Bounds:
     def _sums(self, scan: OpLike) -> Interval | None:
         """The running sums along an axis."""
         combined = scan.regions[0].blocks[0].operations[0].operation
-        size = shape_of(scan.operands[0])[ir.IntegerAttr(scan.attributes["dimension"]).value]
+        size = shape_of(scan.operands[0])[axis_of(scan)]
         if combined.name != "arith.addi" or size is None:
             return None
         low, high = self.of_tensor(scan.operands[0])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
+from ....ir.attributes import axis_of
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import crop, dims
 from ....ir.checks import assert_at_most, assert_short_sum
@@ -88,7 +89,7 @@ class CutLoopsPass(Pass):
     def _along(self, op: OpLike) -> list[Diagnostic]:
         """What is wrong with the length of a scan or sort; where that is dynamic, the program checks it."""
         what, most_of = _ALONG[op.name]
-        axis, most = ir.IntegerAttr(op.attributes["dimension"]).value, most_of(self.longest)
+        axis, most = axis_of(op), most_of(self.longest)
         t = ir.RankedTensorType(op.operands[0].type)
         limit = f"loops of this device stop after {self.longest} steps, and a {what} takes at most {most} elements"
         if t.is_dynamic_dim(axis):

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.attributes import axis_of
 from ....ir.walk import collect
 from ...base import Pass, State
 
@@ -34,7 +35,7 @@ class SpreadScansPass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "iree_linalg_ext.scan"):
-            axis = ir.IntegerAttr(op.attributes["dimension"]).value
+            axis = axis_of(op)
             shape = ir.RankedTensorType(op.operands[0].type).shape
             if len(shape) == 1:
                 continue  # IREE gives a single line one thread

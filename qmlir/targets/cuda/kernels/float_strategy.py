@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
@@ -20,9 +19,6 @@ from .scaled_instructions import SCALED
 from .strategy import CudaProductStrategy, no_wgmma
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, Tile
 from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,6 @@ class FastFp8Strategy(Fp8Strategy):
 
     name: str = "mma-sync-fp8-fast"
     tiles: tuple[Tile, ...] = _FEW_SUMS
-    asked: bool = False
-
-    def requested(self) -> Self:
-        """See `strategy.OnRequest`."""
-        return replace(self, asked=True)
 
     def unlike(self, c: Contraction) -> Decline | None:
         if declined := super().unlike(c) or self._without():

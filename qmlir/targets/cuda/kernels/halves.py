@@ -4,7 +4,8 @@ The bits of a short code put into the low bits of a float's mantissa make `base 
 mantissa), 128 + code in bf16 (7 bits). Base and zero point come off in one subtraction of two floats, which is exact,
 and the scale follows in one product (Kim, Henry, Fahim, Awadalla, "Who Says Elephants Can't Run", 2022, section 3; the
 idea is that of Marlin's kernels). A code's float times a scale of its own type is exact in f32 before it is rounded, so
-one product of 16-bit floats gives the same bits as the f32 product, rounded, that the program writes.
+one product of 16-bit floats gives the same bits as the f32 product, rounded, that the program writes. In f16 a field
+may stand higher in the mantissa: of `1024 + 2^p code` a fused multiply-add by 2^-p leaves the code, without a shift.
 
 Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + code, and one conversion of two floats.
 """

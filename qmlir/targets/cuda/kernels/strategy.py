@@ -38,13 +38,17 @@ BYTES = CodeFormat(order="rows")
 
 @dataclass(frozen=True)
 class CudaProductStrategy(ProductStrategy[Tile]):
-    """What the strategies of products have in common."""
+    """What the strategies of products have in common. `asked`: by its name, see `strategy.OnRequest`."""
 
     machine: Nvidia
     kinds: tuple[str, ...] = ("matmul",)
+    asked: bool = False
 
     grouped_floats = True
     doubles_e2m1 = False
+
+    def requested(self) -> Self:
+        return replace(self, asked=True)
 
     def adapted(self, kernel: Kernel) -> Kernel:
         return kernel.without_counts()
@@ -163,11 +167,6 @@ class GemvStrategy(IntegerStrategy):
     """Products of a few rows, whose time is that of reading the weight."""
 
     name: str = "gemv-int8"
-    asked: bool = False
-
-    def requested(self) -> Self:
-        """See `strategy.OnRequest`."""
-        return replace(self, asked=True)
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         if kernel.m is None:
@@ -176,8 +175,8 @@ class GemvStrategy(IntegerStrategy):
             return Decline("a batch of products, each with weights of its own", "tensor cores take it")
         if kernel.m > MOST_ROWS:
             return Decline(f"{kernel.m} rows are enough for tensor cores", "at most 8 rows")
-        handed = any(hands_over(kernel, tile) and fits(kernel, tile) for tile in TILES)
-        if kernel.m > _ROWS_OF_GROUPS and handed and not self.asked:
+        handed = (tile for tile in TILES if hands_over(kernel, tile) and fits(kernel, tile))
+        if kernel.m > _ROWS_OF_GROUPS and not self.asked and any(handed):
             how = f"choice={{'strategy': '{self.name}'}} asks for it"
             return Decline(f"tensor cores are faster with groups of {kernel.m} rows", how, on_request=True)
         codes = constant_codes(kernel)
