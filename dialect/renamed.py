@@ -20,7 +20,7 @@ RENAMED: dict[str, dict[str, str]] = {
         **{f"{side}_{what}": f"{name}_{what}" for side, name in (("lhs", "input"), ("rhs", "weight"))
            for what in ("scale", "zero_point", "global_scale", "dtype")},
         "lhs_zero_mode": "input_zero_mode", "zero_mode": "weight_zero_mode", "packing": "weight_packing",
-        "rhs_sum": "weight_sum", "filter_layout": "weight_layout",
+        "filter_layout": "weight_layout",
     },
     "grouped_matmul": _OF_RHS,
     "moe": {"zero_mode": "weight_zero_mode", "packing": "weight_packing"},

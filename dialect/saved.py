@@ -32,8 +32,8 @@ _COUNTED = {
 }  # fmt: skip
 
 
-# Operands that are none any more. `rhs_sum` was written by `qmlir-fold`, which finds it again.
-_DROPPED = ("rhs_sum",)
+# Operands, and later attributes, that are none any more: sums of the weight, which the lowering finds.
+_DROPPED = ("rhs_sum", "weight_sum")
 
 
 def may_be_old(text: str) -> bool:
@@ -60,6 +60,8 @@ def upgrade(module: ir.Module) -> list[str]:
             )
         named.append(op if new is None else new)
     for op in named:
+        for name in set(_DROPPED) & set(attribute_names(op)):
+            del op.attributes[name]
         found |= dict.fromkeys(f"{op.name}: '{old}' is deprecated: use '{new}'" for old, new in _rename(op))
     return list(found)
 

@@ -80,9 +80,9 @@ The pass pipeline for `{target}`:
 
 ## One product at each stage
 
-An int8 product with a zero point on the activations, relu, and an int8 result. At stage `qmlir` the weight sums that the
-zero point needs are folded to constants (attribute `rhs_sum`). At `linalg` the whole epilogue is one generic, which IREE
-fuses with the contraction.
+An int8 product with a zero point on the activations, relu, and an int8 result. At stage `linalg` the sums of the
+weight that the zero point needs are a constant, and the whole epilogue is one generic, which IREE fuses with the
+contraction.
 """  # noqa: E501  (rows of a table)
 
 

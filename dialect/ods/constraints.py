@@ -199,29 +199,6 @@ class _Array(AttrKind[tuple[T, ...]]):
         return made
 
 
-class _Dense(AttrKind["ir.Attribute"]):
-    """Elements of a tensor; read as the attribute."""
-
-    description, python = "elements of a tensor", "ir.Attribute"
-    irdl = 'irdl.base "#builtin.dense_intorfp_elements"'
-
-    def read(self, attribute: ir.Attribute) -> ir.Attribute:
-        if not isinstance(attribute, ir.DenseElementsAttr):
-            raise OpError(f"must be {self.description}, but got {attribute}")
-        return attribute
-
-    def of(self, value: object) -> ir.Attribute:
-        if not isinstance(value, ir.Attribute):
-            raise OpError(f"must be {self.description}")
-        return value
-
-    def build(self, value: object) -> ir.Attribute:
-        return self.of(value)
-
-
-DENSE: AttrKind[ir.Attribute] = _Dense()
-
-
 def I64s(length: int) -> AttrKind[tuple[int, ...]]:
     """`array<i64: ...>` of `length` integers."""
     return _Array(length, "i64 integers", "int", "DenseI64ArrayAttr", _int)

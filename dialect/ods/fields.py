@@ -27,7 +27,6 @@ class Field:
     optional: bool = False
     default: object = None
     function_default: object = None
-    internal: bool = False
     implied: bool = False
     name: str = ""
     role: str = ""
@@ -64,29 +63,27 @@ def result(constraint: Constraint, optional: bool = False, *, doc: str = "") -> 
 
 
 @overload
-def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool = False, doc: str = "") -> T: ...
+def attr(kind: AttrKind[T], default: T, *, implied: bool = False, doc: str = "") -> T: ...
 @overload
-def attr(
-    kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False, doc: str = ""
-) -> T: ...
+def attr(kind: AttrKind[T], *, required: Literal[True], implied: bool = False, doc: str = "") -> T: ...
 @overload
 def attr(
     kind: AttrKind[T],
     *,
-    internal: bool = False,
     implied: bool = False,
     function_default: T | None = None,
     doc: str = "",
 ) -> T | None: ...
 def attr(
-    kind: AttrKind[object], default: object = None, required: bool = False, internal: bool = False,
-    implied: bool = False, function_default: object = None, doc: str = "",
+    kind: AttrKind[object], default: object = None, required: bool = False, implied: bool = False,
+    function_default: object = None, doc: str = "",
 ) -> object:  # fmt: skip
-    """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
-    it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
-    `function_default`: what the function states where it is not given, and an op without it reads off its types.
+    """An attribute. Without `required` it may be left out and then reads as `default`.
+
+    `implied`: where it is not given, the function states it by its other arguments. `function_default`: what the
+    function states where it is not given, and an op without it reads off its types.
     """
-    return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied,
+    return Field("attr", attribute=kind, optional=not required, default=default, implied=implied,
                  function_default=None if implied else default if function_default is None else function_default,
                  doc=doc)  # fmt: skip
 

@@ -84,7 +84,7 @@ class Op:
         # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
         ordered = cls._order([f for f in own if f.kind != "parameter"])
         cls.FIELDS = tuple(_in_role(f, sides or {}) if name else f for f in ordered)
-        arguments = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.attribute is not None and not f.internal]
+        arguments = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.attribute is not None]
         cls.DEFAULTS = {f.name: f.function_default for f in arguments if f.optional}
         cls.ROLES = {f.role: f.name for f in cls.FIELDS if f.role}
         for kind in ("operand", "result", "attr"):

@@ -189,7 +189,6 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
                 fail(f"'padding' {list(self.padding)} leaves a negative {axis} of the result")
         self._verify_values(kh * kw * cg)
         self.verify_shared(("input", "weight"))
-        self.verify_sum((f,))
         nhwc = (n, oh, ow, f)
         self.verify_epilogue(nhwc, f)
         out = (n, oh, ow, f // 2 if self.gated else f)

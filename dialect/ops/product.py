@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
 from ..ods import (
-    DENSE,
     F32,
     FLOAT,
     I64,
@@ -105,9 +104,6 @@ class ProductOp(Op):
     clamp = attr(I64s(2), doc="bounds (low, high) of the result's codes, by default their type's")
     # It says nothing that the shapes do not, and is asked for where these are most likely a mistake.
     group_size = attr(I64, doc="least elements along K per scale, if below 8")
-    # Sums over K of the stored rhs codes, i32, the rhs shape without K. `qmlir-fold` writes them for constant
-    # weights, so that zero points on the lhs cost nothing at run time.
-    rhs_sum = attr(DENSE, internal=True)
 
     # ---- what the lowering and the verifier both ask
 
@@ -256,16 +252,6 @@ class ProductOp(Op):
             value = getattr(self, name)
             if value is not None and any(s != 1 for s in shape_of(value)):
                 fail(f"'{name}' is one value per tensor, but has shape {show(shape_of(value))}")
-
-    def verify_sum(self, expected: Shape) -> None:
-        """`rhs_sum` is what `qmlir-fold` would write."""
-        if self.rhs_sum is None:
-            return
-        t = self.rhs_sum.type
-        if str(t.element_type) != "i32" or tuple(t.shape) != expected:
-            fail(f"'rhs_sum' holds the i32 sums of the codes along K, {show(expected)}, but is {t}")
-        if not self.rhs_code.is_int:
-            fail(f"'rhs_sum' holds sums of integer codes, but they are {self.rhs_code.name}")
 
     def _verify_rank(self, value: Intermediate | ir.Value, shape: Shape, axis: int, name: str) -> None:
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""

@@ -102,7 +102,6 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
         if batch is None:
             fail(f"the batch axes of 'lhs' {show(lhs)} and 'rhs' {show(rhs)} do not broadcast")
         self.verify_sides(lhs, rhs, lhs_k, rhs_k, k if k is not None else rhs[rhs_k], ("lhs", "rhs"))
-        self.verify_sum((*rhs[:-2], n))
         shape = (*batch, m, n)
         self.verify_epilogue(shape, n)
         check_result(self.result, (*batch, m, n // 2 if self.gated and n is not None else n))

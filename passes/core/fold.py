@@ -4,8 +4,7 @@
 * constant convolution weights are transposed to FHWC;
 * unsigned constant codes become signed codes, with a shifted zero point;
 * constant sparse weights are transposed to `[N, K]`, or become dense where gathering is slower;
-* two constant scales that are constant along K become one (their f32 product, as the contract forms it);
-* weight sums for zero points on the other side become the attribute `rhs_sum`.
+* two constant scales that are constant along K become one (their f32 product, as the contract forms it).
 
 Folding runs before the lowering, on the dialect's own ops, so that its effect is visible in the IR.
 """
@@ -24,14 +23,13 @@ from ...dialect.dtypes import DTYPES, Array
 from ...dialect.ods import views_of
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
-from ...dialect.ops.grouped_matmul import GroupedMatmulOp
 from ...dialect.ops.product import ProductOp
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from ...dialect.ops.sparse_matmul import SparseMatmulOp
 from ...dialect.packing import signed_codes
 from ...dialect.reference.conv import filter_parameter
 from ...dialect.sparse_formats import densified_dtype, densify, entries
-from ...ir.build import dense, dense_like, elements, transpose
+from ...ir.build import dense, dense_like, transpose
 from ..base import Pass, State
 from .lower.sparse_form import form_of
 from .lower.values import full_rank
@@ -42,7 +40,7 @@ class FoldPass(Pass):
     """Every step is bit-exact."""
 
     name: ClassVar[str] = "qmlir-fold"
-    summary: ClassVar[str] = "fold constant weights, scales and weight sums"
+    summary: ClassVar[str] = "fold constant weights and scales"
 
     unpack_weights: bool = True
 
@@ -53,10 +51,10 @@ class FoldPass(Pass):
                     view = step(view)
 
     def _steps(self) -> list[Callable[[ProductOp], ProductOp]]:
-        steps = [forget_sums, fold_filter_layout]
+        steps = [fold_filter_layout]
         if self.unpack_weights:
             steps.append(fold_packing)
-        return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
+        return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales]
 
 
 def rebuilt(view: ProductOp, **changes: object) -> ProductOp:
@@ -79,11 +77,6 @@ def rebuilt_as(cls: type[ProductOp], view: ProductOp, changes: Mapping[str, obje
 
 def _weight_name(view: ProductOp) -> str:
     return view.SIDES[1].operand
-
-
-def forget_sums(view: ProductOp) -> ProductOp:
-    """Sums that the program came with are found again, or left to the lowering: they may be of other codes."""
-    return view if view.rhs_sum is None else rebuilt(view, rhs_sum=None)
 
 
 def fold_filter_layout(view: ProductOp) -> ProductOp:
@@ -129,8 +122,7 @@ def fold_packing(view: ProductOp) -> ProductOp:
 
 
 def fold_sparse(view: ProductOp) -> ProductOp:
-    """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it. Sums along K that a zero point on
-    the lhs needs are formed on the way."""
+    """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
@@ -148,11 +140,6 @@ def fold_sparse(view: ProductOp) -> ProductOp:
             changes["rhs_scale"] = _transposed_scale(view.rhs_scale)
     rows = shape[0] // (block[0] if block is not None else 1)
     pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-    if _needs_sums(view) and view.rhs_code.is_int:
-        per_row = codes.astype(np.int32).sum(2) if block is not None else codes.astype(np.int32)
-        sums = np.zeros((rows, *per_row.shape[1:]), np.int32)
-        np.add.at(sums, row, per_row)
-        changes["rhs_sum"] = elements(sums.reshape(-1))
     return rebuilt(view, **changes, format="csr" if block is None else "bsr", values=dense_like(codes, view.values),
                    indices=dense(column.astype(np.int32)), indptr=dense(pointers.astype(np.int32)),
                    rhs_shape=shape, block=block, rhs_transposed=True,
@@ -170,7 +157,7 @@ def _transposed_scale(scale: ir.Value) -> ir.Value:
 
 
 def fold_densify(view: ProductOp) -> ProductOp:
-    """A constant sparse weight becomes dense where `form_of` says so. Its sums of codes are found from that."""
+    """A constant sparse weight becomes dense where `form_of` says so."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
@@ -178,9 +165,7 @@ def fold_densify(view: ProductOp) -> ProductOp:
         return view
     array = densify(view.format, view.rhs_shape, weight.codes, weight.indices, weight.indptr, view.block)
     dtype = densified_dtype(view.rhs_code.name)
-    return rebuilt_as(
-        ScaledMatmulOp, view, {"rhs": dense_like(array, view.values), "rhs_sum": None, "rhs_dtype": dtype}
-    )
+    return rebuilt_as(ScaledMatmulOp, view, {"rhs": dense_like(array, view.values), "rhs_dtype": dtype})
 
 
 def fold_unsigned(view: ProductOp) -> ProductOp:
@@ -212,48 +197,6 @@ def fold_scales(view: ProductOp) -> ProductOp:
     with np.errstate(over="ignore", under="ignore"):
         product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
     return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"))
-
-
-def fold_sums(view: ProductOp) -> ProductOp:
-    """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
-    d = view.rhs_code
-    if isinstance(view, SparseMatmulOp) or not _needs_sums(view):
-        return view
-    if not d.is_int or not view.lhs_code.is_int or view.rhs_packing != "none":
-        return view
-    weight = constant_array(getattr(view, _weight_name(view)))
-    if weight is None or d.name in ("u8", "i1"):
-        return view
-    codes = weight.astype(np.int32)
-    if isinstance(view, Conv2dQOp):
-        axes: tuple[int, ...] = tuple(FILTER_AXES[view.weight_layout][1:])
-        return rebuilt(view, rhs_sum=elements(codes.sum(axes, dtype=np.int32)))
-    assert isinstance(view, (ScaledMatmulOp, GroupedMatmulOp))
-    if _grouped(view):
-        return view  # one sum a group: the lowering forms it with the groups it decides on
-    k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
-    return rebuilt(view, rhs_sum=elements(codes.sum(k_axis, dtype=np.int32)))
-
-
-def _needs_sums(view: ProductOp) -> bool:
-    """Whether the lhs has a zero point, or codes that stand for another number."""
-    return view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
-
-
-def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:
-    """Whether some scale or zero point varies along K."""
-    rhs_k = len(shape_of(view.rhs)) - (1 if view.rhs_transposed else 2)
-    lhs_rank = len(shape_of(view.lhs))
-    lhs_k = lhs_rank - (2 if getattr(view, "lhs_transposed", False) else 1)
-    for side, axis, rank in (("lhs", lhs_k, lhs_rank), ("rhs", rhs_k, len(shape_of(view.rhs)))):
-        for what in ("scale", "zero_point"):
-            value = getattr(view, f"{side}_{what}")
-            if value is None or len(shape_of(value)) == 0:
-                continue
-            own = (1,) * (rank - len(shape_of(value))) + shape_of(value)
-            if own[axis] != 1:
-                return True
-    return False
 
 
 def constant_codes(value: ir.Value, dtype: str) -> Array | None:

@@ -194,7 +194,6 @@ def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
     position = {v: i for i, v in enumerate(op.operands)}
     arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
     keywords = {name: value for name, value in view.attributes_by_name().items() if value is not None}
-    keywords.pop(view.ROLES.get("rhs_sum", "rhs_sum"), None)  # folded by us: the sum of the codes that are there
     name = op.name.split(".", 1)[1]
     if isinstance(view, ProductOp):
         _product(view, arrays, keywords)

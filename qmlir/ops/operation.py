@@ -53,7 +53,7 @@ class Operation:
         self.positional = (*definition.REQUIRED, *definition.POSITIONAL)
         self.required = definition.REQUIRED
         self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
-        fields = [f for f in definition.FIELDS if f.kind == "attr" and not f.internal]
+        fields = [f for f in definition.FIELDS if f.kind == "attr"]
         self.needed = (*definition.REQUIRED, *(f.name for f in fields if not f.optional))
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
         self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}

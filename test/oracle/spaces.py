@@ -44,7 +44,7 @@ PRODUCT: dict[str, Sequence[Any]] = {
     "clamp": (None, (-100, 90), (3, 60)),
 }
 # Fields that need no parameter of their own: operands that a parameter above gives, and what the fold pass writes.
-IMPLIED = {"lhs", "rhs", "input", "weight", "values", "indices", "indptr", "codebook", "rhs_sum", "out_scale", "beta",
+IMPLIED = {"lhs", "rhs", "input", "weight", "values", "indices", "indptr", "codebook", "out_scale", "beta",
            "out_multiplier", "act_clamp", "lhs_global_scale", "rhs_global_scale", "zero_point", "scale", "logits",
            "expert_ids", "w1", "w2", "rhs_shape", "block", "group_size"}  # fmt: skip
 

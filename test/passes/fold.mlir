@@ -221,102 +221,11 @@ func.func @scales_float(%x: tensor<2x2xf32>, %w: tensor<2x3xi8>) -> tensor<2x3xf
   return %0 : tensor<2x3xf32>
 }
 
-// The sums of the weights for a zero point on the other side.
-// CHECK-LABEL: func.func @sums(
-// CHECK: "qmlir.scaled_matmul"({{.*}} rhs_sum = dense<[11, -18, 103]> : tensor<3xi32>
-func.func @sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
-  %w = arith.constant dense<[[1, 2, 3], [10, -20, 100]]> : tensor<2x3xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operand_names = ["lhs", "rhs", "lhs_zero_point"],
-    lhs_zero_mode = "int"
-  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// Unsigned codes on the other side need them too; transposed, K is the last axis.
-// CHECK-LABEL: func.func @sums_unsigned(
-// CHECK: rhs_sum = dense<[3, 13, 80]> : tensor<3xi32>
-func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
-  %w = arith.constant dense<[[1, 2], [3, 10], [-20, 100]]> : tensor<3x2xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operand_names = ["lhs", "rhs"],
-    lhs_dtype = "u8", rhs_transposed = true
-  } : (tensor<2x2xi8>, tensor<3x2xi8>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// A filter's sums.
-// CHECK-LABEL: func.func @sums_filter(
-// CHECK: weight_sum = dense<[3, 1]> : tensor<2xi32>
-func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
-  %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
-  %0 = "qmlir.conv2d_q"(%x, %w) {
-    operand_names = ["input", "weight"],
-    input_dtype = "u8"
-  } : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
-  return %0 : tensor<1x2x2x2xi32>
-}
-
-// No zero point on the other side: no sums.
-// CHECK-LABEL: func.func @no_sums(
-// CHECK-NOT: rhs_sum
-func.func @no_sums(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
-  %w = arith.constant dense<1> : tensor<2x3xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operand_names = ["lhs", "rhs"]
-  } : (tensor<2x2xi8>, tensor<2x3xi8>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// Groups along K: the lowering forms the sums with the groups that it decides on.
-// CHECK-LABEL: func.func @no_sums_groups(
-// CHECK-NOT: rhs_sum
-func.func @no_sums_groups(%x: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf32>) -> tensor<2x3xf32> {
-  %w = arith.constant dense<1> : tensor<4x3xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
-    operand_names = ["lhs", "rhs", "rhs_scale", "lhs_zero_point"],
-    lhs_zero_mode = "int", group_size = 2
-  } : (tensor<2x4xi8>, tensor<4x3xi8>, tensor<2x3xf32>, tensor<i32>) -> tensor<2x3xf32>
-  return %0 : tensor<2x3xf32>
-}
-
-// Weights that are not constant.
-// CHECK-LABEL: func.func @no_sums_argument(
-// CHECK-NOT: rhs_sum
-func.func @no_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operand_names = ["lhs", "rhs", "lhs_zero_point"],
-    lhs_zero_mode = "int"
-  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// Sums that the program came with count for nothing: they are found again, or left to the lowering.
-// CHECK-LABEL: func.func @given_sums(
-// CHECK: rhs_sum = dense<2> : tensor<3xi32>
-// CHECK-LABEL: func.func @given_sums_argument(
-// CHECK-NOT: rhs_sum
-func.func @given_sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
-  %w = arith.constant dense<1> : tensor<2x3xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operand_names = ["lhs", "rhs", "lhs_zero_point"],
-    lhs_zero_mode = "int", rhs_sum = dense<[7, 8, 9]> : tensor<3xi32>
-  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-func.func @given_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operand_names = ["lhs", "rhs", "lhs_zero_point"],
-    lhs_zero_mode = "int", rhs_sum = dense<[7, 8, 9]> : tensor<3xi32>
-  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// All of it at once: packed u4 weights are unpacked and summed, the scales multiplied.
+// All of it at once: packed u4 weights are unpacked, the scales multiplied.
 // CHECK-LABEL: func.func @together(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[2, 1], [4, 3]]> : tensor<2x2xi8>
 // CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[}}[1.000000e+00, 2.000000e+00]]> : tensor<1x2xf32>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[S]], %{{[^,)]*}}) {{.*}} rhs_sum = dense<[6, 4]> : tensor<2xi32>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[S]], %{{[^,)]*}})
 func.func @together(%x: tensor<2x2xi8>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
   %a = arith.constant dense<0.5> : tensor<f32>

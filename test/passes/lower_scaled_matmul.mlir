@@ -100,14 +100,54 @@ func.func @zero_points(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_po
   return %0 : tensor<?x16xi32>
 }
 
-// The sums that qmlir-fold wrote are used; the weights are not read twice.
-// CHECK-LABEL: func.func @folded_sums(
-// CHECK: %[[SUM:.*]] = arith.constant dense<7> : tensor<16xi32>
-// CHECK: %[[ACC:.*]] = linalg.generic {{.*}} ins(%arg0, %arg1
-// CHECK: linalg.generic {{.*}} ins(%[[ACC]], %arg2, %[[SUM]]
+// Sums of constant weights are constants; the weights are not read twice.
+// CHECK-LABEL: func.func @constant_sums(
+// CHECK: %[[SUM:.*]] = arith.constant dense<[11, -18, 103]> : tensor<3xi32>
+// CHECK: %[[ACC:.*]] = linalg.generic {{.*}} ins(%arg0, %{{.*}} : tensor<4x2xi8>, tensor<2x3xi8>)
+// CHECK: linalg.generic {{.*}} ins(%[[ACC]], %arg1, %[[SUM]]
 // CHECK-NOT: linalg.generic
 // CHECK: return
-func.func @folded_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xi32> {
+func.func @constant_sums(%lhs: tensor<4x2xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x3xi32> {
+  %w = arith.constant dense<[[1, 2, 3], [10, -20, 100]]> : tensor<2x3xi8>
+  %0 = "qmlir.scaled_matmul"(%lhs, %w, %lhs_zero_point) {
+    operand_names = ["lhs", "rhs", "lhs_zero_point"],
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<4x3xi32>
+  return %0 : tensor<4x3xi32>
+}
+
+// Unsigned codes on the other side need them too; transposed, K is the last axis.
+// CHECK-LABEL: func.func @constant_sums_transposed(
+// CHECK: arith.constant dense<[3, 13, 80]> : tensor<3xi32>
+func.func @constant_sums_transposed(%lhs: tensor<2x2xi8>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<[[1, 2], [3, 10], [-20, 100]]> : tensor<3x2xi8>
+  %0 = "qmlir.scaled_matmul"(%lhs, %w) {
+    operand_names = ["lhs", "rhs"],
+    lhs_dtype = "u8", rhs_transposed = true
+  } : (tensor<2x2xi8>, tensor<3x2xi8>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// In groups along K each has a sum of its own.
+// CHECK-LABEL: func.func @sums_of_groups(
+// CHECK: linalg.generic {{.*}}qmlir.lhs_magnitude
+// CHECK: linalg.generic {{.*}} attrs = {{.*}}qmlir.row_sums
+// CHECK: return
+func.func @sums_of_groups(%lhs: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %w = arith.constant dense<1> : tensor<4x3xi8>
+  %0 = "qmlir.scaled_matmul"(%lhs, %w, %s, %z) {
+    operand_names = ["lhs", "rhs", "rhs_scale", "lhs_zero_point"],
+    lhs_zero_mode = "int", group_size = 2
+  } : (tensor<2x4xi8>, tensor<4x3xi8>, tensor<2x3xf32>, tensor<i32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// Sums that an old program came with count for nothing: they may be of other codes.
+// CHECK-LABEL: func.func @given_sums(
+// CHECK-NOT: dense<7>
+// CHECK: linalg.generic {{.*}} attrs = {{.*}}qmlir.row_sums
+func.func @given_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
     operand_names = ["lhs", "rhs", "lhs_zero_point"], rhs_sum = dense<7> : tensor<16xi32>,
     lhs_zero_mode = "int"

@@ -43,7 +43,7 @@ from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, number_type, scaled
 from .unpacked import unpack_stored
-from .values import Side, dequantized, full_rank, known_sums, make_side
+from .values import Side, constant_sums, dequantized, full_rank, make_side
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
@@ -58,7 +58,9 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
     w = _to_fhwc(codes, op.weight_layout)
     b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.weight_layout),
                   zero=_per_filter(op.rhs_zero_point, op.weight_layout), mode=op.rhs_zero_mode, packing="none",
-                  sum_=known_sums(op), codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+                  codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+    taps = FILTER_AXES[op.weight_layout][1:]
+    b = replace(b, sum=constant_sums(a, b, op.weight, op.rhs_code, op.rhs_packing, taps))
     y = _convolution(op, a, b)
     return [transpose(y, (0, 3, 1, 2)) if nchw else y]
 
@@ -301,7 +303,7 @@ def _corrections(
     if b.zero is not None:
         inputs.add("rhs_zero", b.zero, _filter_axes(b.zero))
     if a.int_zero:
-        inputs.add("rhs_sum", b.sum if b.sum is not None and b.d.name != "u8" else _filter_sums(w), (3,))
+        inputs.add("rhs_sum", b.sum if b.sum is not None else _filter_sums(w), (3,))
     assert isinstance(kh, int)
     assert isinstance(kw, int)
     assert isinstance(cg, int)
@@ -319,8 +321,5 @@ def _corrections(
 
 def _filter_sums(w: ir.Value) -> ir.Value:
     """Sum of the codes of each filter, i32 `[F]`."""
-    known = constant_array(w)
-    if known is not None:
-        return dense(known.astype(np.int32).sum((1, 2, 3), dtype=np.int32))
     init = filled([dims(w)[0]], scalar(0, i32()))
     return generic([Arg(w, (0, 1, 2, 3))], init, [0], 4, lambda v, acc: arith.addi(acc, to_i32(v)))

@@ -40,8 +40,8 @@ def add_corrections(
         sums = row_sums(a_codes, a_axes, sizes, keep)
         inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     if za_due:
-        if b.sum is not None and b.d.name != "u8":
-            # Folded ones have all batch axes, those of size one too, and no groups.
+        if b.sum is not None:
+            # With all batch axes, those of size one too, and no groups.
             inputs.add("rhs_sum", b.sum, (*b_axes[: b.batch], n_loop))
         else:
             inputs.add("rhs_sum", row_sums(b_codes, b_axes, sizes, keep), [x for x in keep if x in b_axes])

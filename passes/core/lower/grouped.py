@@ -3,6 +3,7 @@ batched product with the weight of their group, and the rows go back to their pl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, tensor
@@ -30,7 +31,7 @@ from ....ir.scalars import add, cast_f, const, f32, to_f32
 from .blocks import Ranked, RowBlocks, Sorted, as_i32, assert_ids
 from .matmul import product
 from .unpacked import unpack_codes, unpack_stored, unpacked_dtype
-from .values import full_rank, known_sums, make_side, repeated
+from .values import constant_sums, full_rank, make_side, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +99,9 @@ def blocked_product(op: FieldView, blocks: RowBlocks, x: ir.Value) -> ir.Value:
         zero, mode = unpack_stored(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
-                  packing="none", sum_=None if (sums := known_sums(op)) is None else blocks.weights_of(sums),
-                  codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+                  packing="none", codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+    sums = constant_sums(a, b, op.rhs, op.rhs_code, op.rhs_packing, k_b)
+    b = b if sums is None else replace(b, sum=blocks.weights_of(sums))
     view: GroupedMatmulOp | FieldView = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
         per_block = fusion_barrier(blocks.weights_of(op.bias), Reason.SMALL_GATHER)

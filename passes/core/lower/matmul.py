@@ -24,7 +24,7 @@ from ....ir.scalars import add, cast_f, const, i32, sub, to_f32
 from .contraction import contract, parameter_axes, row_sums, side_axes
 from .corrections import add_corrections
 from .epilogue import Inputs, Named, finish
-from .values import Side, dequantized, known_sums, make_side, split_groups
+from .values import Side, constant_sums, dequantized, make_side, split_groups
 
 if TYPE_CHECKING:
     from ....core.mlir import ir
@@ -45,8 +45,9 @@ def lower_scaled_matmul(op: ScaledMatmulOp) -> list[ir.Value]:
     a = make_side("lhs", op.lhs, op.lhs_code, lhs_shape, row_a, k_a, scale=op.lhs_scale, zero=op.lhs_zero_point,
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     b = make_side("rhs", op.rhs, op.rhs_code, rhs_shape, row_b, k_b, scale=op.rhs_scale, zero=op.rhs_zero_point,
-                  mode=op.rhs_zero_mode, packing=op.rhs_packing, sum_=known_sums(op), codebook=op.codebook,
+                  mode=op.rhs_zero_mode, packing=op.rhs_packing, codebook=op.codebook,
                   global_scale=op.rhs_global_scale)  # fmt: skip
+    b = replace(b, sum=constant_sums(a, b, op.rhs, op.rhs_code, op.rhs_packing, k_b))
     m, n = lhs_shape[row_a], rhs_shape[row_b]
     k = lhs_shape[k_a] if isinstance(lhs_shape[k_a], int) else rhs_shape[k_b]
     batch = _broadcast(lhs_shape[: rank_a - 2], rhs_shape[: rank_b - 2])

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ....core.mlir import ir
 from ....dialect.dtypes import DTYPES
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
-from ....ir.build import (
-    dims,
-)
+from ....dialect.sparse_formats import entries
+from ....ir.build import dense, dims
 from .matmul import product
 from .sparse_dense import densified
 from .sparse_form import form_of
 from .sparse_gathered import blocks_of, rows_of
 from .unpacked import unpack_codes, unpacked_dtype
-from .values import known_sums, make_side
+from .values import make_side
 
 
 def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:
@@ -42,13 +43,26 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:
     form = form_of(op)
     if form == "dense":
         b = make_side("rhs", densified(op, codes), unpacked_dtype(op.rhs_code), op.rhs_shape, 1 - k_axis, k_axis,
-                      scale=op.rhs_scale, zero=None, mode="none", packing="none", sum_=known_sums(op),
+                      scale=op.rhs_scale, zero=None, mode="none", packing="none",
                       global_scale=op.rhs_global_scale)  # fmt: skip
         return [product(op, a, b, batch, m, n, k)]
     gathered = blocks_of(op) if form == "blocks" else rows_of(op, codes)
     b = gathered.side
     if a.int_zero:
-        b = replace(b, sum=gathered.sums() if op.rhs_sum is None else known_sums(op))
+        known = _constant_sums(op)
+        b = replace(b, sum=gathered.sums() if known is None else known)
     # What stands in the accumulator is the sum of the true codes.
     b = replace(b, offset=0, d=DTYPES["i8"] if b.d.name == "u8" else b.d)
     return [product(op, a, b, batch, m, n, k, gathered.contraction(batch, m))]
+
+
+def _constant_sums(op: SparseMatmulOp) -> ir.Value | None:
+    """Sums along K of the codes of a constant weight, i32 `[N]`; None where it is not constant."""
+    weight = op.constant()
+    if weight is None or op.format == "2:4" or not op.rhs_transposed:
+        return None
+    row, _ = entries(op.format, weight.indices, weight.indptr)
+    per_entry = weight.codes.sum(2, dtype=np.int32) if op.block else weight.codes.astype(np.int32)
+    sums = np.zeros((op.rows_columns[0], *per_entry.shape[1:]), np.int32)
+    np.add.at(sums, row, per_entry)
+    return dense(sums.reshape(-1))

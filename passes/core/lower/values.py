@@ -16,9 +16,8 @@ import numpy as np
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType, table
-from ....dialect.ods import FieldView, OpError
+from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of
-from ....dialect.ops.product import ProductOp
 from ....dialect.shapes import blocks
 from ....ir.build import (
     Arg,
@@ -59,7 +58,7 @@ class Side:
     zero: ir.Value | None
     mode: str
     block: int | None  # elements along K that share a scale and a zero point
-    sum: ir.Value | None = None
+    sum: ir.Value | None = None  # of the codes along K, where it is known before the product
     table: tuple[float, ...] | ir.Value | None = None  # what the 16 codes stand for; numbers where they are known
     global_scale: ir.Value | None = None
 
@@ -127,7 +126,6 @@ def make_side(
     zero: ir.Value | None,
     mode: str,
     packing: str,
-    sum_: ir.Value | None = None,
     codebook: ir.Value | None = None,
     global_scale: ir.Value | None = None,
 ) -> Side:
@@ -163,7 +161,7 @@ def make_side(
         per_row = [x if x is None or size in (None, block) else repeated(x, k, size // block)
                    for x, size in zip(per_row, along_k, strict=True)]  # fmt: skip
     values = _table(d, codebook)
-    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, values, global_scale)
+    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, None, values, global_scale)
 
 
 def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value | None:
@@ -174,9 +172,20 @@ def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value 
     return codebook if known is None else tuple(float(v) for v in known)
 
 
-def known_sums(op: ProductOp | FieldView) -> ir.Value | None:
-    """The sums over K of a product's rhs codes as a constant, None where `qmlir-fold` did not write them."""
-    return None if op.rhs_sum is None else arith.constant(op.rhs_sum.type, op.rhs_sum)
+def constant_sums(
+    a: Side, b: Side, value: ir.Value, d: DType, packing: str, k: int | tuple[int, ...]
+) -> ir.Value | None:
+    """Sums of constant codes `value` of side `b` along `k`, an axis or several, i32, without these.
+
+    A zero point of `a` is multiplied by them. None where `a` has none, where sums are due per group, or where the codes
+    are not known.
+    """
+    if not a.int_zero or a.block is not None or b.block is not None:
+        return None
+    if packing != "none" or not d.is_int or d.name in ("u8", "i1"):
+        return None
+    known = constant_array(value)
+    return None if known is None else dense(known.sum(k, dtype=np.int32))
 
 
 def full_rank(x: ir.Value, rank: int) -> ir.Value:

@@ -387,18 +387,6 @@ func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor
 
 // -----
 
-func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>)
-    -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'weight_sum' holds the i32 sums of the codes along K, [6], but is tensor<5xi32>}}
-  %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operand_names = ["input", "weight"], weight_sum = dense<0> : tensor<5xi32>
-  }
-      : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
-  return %0 : tensor<1x6x6x6xf32>
-}
-
-// -----
-
 // 3 * 3 * 16384 products.
 func.func @f(%input: tensor<1x8x8x16384xi8>, %weight: tensor<6x3x3x16384xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{the exact i32 sum over K = 147456 can reach 2415919104}}

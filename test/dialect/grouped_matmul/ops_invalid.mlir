@@ -176,18 +176,6 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 
 // -----
 
-func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>)
-    -> tensor<6x16xf32> {
-  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [4, 16], but is tensor<16xi32>}}
-  %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operand_names = ["lhs", "rhs", "group_sizes"], rhs_sum = dense<0> : tensor<16xi32>
-  }
-      : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
-  return %0 : tensor<6x16xf32>
-}
-
-// -----
-
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>,
     %rhs_scale: tensor<4x3x16xf32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'rhs_scale' has shape [4, 3, 16], but axis 1 of 'rhs' [4, 8, 16] has 8 elements, which 3 groups do not divide}}

@@ -221,22 +221,6 @@ func.func @clamped(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tens
   return %0 : tensor<4x16xf32>
 }
 
-// As qmlir-fold leaves it.
-// CHECK-LABEL: func.func @folded(
-// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {lhs_zero_mode = "int",
-// CHECK-SAME: operand_names = ["lhs", "rhs", "rhs_scale", "lhs_zero_point"], rhs_sum = dense<0> : tensor<16xi32>}
-// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>) -> tensor<4x16xf32>
-func.func @folded(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf32>,
-    %lhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
-  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %lhs_zero_point) {
-    operand_names = ["lhs", "rhs", "rhs_scale", "lhs_zero_point"], rhs_sum = dense<0> : tensor<16xi32>,
-    lhs_zero_mode = "int"
-  }
-      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>) -> tensor<4x16xf32>
-  return %0 : tensor<4x16xf32>
-}
-
 // The largest K whose worst case is exact in i32: 128 * 128 * 131071.
 // CHECK-LABEL: func.func @longest_sum(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}})

@@ -897,39 +897,6 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>, %codebook: tensor<16x
 
 // -----
 
-func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [16], but is tensor<8xi32>}}
-  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operand_names = ["lhs", "rhs"], rhs_sum = dense<0> : tensor<8xi32>
-  }
-      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
-  return %0 : tensor<4x16xf32>
-}
-
-// -----
-
-func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [16], but is tensor<16xf32>}}
-  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operand_names = ["lhs", "rhs"], rhs_sum = dense<0.0> : tensor<16xf32>
-  }
-      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
-  return %0 : tensor<4x16xf32>
-}
-
-// -----
-
-func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'rhs_sum' holds sums of integer codes, but they are f32}}
-  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operand_names = ["lhs", "rhs"], rhs_sum = dense<0> : tensor<16xi32>
-  }
-      : (tensor<4x8xi8>, tensor<8x16xf32>) -> tensor<4x16xf32>
-  return %0 : tensor<4x16xf32>
-}
-
-// -----
-
 // === Exactness of the sum
 
 // A K whose worst case overflows i32: 2^17 * 128 * 128.

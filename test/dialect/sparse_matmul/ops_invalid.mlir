@@ -423,18 +423,6 @@ func.func @f(%lhs: tensor<2x300000xi8>, %values: tensor<1x150000xi8>, %indices: 
 
 // -----
 
-func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32>, %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
-  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [3], but is tensor<4xi32>}}
-  %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
-    format = "csr", rhs_shape = array<i64: 4, 3>,
-    operand_names = ["lhs", "values", "indices", "indptr"], rhs_sum = dense<0> : tensor<4xi32>
-  }
-      : (tensor<2x4xi8>, tensor<3xi8>, tensor<3xi32>, tensor<5xi32>) -> tensor<2x3xi32>
-  return %0 : tensor<2x3xi32>
-}
-
-// -----
-
 func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32>,
     %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
   // expected-error@+1 {{'values' has packing 'low_first', but i8 codes fill a byte; use packing 'none'}}
