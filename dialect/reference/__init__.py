@@ -1,6 +1,6 @@
 """qmlir.reference: what every operation means, in numpy; the oracle of all tests.
 
-The functions take the keyword arguments of `qmlir.ops.*` and follow docs/semantics.md to the bit. Integer
+The functions take the keyword arguments of `qmlir.ops.*` and follow docs/semantics.md bit for bit. Integer
 sums are exact; f32 steps are single f32 operations in the stated order; float contractions are evaluated in
 float64 on the dequantised operands and rounded once to f32.
 """

@@ -68,7 +68,7 @@ def dequant(
     codebook: Array | None = None,
     out_dtype: str = _DEQUANT["out_dtype"],
 ) -> Array:
-    """The float value of quantised codes: `(q - z) * s` and its kin, in f32, rounded once to `out_dtype`.
+    """The float value of quantised codes: `(q - z) * s` and its variants, in f32, rounded once to `out_dtype`.
 
     Args:
         input: `[.., L]` codes, or packed bytes along the last axis (`length` gives the true L).

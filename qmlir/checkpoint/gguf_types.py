@@ -1,7 +1,7 @@
 """GGUF's block formats as values of the dialect, one function a type.
 
 A row of K weights is K / block blocks of bytes. Each function gets the blocks `[.., N, B, bytes]`, u8, and returns
-codes and scales. Scales of scales are multiplied out in f32, as ggml does, so that the values are ggml's to the bit.
+codes and scales. Scales of scales are multiplied out in f32, as ggml does, so that the values are ggml's, bit for bit.
 
 Source: ggml, `ggml-common.h` (layouts) and `ggml-quants.c` (`dequantize_row_*`); OCP Microscaling Formats 1.0 (MXFP4).
 """

@@ -26,7 +26,7 @@ from .options import Options
 
 
 def for_tasks(strategies: list[DecisionRow]) -> list[DecisionRow]:
-    """The contractions that the runtime's task system shares out: kernels of ours with helpers do that themselves."""
+    """The contractions that the runtime's task system shares out: built-in kernels with helpers do that themselves."""
 
     def shared(s: DecisionRow) -> bool:
         plans = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]

@@ -1,4 +1,4 @@
-"""Warnings of the compiler, each given once a process and in the name of the caller of this package."""
+"""Warnings of the compiler, each given once per process and in the name of the caller of this package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _warned: set[str] = set()
 
 
 def warn_once(notes: Sequence[Diagnostic]) -> None:
-    """Warn of each note, in the name of whoever called this package, once a process."""
+    """Warn of each note, in the name of whoever called this package, once per process."""
     for note in notes:
         warn(str(note).replace(": warning: ", ": ", 1), SlowFallbackWarning)
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn in the name of whoever called this package, once a process."""
+    """Warn in the name of whoever called this package, once per process."""
     if text not in _warned:
         warnings.warn(text, category, stacklevel=caller())
         _warned.add(text)

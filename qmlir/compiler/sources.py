@@ -72,8 +72,8 @@ def _source_text(source: object) -> tuple[str, str]:
         try:
             return path.read_text(), str(path)
         except UnicodeDecodeError:
-            told = _INSTEAD.get(path.suffix, "the file is not MLIR text")
-            raise ParseError([Diagnostic(told, f"{path}:1:1")]) from None
+            remedy = _INSTEAD.get(path.suffix, "the file is not MLIR text")
+            raise ParseError([Diagnostic(remedy, f"{path}:1:1")]) from None
         except OSError as e:
             if isinstance(source, str) and "@" in source:
                 return source, "-"

@@ -70,7 +70,7 @@ def _forked() -> None:
 
 
 def device(driver: str, uri: str = "") -> HalDevice:
-    """The device of a driver, made once a process. Programs of it can be loaded in the thread that asks.
+    """The device of a driver, made once per process. Programs of it can be loaded in the thread that asks.
 
     Raises:
         TargetError: when the driver is missing or has no device.
@@ -115,7 +115,7 @@ def _topology(threads: int, cpus: Sequence[int]) -> str:
 
 
 def emulated_device(driver: str, number: int) -> HalDevice:
-    """An emulated driver's device, made once a process."""
+    """An emulated driver's device, made once per process."""
     with _lock:
         key = (driver, f"emulated:{number}")
         if key not in _devices:

@@ -260,11 +260,11 @@ def in_rows(t: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         rows *= size or 0
     value = build.collapse(t.value, [list(range(len(lead))), [len(lead)]])
 
-    def apart(made: Tensor) -> Tensor:
+    def unflatten(made: Tensor) -> Tensor:
         wide = build.expand(made.value, [sizes, [build.dims(made.value)[-1]]])
         return Tensor(TensorSpec((*lead, made.shape[-1]), made.dtype), wide)
 
-    return Tensor(TensorSpec((None if None in lead else rows, t.shape[-1]), t.dtype), value), apart
+    return Tensor(TensorSpec((None if None in lead else rows, t.shape[-1]), t.dtype), value), unflatten
 
 
 def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:

@@ -3,8 +3,8 @@ in, and axes that are no longer than the tables of their positions.
 
 A `tensor.extract` reads whatever is at its indices, also behind the end of its source, and a scatter writes there.
 Where an index is a function of one number of an argument, or of a position along an axis, it tells which numbers and
-which sizes the program is for. What a `cf.assert` compares a size with is told too. Where an index is a function of one
-number of a tensor that is computed, the program has to look at it (`computed`); any other index is left out.
+which sizes the program is for. What a `cf.assert` compares a size with is known too. Where an index is a function of
+one number of a tensor that is computed, the program has to look at it (`computed`); any other index is left out.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ class Lookups:
     @property
     def walked(self) -> list[Walked]:
         """The axes whose positions are looked up and whose sizes are none of an argument's."""
-        told = {
+        known = {
             size.name
             for argument in self._arguments
             for size in map(self._solver.resolve, self._relations.dims(argument))
             if isinstance(size, Size) and size.div == 1
         }
-        return [walked for walked, size in self._walked if size.div != 1 or size.name not in told]
+        return [walked for walked, size in self._walked if size.div != 1 or size.name not in known]
 
     # ---- what indices and conditions say
 
@@ -279,7 +279,7 @@ class Lookups:
         return self._scalar(terminator_of(op.regions[0].blocks[0]).operands[number], op)
 
     def _part(self, op: OpLike) -> tuple[Part, ...] | None:
-        """The part that a slice takes, of each axis; None where it is not told."""
+        """The part that a slice takes, of each axis; None where it is not known."""
         offsets, sizes, steps = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides"))
         dynamic = ir.ShapedType.get_dynamic_size()
         given = iter(slice_sizes(op, 1))

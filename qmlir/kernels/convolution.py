@@ -106,7 +106,7 @@ def side_by_side(kernel: Kernel) -> Kernel:
     window = kernel.lhs.window
     if window is None or window.groups == 1:
         return kernel
-    batch = Batch(window.groups, window.groups, beside=True)
+    batch = Batch(window.groups, window.groups, side_by_side=True)
     rhs = replace(kernel.rhs, source_axes=(BATCH, *kernel.rhs.source_axes[1:]))
     return replace(kernel, n=kernel.n // window.groups, rhs=rhs, batch=batch)
 

@@ -141,7 +141,7 @@ class Batch:
         repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
         target: i32 `[size, M]`, which row of the result `[R, N]` each row is, a negative number where it is none; None:
             the result is `[size, M, N]`.
-        beside: the products are side by side: the result is `[M, size * N]`, what follows columns has as many, and the
+        side_by_side: the products are: the result is `[M, size * N]`, what follows columns has as many, and the
             activation's window says which channels a product reads.
     """
 
@@ -152,7 +152,7 @@ class Batch:
     counts: tuple[ir.Value, ir.Value] | None = None
     repeats: int = 1
     target: ir.Value | None = None
-    beside: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,12 @@ class Kernel:
     def columns(self) -> int:
         """Of the result."""
         columns = self.n if self.gate is None else self.n // 2
-        return columns * self.batch.matrices if self.batch is not None and self.batch.beside else columns
+        return columns * self.batch.matrices if self.batch is not None and self.batch.side_by_side else columns
 
     @property
-    def beside(self) -> bool:
+    def side_by_side(self) -> bool:
         """Whether it is products side by side; see `Batch`."""
-        return self.batch is not None and self.batch.beside
+        return self.batch is not None and self.batch.side_by_side
 
     def without_gate(self) -> Kernel:
         """The kernel up to the gate."""
@@ -256,7 +256,7 @@ class Kernel:
     @property
     def dynamic(self) -> bool:
         """Whether a size is known at run time only: of the batch, or the rows where there is none."""
-        return (self.m if self.batch is None or self.beside else self.batch.size) is None
+        return (self.m if self.batch is None or self.side_by_side else self.batch.size) is None
 
     @property
     def value_type(self) -> ir.Type:

@@ -78,7 +78,7 @@ def outline(
         first_sizes = [_first_size(counted)] if kernel.dynamic else []
         tokens = [_first_size(lhs)] if has_tokens(kernel) else []
         rows = [_rows(kernel, size) for size in first_sizes]
-        batch = [] if kernel.batch is None or kernel.beside else [kernel.batch.size]
+        batch = [] if kernel.batch is None or kernel.side_by_side else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
         out_sizes = rows
         if kernel.planes:
@@ -89,7 +89,7 @@ def outline(
         if kernel.batch is not None and kernel.batch.target is not None:
             out = result.type
             out_sizes = [_first_size(last.operands[len(last.operands) - 1])] if _is_dynamic(result) else []
-        if kernel.batch is None or kernel.beside:
+        if kernel.batch is None or kernel.side_by_side:
             input_sizes = [*(first_sizes if _is_dynamic(lhs) else []), *_dynamic_sizes(inputs[1:], rows)]
         else:
             input_sizes = [_first_size(value) for value in inputs if _is_dynamic(value)]

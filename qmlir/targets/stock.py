@@ -43,10 +43,10 @@ def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
                 "bias the codes to signed ones (xor with 128) and correct for it",
             )
         if dtype.removeprefix("u") not in target.capabilities.dtypes:
-            kin = [d for d in target.capabilities.dtypes if d[:2] == dtype[:2]]
+            similar = [d for d in target.capabilities.dtypes if d[:2] == dtype[:2]]
             return Decline(
                 f"{target.spelling} has no {dtype} arithmetic ({side})",
-                f"use one of {', '.join(kin or target.capabilities.dtypes)}, or another target",
+                f"use one of {', '.join(similar or target.capabilities.dtypes)}, or another target",
             )
     return None
 

@@ -79,8 +79,8 @@ _measured: tuple[float, float] | None = None
 
 
 def measured_cpu() -> tuple[float, float]:
-    """f32 operations a second of numpy's BLAS, and bytes a second of reading memory; measured once a process, in about
-    half a second."""
+    """f32 operations a second of numpy's BLAS, and bytes a second of reading memory; measured once per process, in
+    about half a second."""
     global _measured
     if _measured is None:
         n = 384
@@ -88,7 +88,7 @@ def measured_cpu() -> tuple[float, float]:
         out = np.empty_like(a)
         big = np.ones(1 << 24, np.float32)  # 64 MiB: beyond most caches
         product = best(lambda: np.matmul(a, a, out=out))
-        read = best(lambda: np.dot(big, big))  # the one array, read once a pass
+        read = best(lambda: np.dot(big, big))  # the one array, read once per pass
         _measured = 2 * n**3 / product, big.nbytes / read
     return _measured
 

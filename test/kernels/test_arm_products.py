@@ -259,7 +259,7 @@ ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
-    """What the table of targets says of each. The product is long enough to be dealt to several workgroups."""
+    """What the table of targets says of each. The product is long enough to be divided among several workgroups."""
     codes = RandomCodes(1)
     lhs, rhs = codes(40, 256), codes(300, 256)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(300, 1), "out_dtype": "f32"}

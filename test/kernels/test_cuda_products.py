@@ -323,7 +323,7 @@ def test_the_instruction_of_fp8_is_asked_for() -> None:
     assert answers["mma-sync-fp8"]["accepted"]
     asked = one_byte(None, target="cuda:sm_120", choice={"strategy": "mma-sync-fp8-fast"})
     plan = one_kernel(asked, CODES)
-    assert plan["codes"] == f"e4m3 x e4m3, sums of {plan['tile'][2]} apart"
+    assert plan["codes"] == f"e4m3 x e4m3, separate sums of {plan['tile'][2]}"
     assert plan["tile"][2] <= 128
     text = default_pipeline(resolve("cuda:sm_89"))
     select = "qmlir-select{target=cuda:sm_89"
@@ -354,7 +354,7 @@ def test_hopper_multiplies_one_byte_floats_where_they_are() -> None:
     """Sums of 128 codes, or of a group, are apart from the totals, also where the scales are of blocks."""
     fast = {"strategy": "wgmma-fp8-fast"}
     plan = one_kernel(one_byte(None, target="cuda:sm_90a", choice=fast), WGMMA_CODES)
-    assert plan["codes"] == "e4m3 x e4m3, sums of 128 apart"
+    assert plan["codes"] == "e4m3 x e4m3, separate sums of 128"
     rhs = np.random.default_rng(0).standard_normal((256, 512)).astype(ml_dtypes.float8_e4m3fn)
     blocks = qmlir.ops.scaled_matmul.compile(
         T((None, 512), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((None, 4), "f32"), rhs_scale=scales(2, 4),

@@ -21,7 +21,9 @@ def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
     made = product(target, 96, 256, 16384)
     plan = one_kernel(made, tensor_core)
     assert plan["stream_k"] >= 82
-    assert re.fullmatch(r"estimated: [\d.]+ us with tiles apart and [\d.]+ us if K is shared", plan["because"])
+    assert re.fullmatch(
+        r"estimated: [\d.]+ us if each block has all of K and [\d.]+ us if K is shared", plan["because"]
+    )
     assert "atom.acq_rel.gpu" in ptx(made)
     plan = one_kernel(product(target, 2048, 2048, 256), tensor_core)
     assert "stream_k" not in plan

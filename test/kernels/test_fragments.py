@@ -123,16 +123,18 @@ def test_places_are_linear_in_the_bits() -> None:
     assert layout.counted_in("k", 4).place("k", lane=8, value=5) == 1
 
 
-@pytest.mark.parametrize("dealt", [1, 2, 4])
-def test_a_lane_of_mma_sync_has_neighbouring_columns(dealt: int) -> None:
-    """Columns dealt to fragments: both the weight's and the result's are numbered anew, alike."""
-    mma = TiledMma(FRAGMENTS[32, 8], "b", 32, dealt=dealt)
+@pytest.mark.parametrize("interleave", [1, 2, 4])
+def test_a_lane_of_mma_sync_has_neighbouring_columns(interleave: int) -> None:
+    """Columns that go to fragments in turn: both the weight's and the result's are numbered anew, alike."""
+    mma = TiledMma(FRAGMENTS[32, 8], "b", 32, interleave=interleave)
     for lane in range(32):
         mine = [mma.result.place("column", lane=lane, value=v, fragment=f) for v, f in mma.held]
-        assert mine == list(range(mine[0], mine[0] + 2 * dealt))
-    for lane, fragment in np.ndindex(32, dealt):
+        assert mine == list(range(mine[0], mine[0] + 2 * interleave))
+    for lane, fragment in np.ndindex(32, interleave):
         column = mma.weight.place("column", lane=lane, fragment=fragment)
-        assert mma.columns.place("column", index=fragment * 8 + lane // 4) == column == lane // 4 * dealt + fragment
+        assert (
+            mma.columns.place("column", index=fragment * 8 + lane // 4) == column == lane // 4 * interleave + fragment
+        )
 
 
 @pytest.mark.sweep(fast=5, slow=12)

@@ -87,7 +87,7 @@ class SplitAxes:
 
 
 def lower_dequant(op: DequantOp) -> list[ir.Value]:
-    """`(q - z) * s` and its kin."""
+    """`(q - z) * s` and its variants."""
     d = code_dtype(op.input, op.dtype, "input")
     sizes = dims(op.input)
     stated = shape_of(op.result)[-1:]

@@ -35,8 +35,8 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
 
 
 def mad32(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` of f32 as `v_mad_f32` and its kin have it: the product is rounded too, and denormals are 0, whatever
-    the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
+    """`a * b + c` of f32 as `v_mad_f32` and its variants have it: the product is rounded too, and denormals are 0,
+    whatever the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
 
 

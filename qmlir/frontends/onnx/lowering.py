@@ -74,7 +74,7 @@ def _left_over(module: ir.Module, operators: Mapping[str, str]) -> str:
 
 
 class FromTorch:
-    """Builds torch ops on our tensors; casts between the two kinds of types are made once a value."""
+    """Builds torch ops on our tensors; casts between the two kinds of types are made once per value."""
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block

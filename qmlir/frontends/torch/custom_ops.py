@@ -106,7 +106,7 @@ def _fake(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
 
 @functools.cache
 def register() -> None:
-    """Define the operators, once a process."""
+    """Define the operators, once per process."""
     for name in OPERATIONS:
         define(schema(name), _fake(name), _eager(name))
 

@@ -25,7 +25,7 @@ MOVES = (*VIEWS, *TRANSPOSES, aten.expand.default, aten.slice.Tensor, aten.selec
 
 
 def simplify(graph: TorchGraph) -> None:
-    """Rewrite `graph` in place; every step keeps its values to the bit."""
+    """Rewrite `graph` in place; every step is bit-exact."""
     merge_equal(graph)
     for step in (_drop_assertions, _drop_identities, _merge_views, _signed_int_mm, _move_before_dequantize):
         for node in graph.nodes:

@@ -59,14 +59,14 @@ class TiledMma:
         depth: along K, a power of two.
         run: neighbours along K that a lane holds, a power of two; of further ones the next lanes hold a run first.
             None: K as the instruction numbers it.
-        dealt: instructions along the columns, a power of two, which neighbouring columns are dealt to.
+        interleave: instructions along the columns, a power of two, that neighbouring columns go to in turn.
     """
 
     fragments: Fragments
     weight_side: str
     depth: int
     run: int | None = None
-    dealt: int = 1
+    interleave: int = 1
 
     @property
     def weight(self) -> Layout:
@@ -89,7 +89,7 @@ class TiledMma:
     def columns(self) -> Layout:
         """From a column of the instructions side by side ("index") to the column of the product."""
         axis = self._axes[0]
-        bits = self.fragments.d.bits(axis) + self.dealt.bit_length() - 1
+        bits = self.fragments.d.bits(axis) + self.interleave.bit_length() - 1
         whole = Layout((("index", tuple((axis, i) for i in range(bits))),))
         return whole.renumbered(axis, self._order).renamed({axis: "column"})
 
@@ -97,7 +97,7 @@ class TiledMma:
     def held(self) -> list[tuple[int, int]]:
         """Of each column that a lane holds of a row of the result, in order: which value, of which fragment."""
         result = self.result
-        every = [(v, f) for v in range(result.size("value")) for f in range(self.dealt)]
+        every = [(v, f) for v in range(result.size("value")) for f in range(self.interleave)]
         row = {result.place("column", value=v, fragment=f): (v, f)
                for v, f in every if result.place("row", value=v) == 0}  # fmt: skip
         return [row[column] for column in sorted(row)]
@@ -109,15 +109,15 @@ class TiledMma:
 
     @property
     def _order(self) -> list[int]:
-        """Of the columns' bits: those that are dealt, then a lane's own, then those of lanes."""
+        """Of the columns' bits: those interleaved, then a lane's own, then those of lanes."""
         d, axis = self.fragments.d, self._axes[0]
         whole = d.bits(axis)
-        dealt = range(whole, whole + self.dealt.bit_length() - 1)
-        return [*dealt, *sorted(d.along("value", axis)), *sorted(d.along("lane", axis))]
+        turns = range(whole, whole + self.interleave.bit_length() - 1)
+        return [*turns, *sorted(d.along("value", axis)), *sorted(d.along("lane", axis))]
 
     def _columns(self, layout: Layout) -> Layout:
         axis = self._axes[0]
-        return layout.tiled("fragment", axis, self.dealt).renumbered(axis, self._order).renamed({axis: "column"})
+        return layout.tiled("fragment", axis, self.interleave).renumbered(axis, self._order).renamed({axis: "column"})
 
     def _along_k(self, operand: Layout) -> Layout:
         tiled = operand.tiled("value", "k", self.depth // operand.extent("k"))

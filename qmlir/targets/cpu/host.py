@@ -42,7 +42,7 @@ _CODE_FEATURES = (
     "avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect "
     "amx-tile amx-int8 amx-bf16 amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
 )
-# The features that multiply AMX's tiles, and the loops of our kernels (`micro` of their plans) that use them.
+# The features that multiply AMX's tiles, and the loops of built-in kernels (`micro` of their plans) that use them.
 TILE_FEATURES = frozenset({"amx-int8", "amx-bf16", "amx-fp16"})
 TILE_LOOPS = TILE_FEATURES | {"amx-bf16-plain"}
 # Linux on x86-64.

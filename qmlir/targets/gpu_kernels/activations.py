@@ -248,7 +248,7 @@ class Numbers:
 
 
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
-    """The activation of a kernel as it lies in memory; see `Rows`."""
+    """The activation of a kernel in its stored layout; see `Rows`."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
     if str(element) in FORMATS:
         element = e.integer(8)

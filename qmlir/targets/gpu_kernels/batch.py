@@ -26,7 +26,7 @@ class Products:
     def size(self) -> int | None:
         """What may be known at run time only: how many products, or the rows of the only one."""
         batch = self.kernel.batch
-        return self.kernel.m if batch is None or batch.beside else batch.size
+        return self.kernel.m if batch is None or batch.side_by_side else batch.size
 
     @property
     def tokens(self) -> bool:
@@ -56,7 +56,7 @@ class Products:
     def activation_rows(self) -> int | RuntimeSize | None:
         """How many rows the activation has in memory."""
         batch = self.kernel.batch
-        if batch is None or batch.beside:
+        if batch is None or batch.side_by_side:
             return self.kernel.m
         if batch.rows is not None:
             rows = ir.RankedTensorType(self.kernel.lhs.value.type)
@@ -76,7 +76,7 @@ class Products:
             return Place(size)
         if product is None:
             product = e.block(2)
-        if batch.beside:
+        if batch.side_by_side:
             return Place(size, product, product, True, self.kernel)
         assert self.kernel.m is not None
         matrix: e.Index = product
@@ -125,7 +125,7 @@ class Place:
 
     def token(self, row: e.Index) -> e.Index:
         """The row of the activation that a row of the product is."""
-        if self.kernel is None or self.kernel.beside:
+        if self.kernel is None or self.kernel.side_by_side:
             return row
         batch = self.kernel.batch
         assert batch is not None

@@ -67,7 +67,7 @@ class DotStrategy(ProductStrategy[NamedTile]):
         codes = byte_codes(constant_codes(kernel))
         if codes is None:
             batch, axes = kernel.batch, kernel.rhs.source_axes
-            picked = batch is not None and (batch.beside or batch.index is not None or not self.any_argument)
+            picked = batch is not None and (batch.side_by_side or batch.index is not None or not self.any_argument)
             if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or picked:
                 return NOT_CONSTANT
             turned = axes in (("k", "n"), ("b", "k", "n")) and self.any_argument

@@ -96,7 +96,7 @@ class Epilogue:
         products: list[int | None] = []
         if batch is not None:
             sizes |= {BATCH: batch.size, MATRIX: batch.matrices}
-            products = [] if batch.beside else [batch.size]
+            products = [] if batch.side_by_side else [batch.size]
         views = []
         for operand in self.kernel.operands:
             width = self._width_of(operand)
@@ -122,7 +122,7 @@ class Epilogue:
     @property
     def _first(self) -> e.Index:
         """The first column of the product among those of products side by side."""
-        return e.multiply(self._place.product, self.kernel.n) if self.kernel.beside else 0
+        return e.multiply(self._place.product, self.kernel.n) if self.kernel.side_by_side else 0
 
     @property
     def _width(self) -> int:
@@ -334,7 +334,7 @@ class Epilogue:
         if batch is not None and batch.target is not None:
             row, there = self._place.goes(at.safe_row)
             return [row], e.both(inside, there)
-        outer = [] if batch is None or batch.beside else [self._place.product]
+        outer = [] if batch is None or batch.side_by_side else [self._place.product]
         return [*outer, at.row], inside
 
     def write(self, value: ir.Value, at: Where, place: Sequence[e.Index] = ()) -> None:

@@ -31,7 +31,7 @@ ReadPiece: TypeAlias = "Callable[[ir.Value, e.Index], Values]"  # from memory, o
 
 
 class Source(Protocol):
-    """An activation as it lies in memory, read in pieces along K."""
+    """An activation in its stored layout, read in pieces along K."""
 
     @property
     def view(self) -> View: ...

@@ -100,7 +100,7 @@ class MultiVersionStrategy:
         if not asked:
             return next(reason for _, reason in reversed(described) if isinstance(reason, Decline))
         kernel = asked[0][1]
-        if kernel.m is not None or (kernel.batch is not None and not kernel.beside):
+        if kernel.m is not None or (kernel.batch is not None and not kernel.side_by_side):
             return Decline("a batch of products, each of as many rows", "none needed")
 
         with codes_read_once():

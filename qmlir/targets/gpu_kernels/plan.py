@@ -66,13 +66,13 @@ class GpuKernelPlan:
         """See `strategy.Plan`."""
         self.outline(lambda name, inputs, result: executable(name, self.made.function(inputs)), ())
 
-    def outline(self, emit: Emit, beside: Sequence[GpuKernelPlan]) -> None:
-        """Put what `emit` makes in the place of the group. The plans `beside` read its weight too."""
-        scratch = widest([plan.scratch for plan in (self, *beside)])
+    def outline(self, emit: Emit, siblings: Sequence[GpuKernelPlan]) -> None:
+        """Put what `emit` makes in the place of the group. The plans `siblings` read its weight too."""
+        scratch = widest([plan.scratch for plan in (self, *siblings)])
         function = function_of(self.kernel.operations[0])
 
         def weight() -> ir.Value:
-            return self.made.weight(self.codes, max(plan.made.padded_k for plan in (self, *beside)))
+            return self.made.weight(self.codes, max(plan.made.padded_k for plan in (self, *siblings)))
 
         outline(self.kernel, weight, emit, size_type=e.integer(32), arrange=arranged, scratch=scratch)
         if self.kernel.batch is not None:
@@ -110,14 +110,14 @@ def fastest(
         # Neither is faster than memory is.
         least = max(work.compute, work.memory / f.bandwidth) if work.memory else work.compute
         found[made.sharing is not None].append((seconds, least, made))
-    apart, shared = (sorted(found[kind], key=itemgetter(0)) for kind in (False, True))
-    every, why = apart or shared, ""
-    if apart and shared:
-        ordered, times = in_order(apart[0][2].kernel), (apart[0][1], shared[0][1])
+    whole, shared = (sorted(found[kind], key=itemgetter(0)) for kind in (False, True))
+    every, why = whole or shared, ""
+    if whole and shared:
+        ordered, times = in_order(whole[0][2].kernel), (whole[0][1], shared[0][1])
         pays = times[1] < _WORTH * times[0] and not ordered
-        first, other = (shared, apart) if pays else (apart, [] if ordered else shared)
+        first, other = (shared, whole) if pays else (whole, [] if ordered else shared)
         every = [first[0], *sorted((*first[1:], *other), key=itemgetter(0))]
-        hows = ("with tiles apart", "if K is shared")
+        hows = ("if each block has all of K", "if K is shared")
         text = " and ".join(f"{1e6 * t:.1f} us {how}" for t, how in zip(times, hows, strict=True))
         why = f"estimated: {text}" + "; groups are added up in their order" * ordered
     more = {**(facts or {}), **({"because": why} if why else {})}

@@ -36,7 +36,7 @@ class Raster:
         batch, rows = self.kernel.batch, self.kernel.m
         if batch is None:
             return self.across, e.divide_up(size, self.height), 1
-        if batch.beside:
+        if batch.side_by_side:
             assert batch.size is not None
             return self.across, e.divide_up(size, self.height), batch.size
         assert rows is not None

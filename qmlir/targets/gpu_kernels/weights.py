@@ -2,7 +2,7 @@
 
 A byte holds 8 / bits codes, so that a 32-bit word, taken apart, is a word of four codes for each of its fields. Codes
 with a sign come out of their byte at its top: a shift and a mask give four bytes `code << (8 - bits)`, whose products
-are shifted back once a sum; no sign has to be extended. Codes without a sign come out at the bottom of their byte.
+are shifted back once per sum; no sign has to be extended. Codes without a sign come out at the bottom of their byte.
 """
 
 from __future__ import annotations

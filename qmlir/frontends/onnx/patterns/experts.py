@@ -38,7 +38,7 @@ def mixture_of_experts(op: Node) -> Tensor:
     coded = op.proto.op_type == "QMoE"
     without(op, "use_sparse_mixer", "swiglu_limit_after_activation")
     op.plain = not coded
-    x, apart = in_rows(op.operand(0))
+    x, unflatten = in_rows(op.operand(0))
     logits = real(in_rows(op.operand(1))[0])
     ids, weights = _routed(op, logits, op.optional(14) if coded else None)
 
@@ -51,7 +51,7 @@ def mixture_of_experts(op: Node) -> Tensor:
 
     hidden = _activated(op, product, x, 8 if coded else 6)
     made = product(2, hidden, routing_weights=weights)
-    return op.sized_as(0, cast_real(apart(made), x.dtype))
+    return op.sized_as(0, cast_real(unflatten(made), x.dtype))
 
 
 def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:

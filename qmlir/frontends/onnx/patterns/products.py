@@ -88,9 +88,9 @@ def matmul_product(
     """
     rows = _one_axis_of_rows(lhs, rhs, lhs_transposed, bias)
     if rows is not None:
-        flat, apart = rows
+        flat, unflatten = rows
         product = matmul_product(flat, rhs, rhs_transposed=rhs_transposed, bias=bias, nodes=nodes)
-        return replace(product, finish=apart)
+        return replace(product, finish=unflatten)
     sides = {}
     arguments: dict[str, object] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
     dropped: list[int] = []
@@ -155,8 +155,8 @@ def _one_axis_of_rows(
         return None
     if bias is not None and len(bias.shape) > 1:
         return None
-    flat, apart = in_rows(codes)
-    return replace(lhs, codes=flat) if isinstance(lhs, DequantizedValue) else flat, apart
+    flat, unflatten = in_rows(codes)
+    return replace(lhs, codes=flat) if isinstance(lhs, DequantizedValue) else flat, unflatten
 
 
 def _groups(

@@ -116,11 +116,11 @@ class _Layer:
             weights = Tensor.constant(np.ascontiguousarray(w.array.reshape(-1, size).T))
         else:
             weights = onnx_op(op, "Transpose", onnx_op(op, "Reshape", w, ints([-1, size])), perm=[1, 0])
-        flat, apart = in_rows(self.x)
+        flat, unflatten = in_rows(self.x)
         product = onnx_op(op, "MatMul", flat, weights)
         if self.bias is not None:
             product = onnx_op(op, "Add", product, self._input_bias(self.bias))
-        return apart(product)
+        return unflatten(product)
 
     def _input_bias(self, bias: Tensor) -> Tensor:
         """The sum of both of a gate's biases; only the input's where the state's is added within the loop."""

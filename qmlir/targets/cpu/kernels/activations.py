@@ -33,7 +33,7 @@ class CopiedRows:
         source: the activation, as the executable gets it.
         dot: adds up codes; None where nobody asks for sums.
         group_codes: along K that a sum is of, where the kernel has groups.
-        apart: pieces from one of a copied row's to the next.
+        line_stride: pieces from one of a copied row's to the next.
         piece: codes that lie together.
     """
 
@@ -42,7 +42,7 @@ class CopiedRows:
     source: e.Buffer
     dot: Dot | None
     group_codes: int
-    apart: int = 1
+    line_stride: int = 1
     piece: int = e.LINE
 
     def copy(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
@@ -163,11 +163,11 @@ class CopiedRows:
 
     def _at(self, target: ir.Value, code: e.Index) -> ir.Value:
         """Where a copied row has a code, the first of a piece."""
-        return e.at(target, e.multiply(code, self.apart))
+        return e.at(target, e.multiply(code, self.line_stride))
 
     def _byte_at(self, target: ir.Value, code: e.Index) -> ir.Value:
         """Where it has any code."""
-        if self.apart == 1:
+        if self.line_stride == 1:
             return e.at(target, code)
         within = e.remainder(code, self.piece)
         return e.at(self._at(target, e.subtract(code, within)), within)
@@ -175,7 +175,7 @@ class CopiedRows:
     def _store(self, codes: ir.Value, target: ir.Value, at: e.Index) -> None:
         """Neighbours of a copied row, from `at` on."""
         width, piece = codes.type.shape[0], self.piece
-        if self.apart == 1 or width <= piece:
+        if self.line_stride == 1 or width <= piece:
             e.store(codes, self._at(target, at))
             return
         for first in range(0, width, piece):
@@ -185,10 +185,14 @@ class CopiedRows:
     def _stored(self, target: ir.Value, at: e.Index) -> ir.Value:
         """A vector of a copied row."""
         width, piece, i8 = self._width, self.piece, e.integer(8)
-        if self.apart == 1 or width <= piece:
+        if self.line_stride == 1 or width <= piece:
             return e.load(e.vector_of(width, i8), self._at(target, at))
-        lanes = [at for first in range(0, width * self.apart, piece * self.apart) for at in range(first, first + piece)]
-        both = e.load(e.vector_of(width * self.apart, i8), self._at(target, at))
+        lanes = [
+            at
+            for first in range(0, width * self.line_stride, piece * self.line_stride)
+            for at in range(first, first + piece)
+        ]
+        both = e.load(e.vector_of(width * self.line_stride, i8), self._at(target, at))
         return vector.shuffle(both, both, lanes)
 
     def _added(self, total: ir.Value, codes: ir.Value) -> ir.Value:

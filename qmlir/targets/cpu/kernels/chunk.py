@@ -57,7 +57,7 @@ class Chunk(TileEpilogue, ABC):
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
         self.codes = stack.codes
         self.lhs_stride = size.padded_k * gemm.lhs_bytes if gemm.in_place else lhs_stride(size)
-        if gemm.apart > 1:
+        if gemm.line_stride > 1:
             self.lhs_stride = e.LINE
         self.present: e.Index | None = None  # rows of a tile that is read where it lies
         # Of a micro-kernel that reads in place: what to ask for ahead of the weights, see `MicroCall.ahead`.
@@ -74,7 +74,7 @@ class Chunk(TileEpilogue, ABC):
     def emit(self, number: e.Index) -> None:
         """Chunks that are neighbours in number share their weights; where rows are read in place, their rows."""
         size, gemm = self.size, self.gemm
-        rows = self.rows if self.kernel.batch is None or self.kernel.beside else self.kernel.m
+        rows = self.rows if self.kernel.batch is None or self.kernel.side_by_side else self.kernel.m
         assert rows is not None
         of_rows = gemm.row_chunks(rows)
         if gemm.in_place:
@@ -138,7 +138,7 @@ class Chunk(TileEpilogue, ABC):
         """From here on the activations are those of a tile, where they lie."""
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         whole = isinstance(self.rows, int) and self.rows % self.size.rows == 0
-        if not whole and self.gemm.apart == 1:  # tiles in lines are whole, whatever their last rows hold
+        if not whole and self.gemm.line_stride == 1:  # tiles in lines are whole, whatever their last rows hold
             self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
         self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
 
@@ -238,7 +238,7 @@ class Chunk(TileEpilogue, ABC):
     def _place_of(self, row: e.Index) -> list[e.Index]:
         """Where a row lies in the activation."""
         batch = self.kernel.batch
-        if batch is None or batch.beside:
+        if batch is None or batch.side_by_side:
             return [row]
         if batch.rows is None:
             return [self.product, row]

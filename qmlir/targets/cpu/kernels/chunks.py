@@ -2,8 +2,8 @@
 
 A kernel is a function of a chunk's number and says how many chunks there are, and about how long all of them take;
 nothing else in it knows how chunks get to threads. Here a kernel is one workgroup, which shares its chunks with the
-threads of the process's team (qmlir/targets/cpu/threads); on systems that have none, its chunks are dealt to several
-workgroups, which IREE's task system shares out.
+threads of the process's team (qmlir/targets/cpu/threads); on systems that have none, its chunks are divided among
+several workgroups, which IREE's task system shares out.
 """
 
 from __future__ import annotations

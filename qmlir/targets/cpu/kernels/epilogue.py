@@ -128,12 +128,14 @@ class TileEpilogue:
             e.stream(value, e.at(self.out.address, self.out.offset(self._place_in_result(m, column))))
 
     def _place_in_result(self, m: e.Index, column: PanelColumns) -> list[e.Index]:
-        product = [] if self.kernel.batch is None or self.kernel.beside else [self.product]
+        product = [] if self.kernel.batch is None or self.kernel.side_by_side else [self.product]
         return [*product, m, self._column(column)]
 
     def _column(self, column: PanelColumns) -> e.Index:
         """The first column of a vector in all products that are side by side."""
-        return e.add(column.first, e.multiply(self.product, self.kernel.n)) if self.kernel.beside else column.first
+        return (
+            e.add(column.first, e.multiply(self.product, self.kernel.n)) if self.kernel.side_by_side else column.first
+        )
 
     def _staged(
         self,
@@ -197,7 +199,7 @@ class PanelColumns:
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
         kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel
-        columns = kernel.n if kernel.beside else kernel.columns
+        columns = kernel.n if kernel.side_by_side else kernel.columns
         if kernel.gate is None:
             self.first, n = e.add(e.multiply(panel, width), v * lanes), kernel.n
         else:

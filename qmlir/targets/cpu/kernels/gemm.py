@@ -125,11 +125,11 @@ class Gemm:
         # Lines from one of a row's to the next, where activations were brought into lines tile by tile. The runs of a
         # convolution would be written to few sets of the cache.
         together = self.copies and kernel.m is not None and kernel.lhs.window is None
-        self.apart = heights[-1] if together else 1
+        self.line_stride = heights[-1] if together else 1
         self.tiles_of_chunk = -(-self.chunk_rows // heights[-1])
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
-        columns = kernel.n if kernel.beside else kernel.columns
+        columns = kernel.n if kernel.side_by_side else kernel.columns
         self.panels = -(-columns // (micro.panel if kernel.gate is None else micro.lanes))
         waiting = max(self.waiting(size) for size in self.sizes)
         # Columns are shared out where the rows alone give too few chunks.

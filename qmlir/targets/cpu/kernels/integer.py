@@ -92,7 +92,17 @@ class IntegerChunk(Chunk):
         steps = e.divide(depth, QUAD * self.weights.fields)
         start = sums if self.weights.short else None
         return MicroCall(
-            self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add, self.present, self.ahead, self.gemm.apart
+            self.size.rows,
+            lhs,
+            self.lhs_stride,
+            rhs,
+            steps,
+            start,
+            out,
+            add,
+            self.present,
+            self.ahead,
+            self.gemm.line_stride,
         )
 
     def _groups_in_registers(
@@ -179,7 +189,7 @@ class IntegerChunk(Chunk):
             def product(tile: e.Index, part: ir.Value, start: e.Index = start) -> None:
                 assert self.codes is not None
                 self._read_tile(tile)
-                lhs, steps = e.at(self.lhs, e.multiply(start, self.gemm.apart)), self.group_codes // QUAD
+                lhs, steps = e.at(self.lhs, e.multiply(start, self.gemm.line_stride)), self.group_codes // QUAD
                 call = MicroCall(
                     self.size.rows,
                     lhs,
@@ -190,7 +200,7 @@ class IntegerChunk(Chunk):
                     part,
                     False,
                     self.present,
-                    apart=self.gemm.apart,
+                    line_stride=self.gemm.line_stride,
                 )
                 self.micro.multiply(call, Weights(8, 0))
 
@@ -208,7 +218,7 @@ class IntegerChunk(Chunk):
         """The product of one group of the block."""
         start = e.multiply(group, self.group_codes)
         sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))
-        lhs = e.at(self.lhs, e.multiply(start, self.gemm.apart * self.micro.together(self.size.rows)))
+        lhs = e.at(self.lhs, e.multiply(start, self.gemm.line_stride * self.micro.together(self.size.rows)))
         assert self.part is not None
         return self._tile(e.at(rhs, self._panel_at(start)), lhs, self.group_codes, sums, self.part, False)
 

@@ -4,7 +4,7 @@ bytes that it multiplies are four rows of the filter's column.
 For each column of the image, the channels of a vector of bytes, 64 or 16, of up to four rows are interleaved byte by
 byte (two rounds of unpacking, which leave 64 channels in an order of their own); each result takes one dot product for
 each of its filter's columns. Along a line the interleaved columns stay in registers for the results that share them.
-The epilogue works in the order of the accumulators, with its operands brought to that order once a block; packing its
+The epilogue works in the order of the accumulators, with its operands brought to that order once per block; packing its
 results to bytes restores the order of the channels. `vpdpbusd` has the activations as its unsigned operand (the code
 plus 128), so what that adds, 128 times the sum of a channel's weights, is a constant a channel, which the accumulators
 start from.

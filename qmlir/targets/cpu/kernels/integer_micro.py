@@ -114,8 +114,8 @@ class Vnni:
         if in_place and sets < weights.fields and weights.fields * len(grid) <= _APART:
             sets = weights.fields
         # Fields with accumulators of their own are multiplied where they lie in their byte, and the sums shifted.
-        apart = in_place and sets % weights.fields == 0
-        largest = 255 if apart or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
+        separate = in_place and sets % weights.fields == 0
+        largest = 255 if separate or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
         start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
         begin = [start[rv] for rv in grid]
         if sets > 1:
@@ -132,7 +132,7 @@ class Vnni:
                         e.prefetch(e.at(rhs, u * row_bytes + v * width + _AHEAD), 3)
                 for f in range(weights.fields):
                     quad = u * weights.fields + f
-                    unsigned = [decode.in_place(s, f) if apart else decode(s, f) for s in stored]
+                    unsigned = [decode.in_place(s, f) if separate else decode(s, f) for s in stored]
                     first = (quad % sets) * len(grid)
                     for r in range(tile.rows):
                         word = e.load(i32, e.at(lhs, r * tile.lhs_stride + QUAD * quad))
@@ -142,7 +142,7 @@ class Vnni:
                             acc[i] = self.dot(acc[i], unsigned[v], signed, largest)
             turn.next = acc
         sums = list(turn.results)
-        if apart:
+        if separate:
             for i in range(len(sums)):
                 field = i // len(grid) % weights.fields
                 if field:
@@ -305,7 +305,7 @@ class Amx:
                     self._decode(rhs, rows, weights, decode, self._decoded)
                     rhs = self._decoded
                 k = e.multiply(each.index, QUAD * weights.fields)
-                turn(e.at(tile.lhs, e.multiply(k, tile.apart)), tile.lhs_stride, rhs)
+                turn(e.at(tile.lhs, e.multiply(k, tile.line_stride)), tile.lhs_stride, rhs)
 
         start = tile.out if tile.add or tile.sums is not None else None
         # Signed bytes by signed bytes.

@@ -59,7 +59,7 @@ class MicroCall:
         out: `[rows][panel]` i32.
         add: whether to add to `out`, rather than to overwrite it.
         present: how many of the rows there are at `lhs`; None for all.
-        apart: lines from one of a row's to the next.
+        line_stride: lines from one of a row's to the next.
         ahead: what each turn asks the second-level cache for: bytes from its weights on, and lines.
     """
 
@@ -73,7 +73,7 @@ class MicroCall:
     add: bool
     present: e.Index | None = None
     ahead: tuple[e.Index, int] | None = None
-    apart: int = 1
+    line_stride: int = 1
 
 
 class Micro(Protocol):

@@ -26,7 +26,7 @@ class Product:
 
     def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
         kernel = self.gemm.kernel
-        size = kernel.m if kernel.batch is None or kernel.beside else kernel.batch.size
+        size = kernel.m if kernel.batch is None or kernel.side_by_side else kernel.batch.size
         return executable(
             name,
             [size],
@@ -37,8 +37,8 @@ class Product:
     def cost(self, size: e.Index) -> e.Index:
         """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
         kernel = self.gemm.kernel
-        weights = (kernel.columns if kernel.beside else kernel.n) * kernel.k
-        if kernel.batch is not None and not kernel.beside:
+        weights = (kernel.columns if kernel.side_by_side else kernel.n) * kernel.k
+        if kernel.batch is not None and not kernel.side_by_side:
             return e.multiply(size, nanoseconds(0, weights) + (kernel.m or 1) * nanoseconds(2 * weights, 0))
         return e.add(nanoseconds(0, weights), e.multiply(size, nanoseconds(2 * weights, 0)))
 
@@ -46,7 +46,7 @@ class Product:
         kernel = self.gemm.kernel
         if kernel.batch is None:
             return self._chunks_of(size)
-        if kernel.beside:
+        if kernel.side_by_side:
             return e.multiply(self._chunks_of(size), kernel.batch.matrices)
         assert kernel.m is not None
         return e.multiply(size, self._chunks_of(kernel.m))
@@ -62,7 +62,7 @@ class Product:
         if self.gemm.kernel.batch is None:
             self._in_tiles(count, lambda size: self.chunk_class(self.gemm, size, stack, count, buffers).emit(number))
             return
-        if self.gemm.kernel.beside:
+        if self.gemm.kernel.side_by_side:
             each = self._chunks_of(count)
             group, part = e.divide(number, each), e.remainder(number, each)
             self._in_tiles(

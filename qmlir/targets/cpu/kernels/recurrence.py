@@ -3,7 +3,7 @@
 A chunk is one direction and a block of rows of the batch, which no other row waits for. In each step a block of units
 at a time gets the sums of all its gates in registers and, from these, its new state, so that nothing but states is
 stored. The weights are packed as they are read: for each block of units, for each element of the state, a few vectors
-of each gate. They come from the caches once a step, whatever the rows.
+of each gate. They come from the caches once per step, whatever the rows.
 """
 
 from __future__ import annotations

@@ -107,5 +107,5 @@ def _packed(weights: ir.Value, directions: int, blocks: UnitBlocks) -> ir.Value:
     if count < gates:
         split = crop(split, [0, first, 0, 0], [directions, count, h, h])
     wide = pad(split, [0] * 4, [0, 0, more, 0], scalar(0.0, weights.type.element_type))
-    apart = expand(wide, [[directions], [count], [blocks.count, blocks.width], [h]])
-    return collapse(transpose(apart, (0, 2, 4, 1, 3)), [[0], [1], [2], [3, 4]])
+    split = expand(wide, [[directions], [count], [blocks.count, blocks.width], [h]])
+    return collapse(transpose(split, (0, 2, 4, 1, 3)), [[0], [1], [2], [3, 4]])

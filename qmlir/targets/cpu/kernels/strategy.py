@@ -83,7 +83,7 @@ class CpuKernelPlan:
         gemm, kernel = self._gemm, self.kernel
         last = kernel.operations[-1]
         if gemm.copies:
-            kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.apart), ("m", "k")))
+            kernel = replace(kernel, lhs=Factor(in_lines(kernel, self.micro.lanes, gemm.line_stride), ("m", "k")))
         product = Product(gemm, self._chunk)
         outline(kernel, lambda: packed(gemm, self.codes), product.emit, lambda: [team_of(last, self.micro.features)])
 

@@ -25,7 +25,7 @@ class DecodeBlock(Protocol):
     tile: Tile
     epilogue: Epilogue
     tiled: TiledMma
-    dealt: int
+    interleave: int
     n_fragments: int
     lane: e.Index
     n0: e.Index
@@ -46,7 +46,7 @@ class Decoder:
         self.operands = list(dict.fromkeys(self.stage.operands)) if self.stage is not None else []
         self.held: Sequence[ir.Value] = []
         n = block.kernel.n
-        self._lanes = next(width for width in (4, 2, 1) if width <= block.dealt and n % width == 0)
+        self._lanes = next(width for width in (4, 2, 1) if width <= block.interleave and n % width == 0)
         self._runs = block.n_fragments // self._lanes
         group, tile = block.kernel.group, block.tile
         share = tile.k // tile.warps[2]  # of one warp
@@ -80,9 +80,9 @@ class Decoder:
     def _column(self, run: int) -> e.Index:
         """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
         block, fragment = self.block, run * self._lanes
-        dealt, inside = divmod(fragment, block.dealt)
+        outer, inside = divmod(fragment, block.interleave)
         lane = block.tiled.weight.place("column", lane=block.lane)
-        n = e.add(block.n0, e.add(block.warp_column, e.add(lane, dealt * 8 * block.dealt + inside)))
+        n = e.add(block.n0, e.add(block.warp_column, e.add(lane, outer * 8 * block.interleave + inside)))
         return n if block.kernel.n % block.tile.n == 0 else e.minimum(n, block.kernel.n - self._lanes)
 
     def fragment(self, word: ir.Value, number: int, column: int, step: int) -> list[ir.Value]:

@@ -2,7 +2,7 @@
 
 By default codes become f16 in registers, exactly: every e4m3 and e5m2 is one, and the sums are those of f16 products,
 in f32. The words that `ldmatrix` gives a lane hold four neighbours along K of a row, where the instruction's operands
-of f16 want two at 2 t and two at 2 t + 8: both sides are dealt alike, so the same codes meet, in another order.
+of f16 want two at 2 t and two at 2 t + 8: both sides are permuted alike, so the same codes meet, in another order.
 
 `fast` uses the instruction for the codes themselves, which keeps about 14 bits of its sums up to Hopper (DeepSeek-V3
 technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes, are added up in f32.
@@ -63,7 +63,7 @@ class HalfMma(gpu.Multiply):
 
 class _Block(Block):
     def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
-        """Sums of a tile apart from those before it, where the instruction keeps fewer bits than f32 has."""
+        """Separate sums of a tile and those before it, where the instruction keeps fewer bits than f32 has."""
         if isinstance(self.mma, HalfMma):
             return super()._tile(stage, state)
         inside = super()._tile(stage, self.zeros())
@@ -93,4 +93,4 @@ class Fp8Gemm(MmaGemm):
     @property
     def facts(self) -> Facts:
         kinds = f"{self.mma.lhs_kind} x {self.mma.rhs_kind}"
-        return {**super().facts, "codes": kinds if self.decodes else f"{kinds}, sums of {self.tile.k} apart"}
+        return {**super().facts, "codes": kinds if self.decodes else f"{kinds}, separate sums of {self.tile.k}"}

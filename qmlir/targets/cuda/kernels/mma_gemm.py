@@ -27,11 +27,11 @@ class MmaGemm(TiledProduct):
     @property
     def attributes(self) -> Mapping[str, int]:
         """Of the device function."""
-        # ptxas spills to get another block onto a multiprocessor, unless it is told that one will do: what decodes a
+        # ptxas spills to get another block onto a multiprocessor, unless one is said to do: what decodes a
         # weight, where K is shared, and the sums of a group beside those of all.
         decodes = self.workgroups and self.decodes and self.tile.is_small
-        beside = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
-        return {"nvvm.minctasm": 1} if decodes or beside else {}
+        combines = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
+        return {"nvvm.minctasm": 1} if decodes or combines else {}
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         lhs, rhs = map(View.of, inputs[:2])

@@ -4,7 +4,7 @@ A workgroup computes one tile of the result. Tiles of both operands come to shar
 of the one that is multiplied (`shared_tile.py`); `ldmatrix` brings them to registers; the stages of the kernel run on
 the accumulators, and only the result is written.
 
-Columns are dealt to fragments so that a lane ends up with neighbours: of `fragments` fragments of 8 columns, column c
+Columns go to fragments in turn, so that a lane ends up with neighbours: of `fragments` fragments of 8 columns, column c
 of fragment j is column `fragments * c + j` of the result. A lane holds columns 2 t and 2 t + 1 of each, so
 `2 * fragments` neighbours, which it loads scales for and stores as one vector.
 """
@@ -63,7 +63,7 @@ class Block(TileLoop):
         self.warp_column = e.multiply(e.remainder(warp, across), columns)
         self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
         self.m_fragments, self.n_fragments = rows // 16, columns // 8
-        self.dealt = self.tiled.dealt
+        self.interleave = self.tiled.interleave
         self.across = self.n_fragments * 2 // self.gemm.lanes  # runs of a lane's results in a row
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
@@ -102,9 +102,9 @@ class Block(TileLoop):
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
-        size = 8 * self.dealt
-        dealt = self.tiled.columns.place("column", index=e.remainder(row, size))
-        n = e.add(self.n0, e.add(e.multiply(e.divide(row, size), size), dealt))
+        size = 8 * self.interleave
+        within = self.tiled.columns.place("column", index=e.remainder(row, size))
+        n = e.add(self.n0, e.add(e.multiply(e.divide(row, size), size), within))
         return n if self.kernel.n % self.tile.n == 0 else e.minimum(n, self.kernel.n - 1)
 
     # ---- the loop
@@ -303,7 +303,7 @@ class Block(TileLoop):
         for i in range(self.m_fragments):
             for half in range(2):
                 row_sum = self._unpadded(sums[i][2 * half]) if sums else None
-                for first in range(0, across, self.dealt):
+                for first in range(0, across, self.interleave):
                     at = i * across + first
                     values = [fragments[at + fragment][2 * half + v] for v, fragment in self.tiled.held]
                     runs += [e.gathered(values[s : s + self.lanes]) for s in range(0, len(values), self.lanes)]

@@ -130,9 +130,11 @@ class TileFigures(TiledKernel):
 
     @property
     def tiled(self) -> TiledMma:
-        """Fragments side by side: of so many, neighbouring columns are dealt to each."""
+        """Fragments side by side: how many of them neighbouring columns go to in turn."""
         fragments = self.tile.warp[1] // 8
-        return TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=next(f for f in (4, 2, 1) if fragments % f == 0))
+        return TiledMma(
+            self.mma.fragments, "b", self.mma.depth, interleave=next(f for f in (4, 2, 1) if fragments % f == 0)
+        )
 
     @property
     def hands_over(self) -> bool:

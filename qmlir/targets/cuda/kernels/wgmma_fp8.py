@@ -141,8 +141,8 @@ class WgmmaFp8Gemm(WgmmaGemm):
     @property
     def facts(self) -> Facts:
         left, right = self.wgmma.kinds
-        apart = min(self.tile.k, self.kernel.group or self.tile.k)
-        return {**super().facts, "codes": f"{left} x {right}, sums of {apart} apart"}
+        terms = min(self.tile.k, self.kernel.group or self.tile.k)
+        return {**super().facts, "codes": f"{left} x {right}, separate sums of {terms}"}
 
     @property
     def wgmma(self) -> gpu.Wgmma:
