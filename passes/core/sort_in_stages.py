@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +10,7 @@ from typing import ClassVar
 from ...core.mlir import OpLike, arith, ir, tensor
 from ...ir.attributes import axis_of
 from ...ir.barriers import Reason, fusion_barrier, opaque
-from ...ir.build import Arg, crop, dims, empty, generics, index, inlined, loop_index
+from ...ir.build import Arg, Extent, crop, dims, empty, generics, index, inlined, loop_index
 from ...ir.scalars import i32
 from ...ir.walk import collect
 from ..base import Pass, State
@@ -20,7 +21,8 @@ _EQUAL = arith.CmpIPredicate.eq
 @dataclass(frozen=True)
 class SortInStagesPass(Pass):
     """Makes a bitonic network (Batcher, "Sorting networks and their applications", 1968) of each sort along an axis of
-    `shortest` elements or more: of n elements, log2(n) (log2(n) + 1) / 2 stages.
+    `shortest` elements or more, and of `fewest` where the tensor has `many` or more: of n elements,
+    log2(n) (log2(n) + 1) / 2 stages.
 
     IREE exchanges neighbours that are out of order until none are, which takes n^2 steps, on a GPU of one thread for
     each line. A stage is one op over all elements, and all stages are one kernel: how far apart it compares is an
@@ -33,17 +35,27 @@ class SortInStagesPass(Pass):
     name: ClassVar[str] = "qmlir-sort-in-stages"
     summary: ClassVar[str] = "sort long axes by a network"
     shortest: int = 128
+    fewest: int = 16  # routers choose among so many experts, for each of many tokens
+    many: int = 512
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "iree_linalg_ext.sort"):
             axis = axis_of(op)
-            if ir.RankedTensorType(op.operands[0].type).shape[axis] < self.shortest:
+            if not self._pays(dims(op.operands[0]), axis):
                 continue
             with op.location, ir.InsertionPoint(op):
                 found = _Network(op, axis).sorted()
             for result, value in zip(op.results, found, strict=True):
                 result.replace_all_uses_with(value)
             op.operation.erase()
+
+    def _pays(self, sizes: Sequence[Extent], axis: int) -> bool:
+        count = sizes[axis]
+        if not isinstance(count, int):
+            return False
+        static = [size for size in sizes if isinstance(size, int)]
+        is_many = len(static) < len(sizes) or math.prod(static) >= self.many
+        return count >= self.shortest or (count >= self.fewest and is_many)
 
 
 class _Network:

@@ -34,6 +34,40 @@ func.func @pairs(%x: tensor<128x?xi32>, %i: tensor<128x?xi64>) -> (tensor<128x?x
   return %0#0, %0#1 : tensor<128x?xi32>, tensor<128x?xi64>
 }
 
+// Short lines of a tensor that has many, or a number that is not known.
+// CHECK-LABEL: func.func @experts
+// CHECK-NOT: iree_linalg_ext.sort
+// CHECK: return
+func.func @experts(%x: tensor<32x16xf32>, %y: tensor<?x16xf32>) -> (tensor<32x16xf32>, tensor<?x16xf32>) {
+  %0 = iree_linalg_ext.sort dimension(1) outs(%x : tensor<32x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<32x16xf32>
+  %2 = iree_linalg_ext.sort dimension(1) outs(%y : tensor<?x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %3 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %3 : i1
+  } -> tensor<?x16xf32>
+  return %0, %2 : tensor<32x16xf32>, tensor<?x16xf32>
+}
+
+// CHECK-LABEL: func.func @fewer
+// CHECK-COUNT-2: iree_linalg_ext.sort
+func.func @fewer(%x: tensor<31x16xf32>, %y: tensor<?x15xf32>) -> (tensor<31x16xf32>, tensor<?x15xf32>) {
+  %0 = iree_linalg_ext.sort dimension(1) outs(%x : tensor<31x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
+  } -> tensor<31x16xf32>
+  %2 = iree_linalg_ext.sort dimension(1) outs(%y : tensor<?x15xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %3 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %3 : i1
+  } -> tensor<?x15xf32>
+  return %0, %2 : tensor<31x16xf32>, tensor<?x15xf32>
+}
+
 // Few elements, and a number that is not known.
 // CHECK-LABEL: func.func @short
 // CHECK-COUNT-2: iree_linalg_ext.sort

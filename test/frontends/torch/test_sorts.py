@@ -35,6 +35,7 @@ def _with_nan(*shape: int) -> torch.Tensor:
 
 CASES = {
     "few": (Sort(1, False), _ties(3, 50).float()),
+    "short lines": (Sort(1, False), _ties(40, 20).float()),
     "a power of two": (Sort(1, True), _ties(2, 128)),
     "another axis": (Sort(0, False), _ties(200, 3).to(torch.bfloat16)),
     "NaN": (Sort(1, True), _with_nan(2, 300)),
