@@ -21,6 +21,11 @@ def loop_kinds(op: OpLike) -> list[str]:
     return ["reduction" if "reduction" in str(kind) else "parallel" for kind in op.attributes["iterator_types"]]
 
 
+def is_elementwise(op: OpLike) -> bool:
+    """Whether an op is a `linalg.generic` that reduces nothing."""
+    return op.name == "linalg.generic" and "reduction" not in loop_kinds(op)
+
+
 def axis_of(op: OpLike) -> int:
     """The axis that a sort, a scan or a softmax runs along."""
     return int(ir.IntegerAttr(op.attributes["dimension"]).value)

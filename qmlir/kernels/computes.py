@@ -12,6 +12,7 @@ from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir import facts
 from ..ir.affine import indexing_maps
+from ..ir.attributes import is_elementwise
 from ..ir.walk import BARRIERS, behind, made_by, operations_of, terminator_of
 from .axes import dims_of, size_of
 from .bodies import scalar_constant
@@ -229,9 +230,7 @@ def _rounded(value: ir.Value) -> ir.Value:
 def _of_one_tensor(value: ir.Value, identity: bool = True) -> OpLike | None:
     """The generic that makes a tensor of one other, element by element; with `identity` each of the same place."""
     op = made_by(value, "linalg.generic")
-    if op is None or len(op.operands) != 2 or len(op.results) != 1:
-        return None
-    if any("parallel" not in str(kind) for kind in op.attributes["iterator_types"]):
+    if op is None or len(op.operands) != 2 or len(op.results) != 1 or not is_elementwise(op):
         return None
     if identity and any(m != ir.AffineMap.get_identity(m.n_dims) for m in indexing_maps(op)):
         return None

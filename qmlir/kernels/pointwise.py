@@ -19,6 +19,7 @@ from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars
 from ..ir.affine import indexing_maps
+from ..ir.attributes import is_elementwise
 from ..ir.walk import operations_of, producer
 from .bodies import scalar_constant, unclonable
 
@@ -220,9 +221,7 @@ def sizes_of(value: ir.Value) -> tuple[int | None, ...]:
 
 def _elementwise(op: OpLike) -> bool:
     """Whether it is a generic that makes one tensor, element by element, in a body that has a form on vectors."""
-    if op.name != "linalg.generic" or len(op.results) != 1:
-        return False
-    if any("parallel" not in str(i) for i in op.attributes["iterator_types"]):
+    if not is_elementwise(op) or len(op.results) != 1:
         return False
     *maps, out = indexing_maps(op)
     if out != ir.AffineMap.get_identity(out.n_dims):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps, loop_sizes
+from ..ir.attributes import loop_kinds
 from ..ir.walk import defining_op, made_by, operations_of, read_by, terminator_of
 from .bodies import scalar_constant, unclonable
 
@@ -127,7 +128,7 @@ def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | 
         return None
     block = op.regions[0].blocks[0]
     maps = indexing_maps(op)
-    kinds = ["reduction" in str(i) for i in op.attributes["iterator_types"]]
+    kinds = [kind == "reduction" for kind in loop_kinds(op)]
     count = maps[0].n_dims
     sizes = _sizes(op, maps)
     if space is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import ir
+from ....ir.attributes import is_elementwise
 from ....ir.walk import collect
 from ....targets.tensors import computed
 from ...base import Pass, State
@@ -57,13 +58,9 @@ def _stays_unpacked(c: Contraction) -> bool:
     return None in c.batch or (c.k is None and any(computed(v) for v in list(c.operation.operands)[:2]))
 
 
-def _elementwise(op: OpLike) -> bool:
-    return op.name == "linalg.generic" and "reduction" not in str(op.attributes["iterator_types"])
-
-
 def _sums(module: ir.Module) -> bool:
     """Whether the module reduces a tensor of floats with three axes or more, one of them dynamic."""
-    return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not _elementwise(op))
+    return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not is_elementwise(op))
 
 
 def _batched(t: ir.Type) -> bool:

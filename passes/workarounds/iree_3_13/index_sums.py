@@ -10,6 +10,7 @@ import numpy as np
 from ....core.faults import Fault
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps, loop_sizes
+from ....ir.attributes import loop_kinds
 from ....ir.walk import collect, operations_of
 from ...base import Pass, State
 
@@ -46,7 +47,7 @@ class IndexSumsPass(Pass):
 
 def _summed_indices(op: OpLike) -> list[OpLike]:
     """The `linalg.index` ops of the body that ask for a static summed loop."""
-    kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+    kinds = [kind == "reduction" for kind in loop_kinds(op)]
     sizes = loop_sizes(op.operands, indexing_maps(op))
     asked = [o for o in operations_of(op.regions[0].blocks[0]) if o.name == "linalg.index"]
     return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
 from ....core.mlir import arith, ir
+from ....ir.attributes import is_elementwise
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import mapped
 from ....ir.walk import VIEWS, collect, defining_op, producer
@@ -54,14 +55,10 @@ def _masked(module: ir.Module) -> list[OpLike]:
     while todo:
         for v in todo.pop().operands:
             made = producer(v)
-            if made is not None and made not in fused and (made.name in VIEWS or _elementwise(made)):
+            if made is not None and made not in fused and (made.name in VIEWS or is_elementwise(made)):
                 fused[made] = None
                 todo.append(made)
     return [op for op in fused if op.name == "linalg.generic" and _masks(op)]
-
-
-def _elementwise(op: OpLike) -> bool:
-    return op.name == "linalg.generic" and "reduction" not in str(op.attributes["iterator_types"])
 
 
 def _masks(op: OpLike) -> list[int]:
@@ -79,7 +76,7 @@ def _is_mask(t: ir.Type) -> bool:
 
 def _vanishes(value: ir.Value) -> bool:
     made = producer(value)
-    return made is not None and _elementwise(made) and len(list(value.uses)) == 1
+    return made is not None and is_elementwise(made) and len(list(value.uses)) == 1
 
 
 def _widen_masks(op: OpLike) -> None:
