@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
-from ...core.mlir import OpLike, arith, ir, tensor
+from ...core.mlir import OpLike, arith, ir, math, scf, tensor
 from ...ir.attributes import axis_of
 from ...ir.barriers import Reason, fusion_barrier, opaque
-from ...ir.build import Arg, Extent, crop, dims, empty, generics, index, inlined, loop_index
+from ...ir.build import Arg, Extent, as_index, crop, dims, empty, generic, generics, index, inlined, loop_index, scalar
 from ...ir.scalars import i32
 from ...ir.walk import collect
 from ..base import Pass, State
@@ -25,11 +25,11 @@ class SortInStagesPass(Pass):
     log2(n) (log2(n) + 1) / 2 stages.
 
     IREE exchanges neighbours that are out of order until none are, which takes n^2 steps, on a GPU of one thread for
-    each line. A stage is one op over all elements, and all stages are one kernel: how far apart it compares is an
-    operand. Elements that the comparison does not tell apart stay in their order, because their places are sorted with
-    them; behind the last element stand places that go behind all others, up to a power of two.
+    each line. What is sorted is the elements' places. A stage is one op over all of them, and all stages are one
+    kernel: the distance of what it compares is an operand. Elements that are equal to the comparison stay in order,
+    because then their places are compared; behind the last place are more, up to a power of two, which stay behind.
 
-    Sorts along an axis of a dynamic size stay as they are.
+    Of a dynamic size the stages are loops.
     """
 
     name: ClassVar[str] = "qmlir-sort-in-stages"
@@ -41,7 +41,7 @@ class SortInStagesPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "iree_linalg_ext.sort"):
             axis = axis_of(op)
-            if not self._pays(dims(op.operands[0]), axis):
+            if not self._pays(ir.RankedTensorType(op.operands[0].type), axis):
                 continue
             with op.location, ir.InsertionPoint(op):
                 found = _Network(op, axis).sorted()
@@ -49,13 +49,13 @@ class SortInStagesPass(Pass):
                 result.replace_all_uses_with(value)
             op.operation.erase()
 
-    def _pays(self, sizes: Sequence[Extent], axis: int) -> bool:
-        count = sizes[axis]
-        if not isinstance(count, int):
-            return False
-        static = [size for size in sizes if isinstance(size, int)]
-        is_many = len(static) < len(sizes) or math.prod(static) >= self.many
-        return count >= self.shortest or (count >= self.fewest and is_many)
+    def _pays(self, t: ir.RankedTensorType, axis: int) -> bool:
+        if t.is_dynamic_dim(axis):
+            return True
+        count = t.shape[axis]
+        return count >= self.shortest or (
+            count >= self.fewest and (not t.has_static_shape or prod(t.shape) >= self.many)
+        )
 
 
 class _Network:
@@ -64,60 +64,92 @@ class _Network:
     def __init__(self, op: OpLike, axis: int) -> None:
         self.op, self.axis = op, axis
         self.sizes = dims(op.operands[0])
-        self.count = ir.RankedTensorType(op.operands[0].type).shape[axis]
-        self.whole = 1 << (self.count - 1).bit_length()
+        self.count = self.sizes[axis]
+        # How often a run doubles until all is one.
+        self.doublings: Extent
+        self.whole: Extent
+        if isinstance(self.count, int):
+            self.doublings = (self.count - 1).bit_length()
+            self.whole = 1 << self.doublings
+        else:
+            # At least two places: what goes through a loop without a step, IREE frees twice.
+            last = arith.index_cast(i32(), arith.subi(arith.maxsi(self.count, index(2)), index(1)))
+            bits = arith.subi(arith.constant(i32(), 32), math.ctlz(last))
+            self.doublings = arith.index_cast(ir.IndexType.get(), bits)
+            self.whole = arith.shli(index(1), self.doublings)
         self.padded = [self.whole if i == axis else size for i, size in enumerate(self.sizes)]
         self.axes = range(len(self.sizes))
 
     def sorted(self) -> list[ir.Value]:
-        lines = self._start()
-        span = 2
-        while span <= self.whole:
-            reach = span // 2
-            while reach:
-                lines = self._stage(lines, span, reach)
-                reach //= 2
-            span *= 2
-        return [crop(line, [0] * len(self.sizes), self.sizes) for line in lines[:-1]]
+        keys = [fusion_barrier(x, Reason.SORT_STAGE, self.sizes) for x in self.op.operands]
+        [places] = generics([], [empty(self.padded, i32())], self.axes, len(self.axes),
+                            lambda *_: [arith.index_cast(i32(), loop_index(self.axis))])  # fmt: skip
+        if isinstance(self.doublings, int):
+            for doubling in range(self.doublings):
+                for halving in range(doubling + 1):
+                    span, reach = 2 << doubling, 1 << doubling >> halving
+                    places = self._stage(keys, places, *(opaque(arith.constant(i32(), x)) for x in (span, reach)))
+        else:
+            places = self._loops(keys, fusion_barrier(places, Reason.LOOP_START, self.padded))
+        order = Arg(crop(fusion_barrier(places, Reason.SORT_STAGE, self.padded), [0] * len(self.sizes), self.sizes),
+                    tuple(self.axes))  # fmt: skip
+        return [generic([order], empty(self.sizes, x.type.element_type), self.axes, len(self.axes),
+                        lambda place, _, x=x: tensor.extract(x, self._at(place))) for x in keys]  # fmt: skip
 
-    def _places(self, at: ir.Value) -> list[ir.Value]:
+    def _loops(self, keys: Sequence[ir.Value], places: ir.Value) -> ir.Value:
+        doublings = scf.ForOp(index(0), as_index(self.doublings), index(1), [places])
+        with ir.InsertionPoint(doublings.body):
+            doubling = doublings.induction_variable
+            half = arith.shli(arith.constant(i32(), 1), arith.index_cast(i32(), doubling))
+            halvings = scf.ForOp(index(0), arith.addi(doubling, index(1)), index(1), doublings.inner_iter_args)
+            with ir.InsertionPoint(halvings.body):
+                reach = arith.shrui(half, arith.index_cast(i32(), halvings.induction_variable))
+                [places] = halvings.inner_iter_args
+                scf.YieldOp([self._stage(keys, places, arith.addi(half, half), reach)])
+            scf.YieldOp(list(halvings.results))
+        return doublings.results[0]
+
+    def _at(self, place: ir.Value) -> list[ir.Value]:
+        """The indices of a place in the line of the loop."""
+        at = arith.index_cast(ir.IndexType.get(), place)
         return [at if i == self.axis else loop_index(i) for i in self.axes]
 
-    def _start(self) -> list[ir.Value]:
-        """The operands, the last element once more behind them, and each element's place."""
-        stored = [fusion_barrier(x, Reason.SORT_STAGE) for x in self.op.operands]
+    def _key(self, x: ir.Value, place: ir.Value) -> ir.Value:
+        """The element at a place; zero where there may be none at all, of which nothing can be read."""
+        at = self._at(place)
+        if isinstance(self.count, int):
+            return tensor.extract(x, at)
+        kind = x.type.element_type
+        found = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, self.count, index(0)), [kind], has_else=True)
+        with ir.InsertionPoint(found.then_block):
+            scf.YieldOp([tensor.extract(x, at)])
+        with ir.InsertionPoint(found.else_block):
+            scf.YieldOp([scalar(0, kind)])
+        return found.results[0]
 
-        def body(*_: ir.Value) -> list[ir.Value]:
-            at = loop_index(self.axis)
-            places = self._places(arith.minui(at, index(self.count - 1)))
-            return [*(tensor.extract(x, places) for x in stored), arith.index_cast(i32(), at)]
+    def _stage(self, keys: Sequence[ir.Value], places: ir.Value, span: ir.Value, reach: ir.Value) -> ir.Value:
+        """Compare each element with the one at `i ^ reach`. Runs of `span` elements become ascending and descending in
+        turn."""
+        stored = fusion_barrier(places, Reason.SORT_STAGE, self.padded)
 
-        kinds = [*(x.type.element_type for x in stored), i32()]
-        return generics([], [empty(self.padded, kind) for kind in kinds], self.axes, len(self.axes), body)
-
-    def _stage(self, lines: Sequence[ir.Value], span: int, reach: int) -> list[ir.Value]:
-        """Compare each element with the one at `place ^ reach`. Runs of `span` elements become ascending and descending
-        in turn."""
-        stored = [fusion_barrier(line, Reason.SORT_STAGE) for line in lines]
-        run, distance = (opaque(arith.constant(i32(), number)) for number in (span, reach))
-
-        def body(*scalars: ir.Value) -> list[ir.Value]:
-            mine, at = scalars[: len(stored)], arith.index_cast(i32(), loop_index(self.axis))
-            partner = arith.index_cast(ir.IndexType.get(), arith.xori(at, distance))
-            theirs = [tensor.extract(x, self._places(partner)) for x in stored]
-            is_lower, is_ascending = (_has_no(at, bit) for bit in (distance, run))
+        def body(mine: ir.Value, _: ir.Value) -> ir.Value:
+            at = arith.index_cast(i32(), loop_index(self.axis))
+            theirs = tensor.extract(stored, self._at(arith.xori(at, reach)))
+            is_lower, is_ascending = (_has_no(at, bit) for bit in (reach, span))
             takes_first = arith.cmpi(_EQUAL, is_lower, is_ascending)
-            stays = arith.cmpi(_EQUAL, self._before(mine, theirs), takes_first)
-            return [arith.select(stays, a, b) for a, b in zip(mine, theirs, strict=True)]
+            stays = arith.cmpi(_EQUAL, self._before(keys, mine, theirs), takes_first)
+            return arith.select(stays, mine, theirs)
 
-        outs = [empty(self.padded, line.type.element_type) for line in lines]
-        return generics([Arg(x, tuple(self.axes)) for x in stored], outs, self.axes, len(self.axes), body)
+        return generic([Arg(stored, tuple(self.axes))], empty(self.padded, i32()), self.axes, len(self.axes), body)
 
-    def _before(self, a: Sequence[ir.Value], b: Sequence[ir.Value]) -> ir.Value:
-        """Whether the elements `a` go before `b`, an i1. The last ones are their places."""
-        *left, place = a
-        *right, other = b
+    def _before(self, keys: Sequence[ir.Value], place: ir.Value, other: ir.Value) -> ir.Value:
+        """Whether the element at `place` goes before the one at `other`, an i1."""
         compare = self.op.regions[0].blocks[0]
+        both, count = (place, other), arith.index_cast(i32(), as_index(self.count))
+        if self.whole != self.count:
+            last = arith.subi(count, arith.constant(i32(), 1))
+            both = arith.minsi(place, last), arith.minsi(other, last)
+        left, right = ([self._key(x, at) for x in keys] for at in both)
         first, second = (
             inlined(compare, [v for pair in zip(*sides, strict=True) for v in pair])
             for sides in ((left, right), (right, left))
@@ -126,7 +158,7 @@ class _Network:
         ahead = arith.select(arith.cmpi(_EQUAL, first, second), earlier, first)
         if self.whole == self.count:
             return ahead
-        behind = arith.cmpi(arith.CmpIPredicate.sge, arith.maxsi(place, other), arith.constant(i32(), self.count))
+        behind = arith.cmpi(arith.CmpIPredicate.sge, arith.maxsi(place, other), count)
         return arith.select(behind, earlier, ahead)
 
 

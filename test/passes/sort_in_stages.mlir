@@ -1,14 +1,15 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-sort-in-stages | filecheck %s
 
-// 130 elements and places behind them up to 256: 1 + 36 ops of keys and places, of which the elements are returned.
+// 130 elements have 256 places: 36 ops compare places by what is there, the last element where nothing is.
 // CHECK-LABEL: func.func @keys
 // CHECK-NOT: iree_linalg_ext.sort
-// CHECK: %[[LAST:.*]] = arith.minui %{{.*}}, %c129 : index
-// CHECK: tensor.extract %{{.*}}[%{{.*}}, %[[LAST]]] : tensor<3x130xf32>
-// CHECK: -> (tensor<3x256xf32>, tensor<3x256xi32>)
-// CHECK-COUNT-36: arith.xori
+// CHECK: arith.minsi
+// CHECK: arith.maxsi
+// CHECK: -> tensor<3x256xi32>
+// CHECK-COUNT-35: arith.xori
 // CHECK-NOT: arith.xori
-// CHECK: %[[SORTED:.*]] = tensor.extract_slice %{{.*}}[0, 0] [3, 130] [1, 1]
+// CHECK: %[[PLACES:.*]] = tensor.extract_slice %{{.*}}[0, 0] [3, 130] [1, 1]
+// CHECK: %[[SORTED:.*]] = linalg.generic {{.*}} ins(%[[PLACES]]
 // CHECK: return %[[SORTED]]
 func.func @keys(%x: tensor<3x130xf32>) -> tensor<3x130xf32> {
   %0 = iree_linalg_ext.sort dimension(1) outs(%x : tensor<3x130xf32>) {
@@ -19,11 +20,17 @@ func.func @keys(%x: tensor<3x130xf32>) -> tensor<3x130xf32> {
   return %0 : tensor<3x130xf32>
 }
 
-// Keys with indices, along another axis, which has a power of two elements: nothing stands behind them.
+// Keys with indices, along another axis, which has a power of two elements: there are no more places. Both are put in
+// the order of the places.
 // CHECK-LABEL: func.func @pairs
 // CHECK-NOT: iree_linalg_ext.sort
-// CHECK: -> (tensor<128x?xi32>, tensor<128x?xi64>, tensor<128x?xi32>)
+// CHECK: -> tensor<128x?xi32>
+// CHECK-NOT: arith.minsi
 // CHECK-NOT: arith.maxsi
+// CHECK: %[[ORDER:.*]] = flow.tensor.tie_shape
+// CHECK-NEXT: %[[KEYS:.*]] = tensor.empty
+// CHECK: linalg.generic {{.*}} ins(%[[ORDER]]
+// CHECK: linalg.generic {{.*}} ins(%[[ORDER]]
 // CHECK: return
 func.func @pairs(%x: tensor<128x?xi32>, %i: tensor<128x?xi64>) -> (tensor<128x?xi32>, tensor<128x?xi64>) {
   %0:2 = iree_linalg_ext.sort dimension(0) outs(%x, %i : tensor<128x?xi32>, tensor<128x?xi64>) {
@@ -68,19 +75,32 @@ func.func @fewer(%x: tensor<31x16xf32>, %y: tensor<?x15xf32>) -> (tensor<31x16xf
   return %0, %2 : tensor<31x16xf32>, tensor<?x15xf32>
 }
 
-// Few elements, and a number that is not known.
+// Few elements.
 // CHECK-LABEL: func.func @short
-// CHECK-COUNT-2: iree_linalg_ext.sort
-func.func @short(%x: tensor<127xf32>, %y: tensor<?xf32>) -> (tensor<127xf32>, tensor<?xf32>) {
+// CHECK: iree_linalg_ext.sort
+func.func @short(%x: tensor<127xf32>) -> tensor<127xf32> {
   %0 = iree_linalg_ext.sort dimension(0) outs(%x : tensor<127xf32>) {
   ^bb0(%a: f32, %b: f32):
     %1 = arith.cmpf olt, %a, %b : f32
     iree_linalg_ext.yield %1 : i1
   } -> tensor<127xf32>
-  %2 = iree_linalg_ext.sort dimension(0) outs(%y : tensor<?xf32>) {
+  return %0 : tensor<127xf32>
+}
+
+// A number that is not known: loops of stages.
+// CHECK-LABEL: func.func @dynamic
+// CHECK: %[[BITS:.*]] = math.ctlz
+// CHECK: scf.for
+// CHECK: scf.for
+// CHECK: arith.xori
+// CHECK-NOT: arith.xori
+// CHECK-NOT: iree_linalg_ext.sort
+// CHECK: return
+func.func @dynamic(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = iree_linalg_ext.sort dimension(0) outs(%x : tensor<?xf32>) {
   ^bb0(%a: f32, %b: f32):
-    %3 = arith.cmpf olt, %a, %b : f32
-    iree_linalg_ext.yield %3 : i1
+    %1 = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %1 : i1
   } -> tensor<?xf32>
-  return %0, %2 : tensor<127xf32>, tensor<?xf32>
+  return %0 : tensor<?xf32>
 }

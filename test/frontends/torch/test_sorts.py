@@ -54,6 +54,35 @@ def test_sorts_as_torch(case: str, target: str) -> None:
         assert torch.equal(torch.nan_to_num(torch.as_tensor(ours), 99.0), torch.nan_to_num(theirs, 99.0))
 
 
+@pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
+def test_a_number_of_elements_that_is_not_known(target: str) -> None:
+    """Of long ones the stages are loops, whose tensors have sizes that only we know."""
+    sizes = torch.export.Dim("b", max=8), torch.export.Dim("n", max=100_000)
+    exported = torch.export.export(Sort(1, False), (_ties(3, 50),), dynamic_shapes=({0: sizes[0], 1: sizes[1]},))
+    program = qmlir.compile(exported, target=target)
+    call = qmlir.load(program, emulate=target in emulated_targets()).main
+    for shape in ((2, 1), (2, 5), (1, 128), (2, 130)):
+        x = _ties(*shape)
+        for ours, theirs in zip(call(x), torch.sort(x, dim=1, stable=True), strict=True):
+            assert torch.equal(torch.as_tensor(ours), theirs), shape
+
+
+def test_what_was_found() -> None:
+    """Perhaps nothing."""
+
+    class Places(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = torch.nonzero(x > 0)[:, 0]
+            return torch.cat([torch.sort(found, descending=True)[0], torch.zeros(1, dtype=torch.int64)])
+
+    x = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    call = qmlir.load(qmlir.compile(torch.export.export(Places(), (x,)), target="cpu")).main
+    one = torch.full((300,), -1.0)
+    one[7] = 1
+    for given in (x, -x.abs(), one):
+        assert torch.equal(torch.as_tensor(call(given)), Places()(given))
+
+
 def test_a_vocabulary() -> None:
     """IREE's own sort takes seconds."""
     x = torch.randperm(50_000, generator=torch.Generator().manual_seed(0)).float()[None]
