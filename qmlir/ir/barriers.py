@@ -30,7 +30,6 @@ class Reason(str, Enum):
     SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
     ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
     POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what makes its operand
-    PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
 
     # For every target.
     LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
@@ -63,7 +62,7 @@ class Reason(str, Enum):
 
 
 PER_TARGET = frozenset({
-    Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
+    Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER,
 })  # fmt: skip
 
 # What stays until IREE has placed tensors in memory; the others are about what becomes one dispatch.
@@ -96,11 +95,6 @@ FAULT_OF = {
     Reason.POOLED: Fault(
         "IREE fuses a pooling for SPIR-V with what makes its operand, and many of its results are wrong.",
         canary="pooled_codes",
-    ),
-    Reason.PADDED_SUMS: Fault(
-        "IREE packs sums of codes over K for CPUs together with the batch of products that they correct: with a "
-        "dynamic number of rows, padding of the sums is read that nothing has written.",
-        canary="padded_sums",
     ),
     Reason.LOOP_START: Fault(
         "IREE puts the first values of several loops, of dynamic size, into one allocation, and loses the place of one "

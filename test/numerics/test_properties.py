@@ -167,6 +167,15 @@ def test_random_convolutions(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
 
 
+def test_groups_less_a_zero_point() -> None:
+    """Weights are arguments, so that their sums are computed; three filters of a group are padded to a tile."""
+    rng = np.random.default_rng(0)
+    x, weight = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((2, 7, 6, 4), (6, 1, 1, 2)))
+    kw = {"input": x, "weight": weight, "groups": 2, "input_zero_point": np.int32(3), "out_dtype": "i32",
+          "strides": (1, 1), "dilations": (1, 1), "padding": (0, 0, 0, 0)}  # fmt: skip
+    assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @given(kw=convolutions())

@@ -21,15 +21,6 @@ func.func @indexed(%t: tensor<?xi32>, %n: index) -> tensor<?xi32> {
   return %1 : tensor<?xi32>
 }
 
-// Data tiling reads padding, on CPUs only.
-// CHECK-LABEL: func.func @padded(
-// CPU: util.optimization_barrier
-// GPU-NOT: util.optimization_barrier
-func.func @padded(%t: tensor<4xi32>) -> tensor<4xi32> {
-  %0 = util.optimization_barrier {qmlir.barrier_reason = "padded-sums"} %t : tensor<4xi32>
-  return %0 : tensor<4xi32>
-}
-
 // A reason that every target has, and a barrier that is not ours.
 // CHECK-LABEL: func.func @kept(
 // CHECK: util.optimization_barrier

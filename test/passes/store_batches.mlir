@@ -136,3 +136,50 @@ func.func @split(%x: tensor<2x16x20xf32>, %w: tensor<20x10xf32>, %out: tensor<2x
   %y = linalg.batch_matmul ins(%x, %u : tensor<2x16x20xf32>, tensor<2x20x5xf32>) outs(%out : tensor<2x16x5xf32>) -> tensor<2x16x5xf32>
   return %y : tensor<2x16x5xf32>
 }
+
+// -----
+
+#n = affine_map<(m, n) -> (n)>
+#mn = affine_map<(m, n) -> (m, n)>
+
+// What is read with the results and that another op computes; not what is in memory, nor what comes of the results.
+// CHECK-LABEL: func.func @epilogue(
+// CHECK: %[[SUMS:.*]] = linalg.generic
+// CHECK: linalg.batch_matmul ins(%{{[^,]*}}, %{{[^,]*}} :
+// CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SUMS]]
+// CHECK: linalg.generic {{.*}} ins(%{{[^,]*}}, %[[STORED]], %{{[^,]*}} :
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @epilogue(%x: tensor<2x16x8xf32>, %w: tensor<2x8x3xf32>, %v: tensor<16x6xf32>, %b: tensor<6xf32>, %out: tensor<2x16x3xf32>, %s0: tensor<6xf32>) -> tensor<16x6xf32> {
+  %sums = linalg.generic {indexing_maps = [#mn, #n], iterator_types = ["reduction", "parallel"]}
+      ins(%v : tensor<16x6xf32>) outs(%s0 : tensor<6xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %0 = arith.addf %o, %a : f32
+    linalg.yield %0 : f32
+  } -> tensor<6xf32>
+  %y = linalg.batch_matmul ins(%x, %w : tensor<2x16x8xf32>, tensor<2x8x3xf32>) outs(%out : tensor<2x16x3xf32>) -> tensor<2x16x3xf32>
+  %et = tensor.empty() : tensor<16x2x3xf32>
+  %t = linalg.transpose ins(%y : tensor<2x16x3xf32>) outs(%et : tensor<16x2x3xf32>) permutation = [1, 0, 2]
+  %merged = tensor.collapse_shape %t [[0], [1, 2]] : tensor<16x2x3xf32> into tensor<16x6xf32>
+  %largest = linalg.generic {indexing_maps = [#mn, #n], iterator_types = ["reduction", "parallel"]}
+      ins(%merged : tensor<16x6xf32>) outs(%s0 : tensor<6xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %0 = arith.maximumf %o, %a : f32
+    linalg.yield %0 : f32
+  } -> tensor<6xf32>
+  %e = tensor.empty() : tensor<16x6xf32>
+  %r = linalg.generic {indexing_maps = [#mn, #n, #n, #mn], iterator_types = ["parallel", "parallel"]}
+      ins(%merged, %sums, %b : tensor<16x6xf32>, tensor<6xf32>, tensor<6xf32>) outs(%e : tensor<16x6xf32>) {
+  ^bb0(%a: f32, %s: f32, %c: f32, %o: f32):
+    %0 = arith.subf %a, %s : f32
+    %1 = arith.addf %0, %c : f32
+    linalg.yield %1 : f32
+  } -> tensor<16x6xf32>
+  %q = linalg.generic {indexing_maps = [#mn, #n, #mn], iterator_types = ["parallel", "parallel"]}
+      ins(%r, %largest : tensor<16x6xf32>, tensor<6xf32>) outs(%e : tensor<16x6xf32>) {
+  ^bb0(%a: f32, %s: f32, %o: f32):
+    %0 = arith.subf %a, %s : f32
+    linalg.yield %0 : f32
+  } -> tensor<16x6xf32>
+  return %q : tensor<16x6xf32>
+}

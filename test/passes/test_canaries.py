@@ -190,9 +190,18 @@ CANARIES = {
         "qmlir-store-batches", "cpu", [small(2, 3, 8), small(2, 3), small(2, 8, 4)],
         lambda x, s, w: (x * s[..., None]) @ w,
     ),
+    "padded_epilogue": Canary(
+        "qmlir-store-batches", "cpu", [small(2, 20, 4, dtype=np.int8), small(6, 4, dtype=np.int8)],
+        lambda x, w: np.einsum("gmk,gnk->mgn", x.astype(np.int32), w.reshape(2, 3, 4)).reshape(20, 6) - w.sum(1),
+    ),
     "padded_split": Canary(
         "qmlir-store-batches", "cpu", [small(2, 16, 20), small(5, 4, 10)],
         lambda x, w: x @ w.transpose(2, 0, 1).reshape(2, 5, 20).transpose(0, 2, 1),
+    ),
+    "padded_sums": Canary(
+        "qmlir-store-batches", "cpu",
+        [small(2, 5, 7, dtype=np.int8), small(2, 7, 9, dtype=np.int8), small(2, 1, 9, dtype=np.int8)],
+        lambda x, w, z: x.astype(np.float32) @ (w.astype(np.float32) - z),
     ),
     "padded_transposed": Canary(
         "qmlir-store-batches", "cpu", [small(2, 3, 4), small(2, 8, 4)],
@@ -365,11 +374,6 @@ BARRIERS = {
     "small_gather": BarrierCanary(Reason.SMALL_GATHER, "passes.core.lower.grouped", "vulkan:lavapipe", compiles),
     "one_row": BarrierCanary(Reason.ONE_ROW, "passes.core.lower.blocks", "vulkan:lavapipe", compiles),
     "pooled_codes": BarrierCanary(Reason.POOLED, "frontends.onnx.patterns.pooled", "vulkan:lavapipe", pools),
-    "padded_sums": BarrierCanary(
-        Reason.PADDED_SUMS, "passes.core.lower.contraction", "cpu",
-        computes(lambda x, w, z: x.astype(np.float32) @ (w.astype(np.float32) - z),
-                 small(2, 5, 7, dtype=np.int8), small(2, 7, 9, dtype=np.int8), small(2, 1, 9, dtype=np.int8)),
-    ),
     "loop_start": BarrierCanary(Reason.LOOP_START, "frontends.recurrence", "cpu:x86-64", recurs),
     "sort_stages": BarrierCanary(Reason.SORT_STAGE, "passes.core.sort_in_stages", "cpu", compiles),
     "phases": BarrierCanary(Reason.PHASES, "frontends.onnx.patterns.phases", "cpu:x86-64", spreads),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
-from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Extent, filled, generic, scalar
 from ....ir.facts import MAGNITUDES, PRESENT, ROW_SUMS
 from ....ir.scalars import const, i32, to_f32, to_i32
@@ -80,9 +79,5 @@ def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Extent], k
     renamed = tuple(None if x is None else order[x] for x in axes)
     out = [sizes[keep.index(x)] for x in kept]
     init = filled(out, scalar(0, i32()))
-    sums = generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
+    return generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
                    lambda x, acc: arith.addi(acc, to_i32(x)), facts={ROW_SUMS: PRESENT})  # fmt: skip
-    # Beside a batched product whose rows are dynamic, IREE 3.13's data tiling on CPUs reads padding of these sums that
-    # nothing has written. In a dispatch of their own they have none.
-    batched = len(out) > 1 and any(not isinstance(s, int) for s in out)
-    return fusion_barrier(sums, Reason.PADDED_SUMS) if batched else sums

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps, loops_of
-from ....ir.attributes import reassociation
+from ....ir.attributes import is_elementwise, reassociation
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import behind, made_by
 from ...base import Pass, State
@@ -33,6 +33,16 @@ FAULTS = (
         "The same happens where batch and rows of an operand are parts of one axis that a transpose moved.",
         canary="padded_split",
     ),
+    Fault(
+        "The same happens to what an op reads beside the results of a batched product, where another op "
+        "computes it for batch and columns as one axis: the sums of a grouped convolution's filters.",
+        canary="padded_epilogue",
+    ),
+    Fault(
+        "With a dynamic number of rows, what a reader of a batched product has computed of the rows, as their sums for "
+        "a zero point, has padding that is read and that nothing has written.",
+        canary="padded_sums",
+    ),
 )
 
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -46,7 +56,8 @@ _TILE = 16
 @dataclass(frozen=True)
 class StoreBatchesPass(Pass):
     """Puts a fusion barrier behind each operand of a batch of products that another op computes, unless its rows are
-    a whole number of tiles. IREE 3.13 then packs what is in memory, which it does well.
+    a whole number of tiles, and behind what another op computes for readers of the results. IREE 3.13 then packs what
+    is in memory, which it does well.
 
     A batch of dynamic size stays as it is: IREE does not pack it (`choose_data_tiling.py`).
     """
@@ -64,6 +75,10 @@ class StoreBatchesPass(Pass):
                 if made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TURN) is not None and _padded(c, i):
                     with op.location, ir.InsertionPoint(reader):
                         reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
+            if _padded(c, 0) or _padded(c, 1):
+                for reader, number in _read_with(op):
+                    with reader.location, ir.InsertionPoint(reader):
+                        reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
 
 
 def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
@@ -74,6 +89,31 @@ def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
             break
         op, number = turned, 0
     return op, number
+
+
+def _read_with(op: OpLike) -> list[tuple[OpLike, int]]:
+    """The operands that other ops read together with an op's results, and that are computed of other values than these:
+    each as its reader and number."""
+    results, found = {op.results[0]}, []
+    todo = list(results)
+    while todo:
+        for reader in {use.owner.operation for use in todo.pop().uses}:
+            if not reader.results or reader.results[0] in results:
+                continue
+            if reader.name in (*_VIEWS, _TURN) or is_elementwise(reader):
+                results.add(reader.results[0])
+                todo.append(reader.results[0])
+            elif reader.name != "linalg.generic":
+                continue
+            found += [(reader, i) for i in range(len(reader.operands) - len(reader.results))]
+    made = ((reader, i, made_by(behind(reader.operands[i], *_VIEWS), *_MERGED, _TURN)) for reader, i in found)
+    return [
+        (reader, i)
+        for reader, i, maker in made
+        if maker is not None
+        and not any(behind(v, *_VIEWS) in results for v in [*maker.results, *maker.operands])
+        and behind(reader.operands[i], *_VIEWS) not in results
+    ]
 
 
 def _splits(value: ir.Value) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...core.drivers import LOCAL_TASK
-from ...ir.barriers import Reason
 from ..base import COMPILED, EMULATED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 from ..capabilities import Capabilities
 from ..strategy import Decline
@@ -45,8 +44,6 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *FLOAT8)
-
-CPU_BARRIERS = (Reason.PADDED_SUMS,)
 
 # IREE approximates these well for CPUs.
 _EXPAND_FUNCTIONS = "qmlir-expand-functions{{keep=acos|asin|expm1|log1p|remf|tanh wide=true{}}}"
@@ -87,7 +84,6 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         status=COMPILED,
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         capabilities=Capabilities(DTYPES, int8_dot=bool(dot & set(feature_set)), cpu_features=feature_set),
-        barriers=CPU_BARRIERS,
         passes=passes_for(f"cpu:{name}", feature_set),
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...core.drivers import LOCAL_TASK
 from ..base import RUNS, Target
 from ..capabilities import Capabilities
-from .description import CPU_BARRIERS, DTYPES, flags_for, passes_for
+from .description import DTYPES, flags_for, passes_for
 
 # Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
 _LINUX_NAMES = {
@@ -129,7 +129,6 @@ def host_target() -> Target:
             int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
             cpu_features=tuple(sorted(features)),
         ),
-        barriers=CPU_BARRIERS,
         passes=passes_for("cpu", features),
         of_host=True,
         host=host_name(),
