@@ -63,7 +63,7 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
     cls, operation = OPS[f"qmlir.{name}"], qmlir.ops.BY_NAME[name]
     signature = inspect.signature(operation)
     by_position = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    stated = {f.name for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal}
+    stated = {f.name for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result"}
     if name == "sparse_matmul":
         assert [p.name for p in by_position] == ["lhs", "weight"]
         stated -= {"values", "indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "rhs_packing"}
@@ -94,7 +94,7 @@ def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
     cls = OPS[f"qmlir.{name}"]
     shared = inspect.signature(ReferenceEpilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
     given = {**shared, **inspect.signature(reference.BY_NAME[name]).parameters}
-    stated = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal and f.name in given]
+    stated = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and f.name in given]
     assert stated
     for f in stated:
         assert given[f.name].default == (f.function_default if f.optional else inspect.Parameter.empty), f.name
