@@ -10,7 +10,7 @@ from typing import ClassVar
 from ...core.mlir import OpLike, arith, ir, math, scf, tensor
 from ...ir.attributes import axis_of
 from ...ir.barriers import Reason, fusion_barrier, opaque
-from ...ir.build import Arg, Extent, as_index, crop, dims, empty, generic, generics, index, inlined, loop_index, scalar
+from ...ir.build import Arg, Extent, as_index, crop, dims, empty, generic, index, inlined, loop_index, scalar
 from ...ir.scalars import i32
 from ...ir.walk import collect
 from ..base import Pass, State
@@ -53,9 +53,8 @@ class SortInStagesPass(Pass):
         if t.is_dynamic_dim(axis):
             return True
         count = t.shape[axis]
-        return count >= self.shortest or (
-            count >= self.fewest and (not t.has_static_shape or prod(t.shape) >= self.many)
-        )
+        is_many = not t.has_static_shape or prod(t.shape) >= self.many
+        return count >= (self.fewest if is_many else self.shortest)
 
 
 class _Network:
@@ -82,8 +81,8 @@ class _Network:
 
     def sorted(self) -> list[ir.Value]:
         keys = [fusion_barrier(x, Reason.SORT_STAGE, self.sizes) for x in self.op.operands]
-        [places] = generics([], [empty(self.padded, i32())], self.axes, len(self.axes),
-                            lambda *_: [arith.index_cast(i32(), loop_index(self.axis))])  # fmt: skip
+        places = generic([], empty(self.padded, i32()), self.axes, len(self.axes),
+                         lambda _: arith.index_cast(i32(), loop_index(self.axis)))  # fmt: skip
         if isinstance(self.doublings, int):
             for doubling in range(self.doublings):
                 for halving in range(doubling + 1):

@@ -52,6 +52,35 @@ func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
   return %0 : tensor<1x8x8x6xi32>
 }
 
+// Sums of a constant weight are constants, whatever its layout; without a zero point there are none.
+// CHECK-LABEL: func.func @constant_sums(
+// CHECK: arith.constant dense<[3, 1]> : tensor<2xi32>
+// CHECK-NOT: arith.addi %out
+// CHECK-LABEL: func.func @constant_sums_hwcf(
+// CHECK: arith.constant dense<[3, 1]> : tensor<2xi32>
+// CHECK-NOT: arith.addi %out
+// CHECK-LABEL: func.func @no_sums(
+// CHECK-NOT: tensor<2xi32>
+// CHECK: return
+func.func @constant_sums(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
+  %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
+  %0 = "qmlir.conv2d_q"(%x, %w) {operand_names = ["input", "weight"], input_dtype = "u8"}
+      : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
+  return %0 : tensor<1x2x2x2xi32>
+}
+func.func @constant_sums_hwcf(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
+  %w = arith.constant dense<[[[[1, -3], [2, 4]]]]> : tensor<1x1x2x2xi8>
+  %0 = "qmlir.conv2d_q"(%x, %w) {operand_names = ["input", "weight"], input_dtype = "u8", weight_layout = "HWCF"}
+      : (tensor<1x2x2x2xi8>, tensor<1x1x2x2xi8>) -> tensor<1x2x2x2xi32>
+  return %0 : tensor<1x2x2x2xi32>
+}
+func.func @no_sums(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
+  %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
+  %0 = "qmlir.conv2d_q"(%x, %w) {operand_names = ["input", "weight"]}
+      : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
+  return %0 : tensor<1x2x2x2xi32>
+}
+
 // A zero point of the weight: window sums as a convolution with one filter of ones.
 // CHECK-LABEL: func.func @weight_zero(
 // CHECK: %[[ONES:.*]] = arith.constant dense<1> : tensor<1x3x3x4xi8>

@@ -161,7 +161,8 @@ def make_side(
         per_row = [x if x is None or size in (None, block) else repeated(x, k, size // block)
                    for x, size in zip(per_row, along_k, strict=True)]  # fmt: skip
     values = _table(d, codebook)
-    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, None, values, global_scale)
+    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, table=values,
+                global_scale=global_scale)  # fmt: skip
 
 
 def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value | None:

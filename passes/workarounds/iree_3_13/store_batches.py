@@ -70,15 +70,16 @@ class StoreBatchesPass(Pass):
             op = c.operation
             if c.kind != "matmul" or set(c.batch) <= {1} or None in c.batch or "compilation_info" in op.attributes:
                 continue
-            for i in range(2):
-                reader, number = _reader(op, i)
-                if made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TURN) is not None and _padded(c, i):
-                    with op.location, ir.InsertionPoint(reader):
-                        reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
-            if _padded(c, 0) or _padded(c, 1):
-                for reader, number in _read_with(op):
-                    with reader.location, ir.InsertionPoint(reader):
-                        reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
+            padded = [i for i in range(2) if _padded(c, i)]
+            read = [place for place in (_reader(op, i) for i in padded) if _maker(*place) is not None]
+            for reader, number in [*read, *(_read_with(op) if padded else ())]:
+                with reader.location, ir.InsertionPoint(reader):
+                    reader.operands[number] = fusion_barrier(reader.operands[number], Reason.PADDED_BATCH)
+
+
+def _maker(reader: OpLike, number: int) -> OpLike | None:
+    """The op that computes an operand, if IREE merges loops of such ops."""
+    return made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TURN)
 
 
 def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
@@ -106,14 +107,11 @@ def _read_with(op: OpLike) -> list[tuple[OpLike, int]]:
             elif reader.name != "linalg.generic":
                 continue
             found += [(reader, i) for i in range(len(reader.operands) - len(reader.results))]
-    made = ((reader, i, made_by(behind(reader.operands[i], *_VIEWS), *_MERGED, _TURN)) for reader, i in found)
-    return [
-        (reader, i)
-        for reader, i, maker in made
-        if maker is not None
-        and not any(behind(v, *_VIEWS) in results for v in [*maker.results, *maker.operands])
-        and behind(reader.operands[i], *_VIEWS) not in results
-    ]
+
+    def comes_of_results(maker: OpLike) -> bool:
+        return any(behind(v, *_VIEWS) in results for v in [*maker.results, *maker.operands])
+
+    return [place for place in found if (maker := _maker(*place)) is not None and not comes_of_results(maker)]
 
 
 def _splits(value: ir.Value) -> bool:
