@@ -65,6 +65,7 @@ PASSES: dict[str, str] = {
     "qmlir-order-results": f"{IREE_3_13}.order_results:OrderResultsPass",
     "qmlir-start-at-zero": f"{IREE_3_13}.start_at_zero:StartAtZeroPass",
     "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
+    "qmlir-record-copies": f"{IREE_3_13}.record_copies:RecordCopiesPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
     "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",
 }

@@ -61,6 +61,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-start-at-zero": ("passes/start_at_zero.mlir", 0),
     "qmlir-bound-operands": ("passes/bound_operands.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),
+    "qmlir-record-copies": ("passes/record_copies.mlir", 0),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-recurrences": ("passes/recurrences.mlir", 1),
     "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),

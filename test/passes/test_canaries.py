@@ -289,6 +289,17 @@ def test_shared_state() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_copied_again(lavapipe: str) -> None:
+    """What `qmlir-record-copies` is there for. Between the calls memory is taken, so that arguments are elsewhere."""
+    main = qmlir.load(compiled("copied_again", dataclasses.replace(resolve(lavapipe), source_passes=()))).main
+    taken, results = [], []
+    for first in range(8):
+        taken.append(main._allocator.allocate_buffer(main._memory, main._usage, 20))
+        results.append(main(np.arange(first, first + 5, dtype=np.int32)).tolist())
+    assert results == [[first, first + 4] for first in range(8)]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_mask_of_rows() -> None:
     """What `targets/row_masks.py` and `qmlir-bound-unit-sums` are there for."""
     with context(), ir.Location.unknown():
@@ -297,9 +308,10 @@ def test_mask_of_rows() -> None:
         assert list(module.body.operations[0].regions[0].blocks[0].arguments[0].uses)
 
 
-def compiled(name: str, target: str, limits: ProcessLimits | None = None) -> qmlir.Artifact:
+def compiled(name: str, target: str | Target, limits: ProcessLimits | None = None) -> qmlir.Artifact:
     options = Options(cache=False, limits=limits)
-    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), resolve(target), options, None)
+    target = resolve(target) if isinstance(target, str) else target
+    return compile_built(program_of(PROGRAMS / f"{name}.mlir", {}), target, options, None)
 
 
 # -------------------------------------------------------------------------------------------------- fusion barriers
@@ -675,6 +687,7 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 HERE = {
     "attention_body",
     "bitcast_of_one",
+    "copied_again",
     "empty_sum",
     "extended_bytes",
     "fork_of_a_device",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 from itertools import pairwise
 from typing import Any
@@ -108,8 +109,6 @@ def test_large_programs_use_the_worker_threads(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_call_one_program_at_once(program: Any) -> None:
-    import concurrent.futures
-
     rng = np.random.default_rng(1)
     cases = [rng.integers(-128, 128, (m, 8), dtype=np.int8) for m in range(1, 41)]
     w = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
@@ -120,6 +119,30 @@ def test_threads_call_one_program_at_once(program: Any) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(check, cases * 5))
+
+
+@pytest.mark.parametrize("on", ["cpu", "vulkan:lavapipe"])
+def test_parts_are_of_the_arguments_of_their_call(on: str, request: pytest.FixtureRequest) -> None:
+    """Regression: on Vulkan copies were recorded once, with the buffers of the first call, and other threads have
+    others."""
+    torch = pytest.importorskip("torch")
+    target = on if on == "cpu" else request.getfixturevalue("lavapipe")
+
+    class Parts(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, y: Any) -> Any:
+            return x[4:8], y[1:2], torch.stack([x[0], y[1]])
+
+    module = Parts()
+    given = torch.zeros(32, 16), torch.zeros(32, 16)
+    main = qmlir.load(qmlir.compile(torch.export.export(module, given), target=target)).main
+
+    def check(seed: int) -> bool:
+        generator = torch.Generator().manual_seed(seed)
+        given = torch.randn(32, 16, generator=generator), torch.randn(32, 16, generator=generator)
+        return all(map(torch.equal, main(*given), module(*given)))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, range(100)))
 
 
 @pytest.fixture(scope="module")

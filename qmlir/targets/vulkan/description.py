@@ -90,6 +90,7 @@ def _vulkan(
             "qmlir-bf16-as-bits",
             "qmlir-guard-empty",
         ),
+        source_passes=("qmlir-record-copies",),
         code_passes=("qmlir-sign-matrix-sums",) if mma else (),
         summary=summary,
         status=status,
