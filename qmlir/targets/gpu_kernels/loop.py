@@ -136,7 +136,8 @@ class TileLoop(ABC):
         if self.kernel.combine is not None:
             return self.groups(first, last, held)
         start = self.zeros()
-        with e.loop(e.add(first, self.worker), last, self.workers, [*start, *held], self.machine.rolled) as each:
+        few = isinstance(last, int) and last <= self.machine.rolled
+        with e.loop(e.add(first, self.worker), last, self.workers, [*start, *held], few) as each:
             each.next = self._next(each.index, each.values, len(start))
         return self.added(each.results[: len(start)])
 

@@ -29,8 +29,8 @@ class Machine(ABC):
         vectors_in_memory: whether kernels see memory as vectors, as SPIR-V asks for; else vectors are loaded from
             memory of scalars.
         library: whether the target has functions for erf and its like.
-        rolled: whether the loop along K stays one where it has few rounds: unrolled, it begins by reading what all of
-            them multiply, and spills.
+        rolled: the most rounds of a loop along K that stays one: unrolled, so few begin by reading what all of them
+            multiply, and spill.
         pooled: whether the functions of an executable share one pool of shared memory (see `shared_memory.py`).
         routing: of the kernel that brings rows of experts into blocks, its threads and the bytes of shared memory that
             it may use; no kernel has to ask for so many.
@@ -41,7 +41,7 @@ class Machine(ABC):
     bf16_as_bits: ClassVar[bool] = False
     vectors_in_memory: ClassVar[bool] = True
     library: ClassVar[bool] = False
-    rolled: ClassVar[bool] = False
+    rolled: ClassVar[int] = 0
     pooled: ClassVar[bool] = False
     routing: ClassVar[tuple[int, int]] = 256, 1 << 14
 

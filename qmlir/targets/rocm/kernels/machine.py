@@ -91,7 +91,7 @@ class Amd(Machine):
     arch: str
     cdna: bool
 
-    rolled: ClassVar[bool] = True
+    rolled: ClassVar[int] = 8
     rules: ClassVar[Mapping[str, Rule]] = {"arith.extsi": _extsi, "arith.mulf": _mulf, "math.roundeven": roundeven}
 
     def release(self) -> None:
