@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import struct
 import sys
@@ -174,7 +175,9 @@ def main() -> int:
             print(f"{time.monotonic() - start:7.1f} s  {target}  {form.name}: {found}", flush=True)
             kept = {f.name: {t: results[f.name][t] for t in TARGETS if t in results[f.name]}
                     for f in FORMS if f.name in results}  # fmt: skip
-            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+            part = RESULTS.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(kept, indent=1) + "\n")
+            part.replace(RESULTS)
     return 0
 
 
