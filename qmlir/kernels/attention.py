@@ -99,12 +99,13 @@ def describe(op: OpLike) -> Attention:
     def those(*inside: int) -> tuple[int, ...]:
         return tuple(d for d in range(count) if all((d in s) == (i in inside) for i, s in enumerate(sets)))
 
-    sizes: list[int | None] = [None] * count
+    stated: list[set[int | None]] = [set() for _ in range(count)]
     for t in (q, k, v, *mask, out):
         kind = ir.RankedTensorType(t.value.type)
         for axis, loop in enumerate(t.axes):
-            if not kind.is_dynamic_dim(axis):
-                sizes[loop] = kind.get_dim_size(axis)
+            stated[loop].add(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis))
+    # A loop whose size only some tensors state is dynamic, so that every dynamic axis has a size operand.
+    sizes = [next(iter(values)) if len(values) == 1 else None for values in stated]
     rows = those(0, 3)
     if rows:
         longest = max(rows, key=lambda d: (sizes[d] is None, sizes[d] or 0))

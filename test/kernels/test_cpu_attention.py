@@ -72,6 +72,33 @@ def test_the_decomposition_is_right(name: str) -> None:
         np.testing.assert_allclose(run(*arguments), expected, rtol=2e-5, atol=2e-5)
 
 
+def test_sizes_that_only_some_operands_state() -> None:
+    """Only the values have a static batch, only the keys a static number of keys. Regression: a `ValueError`."""
+    program = """
+#q = affine_map<(b, m, n, d, k) -> (b, m, d)>
+#k = affine_map<(b, m, n, d, k) -> (b, k, d)>
+#v = affine_map<(b, m, n, d, k) -> (b, k, n)>
+#s = affine_map<(b, m, n, d, k) -> ()>
+#o = affine_map<(b, m, n, d, k) -> (b, m, n)>
+func.func @main(%q: tensor<?x?x16xf32>, %k: tensor<?x7x16xf32>, %v: tensor<2x?x16xf32>, %out: tensor<?x?x16xf32>)
+    -> tensor<?x?x16xf32> {
+  %scale = arith.constant 0.25 : f32
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%q, %k, %v, %scale : tensor<?x?x16xf32>, tensor<?x7x16xf32>, tensor<2x?x16xf32>, f32)
+      outs(%out : tensor<?x?x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<?x?x16xf32>
+  return %0 : tensor<?x?x16xf32>
+}"""
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((2, n, 16)).astype(np.float32) for n in (5, 7, 7))
+    weights = np.exp(0.25 * np.einsum("bmd,bkd->bmk", q, k, dtype=np.float64))
+    expected = np.einsum("bmk,bkn->bmn", weights / weights.sum(-1, keepdims=True), v)
+    artifact = qmlir.compile(program, target="cpu")
+    np.testing.assert_allclose(qmlir.load(artifact).main(q, k, v, np.zeros_like(q)), expected, rtol=2e-5, atol=2e-5)
+
+
 def test_numbers_at_the_ends_of_the_range() -> None:
     """Keys that are masked by minus infinity weigh nothing, a query whose keys all are gets zeros, and what is no
     number stays none."""

@@ -138,3 +138,28 @@ func.func @cache(%q: tensor<4x3x16xf32>, %kc: tensor<64x4x16xf32>, %vc: tensor<6
   } -> tensor<4x3x16xf32>
   return %0 : tensor<4x3x16xf32>
 }
+
+// -----
+
+#q = affine_map<(b, m, n, d, k) -> (b, m, d)>
+#k = affine_map<(b, m, n, d, k) -> (b, k, d)>
+#v = affine_map<(b, m, n, d, k) -> (b, k, n)>
+#s = affine_map<(b, m, n, d, k) -> ()>
+#o = affine_map<(b, m, n, d, k) -> (b, m, n)>
+
+// A size that only some operands state is dynamic: the batch, the queries and the keys are operands of the dispatch.
+// KERNEL-LABEL: func.func @partly_static(
+// KERNEL: flow.dispatch @partly_static_attention_0::@partly_static_attention_0[%{{.*}}, %{{.*}}, %{{.*}}](
+// PLAIN-LABEL: func.func @partly_static(
+// PLAIN: linalg.batch_matmul
+func.func @partly_static(%q: tensor<?x?x16xf32>, %k: tensor<?x7x16xf32>, %v: tensor<2x?x16xf32>, %out: tensor<?x?x16xf32>)
+    -> tensor<?x?x16xf32> {
+  %scale = arith.constant 0.25 : f32
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%q, %k, %v, %scale : tensor<?x?x16xf32>, tensor<?x7x16xf32>, tensor<2x?x16xf32>, f32)
+      outs(%out : tensor<?x?x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<?x?x16xf32>
+  return %0 : tensor<?x?x16xf32>
+}
