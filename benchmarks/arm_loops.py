@@ -1,11 +1,13 @@
-"""How near the inner loops of the kernels for Arm come to the rate of their instruction, by LLVM's model of the core.
+"""How close the inner loops of the Arm kernels come to the peak rate of their multiply instruction, by LLVM's model of
+the core.
 
 python benchmarks/arm_loops.py                         # every case, on the cores below
 python benchmarks/arm_loops.py --mca llvm-mca-19 --core neoverse-v2 --loop
 
-Each case is compiled; the loop with the most `smmla`, `sdot` or `fmla` is given to llvm-mca, which knows how many
-instructions a core starts in a cycle, and how long each takes, but neither caches nor branches. The share is the rate
-of these instructions in the loop, of their rate in a loop that has nothing else. No such core has run them.
+Each case is compiled, and its loop with the most `smmla`, `sdot` or `fmla` is analysed by llvm-mca. llvm-mca models how
+many instructions a core issues per cycle and the latency of each, but neither caches nor branches. The share is the
+rate of the multiply instructions in the loop, divided by their rate in a loop that contains nothing else. The loops
+have not been run on any of these cores.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-# The target that is compiled for, and the core whose model is asked.
+# The core whose model llvm-mca uses -> the target that is compiled for.
 CORES = {
     "neoverse-n1": "cpu:neoverse-n1", "neoverse-n2": "cpu:neoverse-n2", "neoverse-v1": "cpu:neoverse-v1",
     "neoverse-v2": "cpu:neoverse-v2", "apple-m1": "cpu:apple-m1",
@@ -32,7 +34,7 @@ _ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Case:
-    """A product `[rows, 512] x [256, 512]`; `group` codes along K share a scale, 0 for all."""
+    """A product `[rows, 512] x [256, 512]`; `group` codes along K share a scale, or all of them if it is 0."""
 
     lhs: str
     rhs: str
@@ -66,7 +68,7 @@ CASES = (
 
 
 def loops(assembly: str) -> Iterator[list[str]]:
-    """The instructions of each innermost loop: from a label to the branch back to it, no label between."""
+    """The instructions of each innermost loop: from a label to the branch back to it, with no label in between."""
     body: list[str] | None = None
     label = ""
     for line in assembly.splitlines():
@@ -83,13 +85,13 @@ def loops(assembly: str) -> Iterator[list[str]]:
 
 
 def multiplications(lines: list[str]) -> int:
-    """How many of the instructions multiply."""
+    """The number of multiply instructions."""
     return sum(bool(MULTIPLIES.match(line)) for line in lines)
 
 
 def cycles(mca: str, core: str, lines: list[str]) -> float:
-    """Of one turn."""
-    # Branches are taken; the model has no use for their targets.
+    """Cycles of one iteration of the loop, by llvm-mca."""
+    # llvm-mca does not model branches; their labels are not in the text.
     text = "\n".join(line for line in lines if not re.match(r"\s+(b\.|cbn?z)", line))
     command = [mca, "-mtriple=aarch64", f"-mcpu={core}", "-mattr=+dotprod,+i8mm,+bf16", f"-iterations={_ITERATIONS}"]
     ran = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
@@ -99,7 +101,7 @@ def cycles(mca: str, core: str, lines: list[str]) -> float:
 
 
 def measured(mca: str, core: str, assembly: str) -> dict[str, Any] | None:
-    """The busiest loop; None where none multiplies."""
+    """The rates of the loop with the most multiply instructions; None if no loop multiplies."""
     best = max(loops(assembly), key=multiplications)
     count = multiplications(best)
     if not count:

@@ -1,10 +1,10 @@
-"""What compiling one product costs: seconds, the most memory, and the size of the `.vmfb` over that of its weights.
+"""The cost of compiling one product: time, peak memory, and the size of the `.vmfb` divided by that of its weights.
 
     python -m benchmarks.compile [--only NAME] [--runs 3] [--json OUT]
 
-Each run is a process of its own with an empty cache. `seconds` are of `.compile(...)`, from arrays in memory to the
-artifact; `first` has besides what the process does once (imports of the compiler, the program of the helper thread).
-`peak` is the most resident memory of the process, arrays included.
+Each run is a separate process with an empty cache. `seconds` is the time of `.compile(...)`, from arrays in memory to
+the artifact; `first` adds the one-time work of the process (importing the compiler, the program of the helper thread).
+`peak` is the peak resident memory of the process, arrays included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS, PEAK_MIB, SIZE = 2.0, 2048, 1.05  # at most
+SECONDS, PEAK_MIB, SIZE = 2.0, 2048, 1.05  # upper limits
 K, N = 4096, 11008
 
 
@@ -67,7 +67,7 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 def _warm() -> None:
-    """A small product, so that what comes next is not the first."""
+    """Compiles a small product, so that the one-time work of the process is done before the measurement."""
     import qmlir
     from qmlir import TensorSpec as T
 
@@ -78,7 +78,7 @@ def _warm() -> None:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """In this process, which has compiled nothing yet."""
+    """Measures a case in this process, which must not have compiled anything yet."""
     from qmlir.tools.timing import peak_memory
 
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def run(name: str) -> dict[str, Any]:
-    """`measure` in a process of its own."""
+    """Runs `measure` in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.compile", "--worker", name]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True,
@@ -105,7 +105,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def section(result: Mapping[str, Any]) -> str:
-    """A part of docs/benchmarks-cpu.md."""
+    """The compile-time section of docs/benchmarks-cpu.md."""
     text = SECTION.format(seconds=SECONDS, peak=PEAK_MIB, size=SIZE, cpu=result["environment"]["cpu"],
                           commit=result["commit"], load=result["environment"]["load"])  # fmt: skip
     for r in result["rows"]:

@@ -1,14 +1,15 @@
-"""A Llama-shaped decoder of about 100 million parameters from a GGUF file, compiled here, against llama.cpp.
+"""A Llama-shaped decoder of about 100 million parameters from a GGUF file: qmlir against llama.cpp.
 
     python -m benchmarks.decoder [--threads 1,2] [--types Q4_0,Q8_0] [--prompt 128] [--steps 32] [--rounds 9]
                                  [--json OUT]
-    python -m benchmarks.decoder --profile [--types Q4_0]       # where our time goes, dispatch by dispatch
+    python -m benchmarks.decoder --profile [--types Q4_0]       # the time of each dispatch of qmlir's programs
 
-The gguf package writes the file, with random weights; both read it. `prefill` is the time of a prompt up to the logits
-of its last token, `decode` that of one token behind it (the median of `--steps` of them, the cache growing). Two
-programs of ours: `f32` keeps activations as they are, and its logits are those of the dequantised weights; `int8`
-quantises each layer's input, as llama.cpp does, which is llama-cpp-python, built from source without AMX (cpu/peers/
-llama.py), with and without its flash attention, weights repacked for this CPU. Needs `pip install -e '.[checkpoint]'`.
+The gguf package writes a file with random weights, which both read. `prefill` is the time of a prompt up to the logits
+of its last token; `decode` is the time of one following token (the median of `--steps` tokens, with a growing cache).
+qmlir has two programs: `f32` keeps float activations, so its logits are those of the dequantised weights; `int8`
+quantises each layer's input, as llama.cpp does. llama.cpp is llama-cpp-python, built from source without AMX
+(cpu/peers/llama.py), with and without flash attention, weights repacked for this CPU. Needs the extra `checkpoint`
+(pip install -e '.[checkpoint]').
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .harness import SETTLE_S, Timing
 ROOT = Path(__file__).resolve().parents[1]
 GOALS = {"prefill": 0.5, "decode": 0.9}
 PACKAGES = ("llama-cpp-python", "gguf")
-LEAST_COSINE = 0.99  # of the last logits with the most exact candidate's
+LEAST_COSINE = 0.99  # of a candidate's last logits with those of qmlir's f32 program
 Array = Any
 
 
@@ -49,7 +50,7 @@ class Sizes:
 
 
 def write(path: Path, sizes: Sizes, kind: str) -> int:
-    """A GGUF file with every matrix of one type; how many weights it holds."""
+    """Writes a GGUF file whose matrices all have the type `kind`. Returns the number of weights."""
     import gguf
 
     rng = np.random.default_rng(0)
@@ -98,14 +99,14 @@ def write(path: Path, sizes: Sizes, kind: str) -> int:
 
 @dataclass(frozen=True)
 class Candidate:
-    """`prefill(tokens)` starts a sequence, `decode(token)` goes on; both return the logits of the last token."""
+    """`prefill(tokens)` starts a sequence and `decode(token)` continues it; both return the last token's logits."""
 
     prefill: Callable[[Array], Array]
     decode: Callable[[Array], Array]
 
 
 def compiled(path: Path, context: int, activations: bool, begun: int = 0) -> Any:
-    """Our program; with `begun`, one that believes to have seen so many tokens, for profiling `decode` alone."""
+    """qmlir's program. Its position starts at `begun` tokens, so that `decode` can be profiled alone."""
     import qmlir
 
     imported = qmlir.importing.decoder(
@@ -126,7 +127,7 @@ def ours(path: Path, context: int, activations: bool) -> Candidate:
 
 
 def profile(kind: str, prompt: int) -> None:
-    """Print the dispatches of both phases of our programs, on one thread."""
+    """Prints the dispatches of both phases of qmlir's programs, on one thread."""
     from .dispatches import dispatches, show
 
     calls = 50
@@ -134,7 +135,7 @@ def profile(kind: str, prompt: int) -> None:
         path, program = Path(folder) / f"{kind}.gguf", Path(folder) / "program.vmfb"
         write(path, Sizes(), kind)
         for activations in (False, True):
-            # Warming up calls as well: there is room for four times as many.
+            # Room for four times as many calls: warm-up calls also advance the position.
             compiled(path, prompt + 4 * calls, activations, prompt).save(program)
             for phase, tokens, count in (("prefill", prompt, 5), ("decode", 1, calls)):
                 print(f"{kind}, {'int8' if activations else 'f32'}, {phase}:")
@@ -178,14 +179,14 @@ def llama(path: Path, context: int, threads: int, flash: bool) -> Candidate:
     return Candidate(prefill, step)
 
 
-_kept: list[Any] = []  # callbacks that C holds
+_kept: list[Any] = []  # callbacks that C refers to
 
 
 def race(
     found: Mapping[str, Candidate], prompt: Array, steps: int, rounds: int
 ) -> tuple[dict[str, dict[str, Timing]], dict[str, Array]]:
-    """Timings of each candidate, by `prefill` and `decode`, and its last logits. In each round every candidate, in a
-    new order, has the prompt and the tokens behind it, after a prompt that warms it."""
+    """Timings of each candidate, by `prefill` and `decode`, and its last logits. In each round the candidates, in a new
+    order, run the prompt and the following tokens, after a prompt as warm-up."""
     times = {name: {phase: Timing() for phase in GOALS} for name in found}
     logits: dict[str, Array] = {}
     order = list(found)
@@ -211,7 +212,7 @@ def race(
 
 
 def worker(kind: str, threads: int, prompt: int, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """In a process of its own: thread pools are sized once."""
+    """Yields the rows of one type and thread count. A process runs this once: thread pools are sized once."""
     sizes = Sizes()
     context = prompt + steps
     absent: dict[str, str] = {}
@@ -276,12 +277,12 @@ SECTION = """
 
 
 def _named(program: str) -> str:
-    """The name of a program in tables; results call those of qmlir `ours`."""
+    """The name of a program in tables; in result files qmlir is called `ours`."""
     return program.replace("ours", "qmlir")
 
 
 def section(result: Mapping[str, Any]) -> str:
-    """A part of docs/benchmarks-cpu.md."""
+    """The decoder section of docs/benchmarks-cpu.md."""
     rows, e = result["rows"], result["environment"]
     used = ", ".join(f"{n} {e[n]}" for n in (*PACKAGES, "iree-base-compiler") if n in e)
     text = SECTION.format(weights=rows[0]["weights"] / 1e6, prompt=rows[0]["prompt"], cpu=e["cpu"], versions=used,
@@ -315,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for row in worker(kind, int(threads), args.prompt, args.steps, args.rounds):
             print(json.dumps(row), flush=True)
         sys.stdout.flush()
-        os._exit(0)  # thread pools of two libraries need not agree on how to end
+        os._exit(0)  # a normal exit may hang or crash in the thread pools of two libraries
     if args.profile:
         for kind in args.types.split(","):
             profile(kind, args.prompt)

@@ -1,9 +1,9 @@
-"""Where the time of a program's calls goes: microseconds of each dispatch, by the runtime's own profile.
+"""The time of each dispatch of a program in microseconds, by the runtime's own profile.
 
     python -m benchmarks.dispatches PROGRAM.vmfb FUNCTION [INPUT ...] [--calls 20]
 
-An input is as `iree-run-module --input` takes it (`128xi32=5`, `@x.npy`). One thread; kernels of ours are named
-`.._product_N`, `.._attention_N`, `.._rows_N`, and what IREE generates `.._dispatch_N_..`.
+An input has the form of `iree-run-module --input` (`128xi32=5`, `@x.npy`). Calls use one thread. qmlir's kernels are
+named `.._product_N`, `.._attention_N`, `.._rows_N`, those that IREE generates `.._dispatch_N_..`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 @dataclass(frozen=True)
 class Dispatch:
-    """`count` runs in a call took `microseconds` together."""
+    """A dispatch that runs `count` times per call, which take `microseconds` together."""
 
     name: str
     count: float
@@ -31,7 +31,7 @@ class Dispatch:
 
 
 def dispatches(program: Path, function: str, inputs: Sequence[str], calls: int) -> list[Dispatch]:
-    """Of a call, the mean of `calls`, longest first. Raises RuntimeError when the program refuses the inputs."""
+    """The dispatches of one call, averaged over `calls`, longest first. Raises RuntimeError if the program fails."""
     import iree._runtime_libs as libs
 
     tools = Path(libs.__path__[0])

@@ -1,4 +1,4 @@
-"""What every benchmark needs: the machine it runs on, calls that take turns, and their statistics."""
+"""Shared by all benchmarks: a description of the machine, alternating timed calls, and statistics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-# Thread pools spin for up to some milliseconds behind their last task, on the cores that the next one needs.
+# Thread pools spin for up to some milliseconds after their last task, on the cores that the next candidate needs.
 SETTLE_S = 0.006
 
 
 def environment() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and the versions that the results were measured with."""
     from qmlir import __version__, settings
 
     model = ""
@@ -40,7 +40,7 @@ def environment() -> dict[str, Any]:
 
 @cache
 def commit() -> str:
-    """Which commit of this repository is measured, with a + behind it where files differ from it."""
+    """The commit of this repository, with a trailing + if files differ from it."""
     folder = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
@@ -53,7 +53,7 @@ def commit() -> str:
 
 
 def versions(names: Sequence[str]) -> dict[str, str]:
-    """Versions of installed distributions; those that are not installed are left out."""
+    """Versions of the installed distributions among `names`."""
     found = {}
     for name in names:
         try:
@@ -64,7 +64,7 @@ def versions(names: Sequence[str]) -> dict[str, str]:
 
 
 def summary(samples: Sequence[float]) -> dict[str, float]:
-    """Median and the tenths at both ends."""
+    """The median and the 10th and 90th percentiles."""
     if len(samples) < 2:
         return {"median": samples[0], "p10": samples[0], "p90": samples[0]}
     tenths = statistics.quantiles(samples, n=10, method="inclusive")
@@ -72,7 +72,7 @@ def summary(samples: Sequence[float]) -> dict[str, float]:
 
 
 def alternate(first: Callable[[], Any], second: Callable[[], Any], count: int) -> tuple[list[float], list[float]]:
-    """Microseconds of each call, the two taking turns call by call."""
+    """Microseconds of each call of both functions, which alternate call by call."""
     clock = time.perf_counter_ns
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(count):
@@ -99,22 +99,22 @@ class Timing:
         return statistics.median(self.all())
 
     def ratio(self, other: Timing) -> dict[str, float]:
-        """This candidate's time over the other's: the ratio of the medians of all calls; p10 and p90 are of the ratios
-        of the rounds' medians, in which both saw the machine within a fraction of a second."""
+        """This candidate's time divided by the other's. `median` is the ratio of the medians of all calls; p10 and p90
+        are percentiles of the ratios of single rounds, in which both ran within a fraction of a second."""
         pairs = zip(self.rounds, other.rounds, strict=False)
         by_round = [statistics.median(a) / statistics.median(b) for a, b in pairs]
         return {**summary(by_round), "median": self.median() / other.median()}
 
     def to_json(self) -> dict[str, float]:
-        """Milliseconds."""
+        """The summary in milliseconds and the number of calls."""
         return {name: value * 1e3 for name, value in summary(self.all()).items()} | {"calls": len(self.all())}
 
 
 def race(candidates: Mapping[str, Callable[[], Any]], rounds: int, burst_s: float = 0.02) -> dict[str, Timing]:
-    """Time candidates in turns: in each round, in an order of its own, every candidate has a burst of calls, which is
-    warm (two calls before it) and starts when the thread pools of the one before have gone to sleep.
+    """Times candidates alternately. In each round, in a new random order, every candidate runs a burst of calls, after
+    one or two warm-up calls and a pause in which the thread pools of the previous candidate go to sleep.
 
-    A candidate that is over four times slower than the fastest has its place from its first calls.
+    A candidate that is more than four times as slow as the fastest keeps the time of its first calls.
     """
     shuffle = random.Random(0)
     found = {name: Timing() for name in candidates}
@@ -123,7 +123,7 @@ def race(candidates: Mapping[str, Callable[[], Any]], rounds: int, burst_s: floa
         first = [_one(run)]
         while len(first) < 2 or (len(first) < 8 and sum(first) < 0.2):
             first.append(_one(run))
-        once[name] = min(first)  # the others were cold, or another process was in the way
+        once[name] = min(first)  # other calls were cold or disturbed by another process
         found[name].rounds.append([once[name]])
     limit = 4 * min(once.values(), default=0.0)
     raced = [name for name in candidates if once[name] <= limit]
@@ -137,7 +137,7 @@ def race(candidates: Mapping[str, Callable[[], Any]], rounds: int, burst_s: floa
             for _ in range(1 if once[name] > burst_s else 2):
                 run()
             found[name].rounds.append([_one(run) for _ in range(count)])
-            once[name] = found[name].median()  # the first estimate was of a call that may have been cold
+            once[name] = found[name].median()  # the first estimate may be that of a cold call
     return found
 
 

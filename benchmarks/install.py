@@ -1,8 +1,8 @@
-"""What packages take on disk once installed, each without what it depends on.
+"""The disk space of installed packages, each without its dependencies.
 
     python -m benchmarks.install [PACKAGE ...]
 
-Installs each package alone into a folder of its own, from the registry that pip is configured for.
+Installs each package alone into a temporary folder, from the registry that pip is configured for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGES = (str(ROOT), "iree-base-compiler==3.13.0", "iree-base-runtime==3.13.0"
 
 
 def megabytes(package: str) -> float | None:
-    """The size of the installed files in MB (10^6 bytes), None where pip cannot install the package."""
+    """The size of the installed files in MB (10^6 bytes), or None if pip cannot install the package."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                    "--no-compile", "--target", folder, package]  # fmt: skip

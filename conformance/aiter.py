@@ -1,4 +1,4 @@
-"""AITER: products by row and channel, by blocks, batched, split along K, and grouped."""
+"""AITER: products with per-row and per-channel scales, with block scales, batched, split along K, and grouped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = qmlir.reference
 
 
 def _pertoken(d: Draw, shape: tuple[int, ...], dtype: str, rounding: str = "half_even") -> tuple[Any, Any]:
-    """Normal numbers, quantised by row as `pertoken_quant` does: `amax / largest code`."""
+    """Normally distributed values, quantised per row as `pertoken_quant` does: `scale = amax / largest code`."""
     x = d.normal(shape)
     if dtype == "i8":
         q, s, _ = R.dynamic_quantize(x, recipe="amax", rounding=rounding)
@@ -55,10 +55,10 @@ def product(c: Case, d: Draw) -> Variant:
     require_no_zero(c, "a_zero_point", "w_zero_point")
     out = c.pick(*c.word("out_dtype", {"bf16|f16": ("bf16", "f16"), "bf16": ("bf16",), "f16": ("f16",),
                                        "f32": ("f32",), "i32": ("i32",)}))  # fmt: skip
-    # The first letter is that of x, `T` row-major [M, K]; the second that of w, `N` row-major [N, K].
+    # The first letter is for x, where `T` is row-major [M, K]; the second for w, where `N` is row-major [N, K].
     lhs_t, rhs_t = c.word("layout", {None: (False, True), "TN": (False, True), "TT": (False, False),
                                      "NN": (True, True), "NT": (True, False)})  # fmt: skip
-    # The rounding is that of the quantiser that made the codes.
+    # The rounding of the quantiser that made the codes.
     rounding = c.word("rounding", {None: "half_even", "trunc (activation quantiser)": "trunc"})
     data = c.word("data", {None: "quant", "randn, pertoken_quant": "quant", "manual_seed(0)": "quant",
                            "randint(-20,20); scales rand+1e-6": "small"})  # fmt: skip
@@ -97,7 +97,7 @@ def blockscale(c: Case, d: Draw) -> Variant:
     scale = d.uniform((-(-n // 128), k // 128), 0.005, 0.015)
     p = Program()
     if n % 128:
-        # A block must divide its axis (section 1): the same scales, one a row.
+        # A block must divide its axis (section 1), so each scale is repeated for the rows of its block.
         scale = np.repeat(scale, 128, 0)[:n]
         p.notes.append(f"128 does not divide N = {n}: the 128x128 scales are given as 1x128")
     p.step("scaled_matmul", ("y",), {"lhs": d.normal((m, k)).astype(kind), "rhs": d.normal((n, k)).astype(kind),
@@ -108,7 +108,7 @@ def blockscale(c: Case, d: Draw) -> Variant:
 
 
 def gather_scatter(c: Case, d: Draw) -> Variant:
-    """Routed products of int8 codes; with `none` the weighted sum over experts, with `swiglu` a row an expert."""
+    """Routed products of int8 codes: a weighted sum over experts with `none`, one row per expert with `swiglu`."""
     read_common(c)
     m, n, k = read_mnk(c)
     experts, topk = c.take("E"), c.take("topk")
@@ -122,7 +122,7 @@ def gather_scatter(c: Case, d: Draw) -> Variant:
     activation = c.pick(*c.word("activation", {"none|swiglu (interleaved a[::2] gate, a[1::2] linear)":
                                                ("none", "swiglu")}))  # fmt: skip
     m, n, cut = fit(m, n, topk * k)
-    # The codes of a symmetric quantiser, whose rounding is of no matter for codes drawn as such.
+    # The weights' codes are drawn directly, so the rounding of their quantiser does not matter.
     assert of_weights == "half_even"
     w, ws = d.ints((experts, n, k), -127, 128), d.uniform((experts, n, 1), 0.5, 1.5) * F(k**-0.5 / 127)
     smooth = d.uniform((k,), 0.5, 1.5)
@@ -140,7 +140,7 @@ def gather_scatter(c: Case, d: Draw) -> Variant:
 
 
 def draw_routing(d: Draw, tokens: int, topk: int, experts: int) -> Any:
-    """Different experts for each token."""
+    """Draws distinct experts for each token, i32 [tokens, topk]."""
     return np.argsort(d.rng.random((tokens, experts)), 1)[:, :topk].astype(np.int32)
 
 
@@ -159,11 +159,11 @@ def _gmm(c: Case, d: Draw) -> Variant:
     kind = DTYPES[dtype].numpy
     cuts = np.sort(d.rng.integers(0, m + 1, groups - 2))
     sizes = np.diff([0, *cuts, m]).astype(np.int32)
-    sizes = np.insert(sizes, 1, 0)  # one empty group at least
+    sizes = np.insert(sizes, 1, 0)  # at least one empty group
     p = Program()
     lhs = d.normal((m, k), kind)
     if form == "tgmm":
-        # One product a group: its rows, transposed, times the same rows of the other side.
+        # One product per group: its rows of lhs, transposed, times the same rows of rhs.
         rhs, at = d.normal((m, n), kind), np.concatenate([[0], np.cumsum(sizes)])
         for g in range(groups):
             rows = slice(at[g], at[g + 1])
@@ -178,7 +178,7 @@ def _gmm(c: Case, d: Draw) -> Variant:
 
 
 def grouped(c: Case, d: Draw) -> Variant:
-    """The recipe of a published result."""
+    """A grouped product: AITER's, or the one whose published result has its own recipe for the data."""
     if c.fields["system"] != "qmlir_variant_of_AITER":
         return _gmm(c, d)
     read_common(c)

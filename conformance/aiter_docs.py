@@ -12,7 +12,7 @@ from .experts import Experts, add_experts
 from .operands import draw_bias
 from .program import Program
 
-# The documentation's two-dimensional example: where it gives no shape for a function, this one is taken.
+# The shape of the documentation's two-dimensional example, used if it gives none for a function.
 _DOC = {"M": 1024, "N": 2048, "K": 512}
 
 
@@ -24,7 +24,7 @@ def _doc_sizes(c: Case) -> tuple[int, int, int]:
 
 
 def _f16_sizes(c: Case, biased: bool = False) -> tuple[int, int, int]:
-    """The sizes of a product of f16 by f16, without a bias unless the caller reads it."""
+    """The sizes of an f16 x f16 product, which has no bias unless the caller reads it (`biased`)."""
     read_common(c)
     for side in ("a", "w"):
         require(c, f"{side}_dtype", "f16")
@@ -92,7 +92,7 @@ def doc_sparse(c: Case, d: Draw) -> Variant:
     require(c, "layout", "csr|coo|block")
     form = c.pick("csr", "coo", "bsr")
     block = (16, 16) if form == "bsr" else None
-    # The page states no density; a tenth of the entries, or blocks, is stored. Small integers: their sums are exact.
+    # The page states no density: a tenth of the elements or blocks is stored. Sums of small integers are exact.
     rows, columns = block or (1, 1)
     stored = d.ints((n // rows, k // columns), 0, 10) == 0
     dense = d.ints((n, k), -3, 4).astype(np.float16) * np.kron(stored, np.ones((rows, columns))).astype(np.float16)

@@ -1,4 +1,4 @@
-"""A case as it is read: its fields, their alternatives, the words that all systems share, and random data."""
+"""Reading a case: its fields and their alternatives, the words that all systems share, and random data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qmlir.dialect.dtypes import DTYPES
 from .program import Program
 
 F = np.float32
-# Cases above CUT multiply-adds are cut in M and N to at most SMALL.
+# Cases of more than CUT multiply-adds are cut in M and N to at most SMALL multiply-adds.
 CUT, SMALL = 2**31, 2**28
-# More random numbers than these are repeated ones; no multiple of any axis, so that what is repeated is shifted.
+# Operands with more elements repeat a random piece of this length, no multiple of any axis, so repetitions are shifted.
 MANY = 2**24 + 43
 
 
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 @dataclass
 class Case:
-    """The fields of a case; which were read, and which of the alternatives of a field is meant this time."""
+    """The fields of a case. Records which were read; `index` selects one combination of the alternatives."""
 
     fields: dict[str, Any]
     index: int = 0
@@ -37,7 +37,7 @@ class Case:
     _read: set[str] = field(default_factory=set)
     _picks: int = 0
 
-    # What a result does not depend on: names, and how upstream compared.
+    # Fields that do not affect the result: names, and how upstream compared.
     _SILENT = ("id", "system", "source", "op", "perf_only", "tolerance")
 
     @property
@@ -45,12 +45,12 @@ class Case:
         return str(self.fields["id"])
 
     def take(self, name: str, default: Any = None) -> Any:
-        """The value of a field, as the case has it."""
+        """The value of a field, unchanged."""
         self._read.add(name)
         return self.fields.get(name, default)
 
     def word(self, name: str, table: dict[Any, Any]) -> Any:
-        """What the table says of the field's value (None where absent)."""
+        """The entry of the table for the field's value (None if the field is absent)."""
         value = self.take(name)
         if isinstance(value, (list, dict)) or value not in table:
             raise UnknownField(f"{self.id}: {name} = {value!r} has no meaning here; known: "
@@ -58,7 +58,7 @@ class Case:
         return table[value]
 
     def pick(self, *options: Any) -> Any:
-        """One of several alternatives: over all variants each is met."""
+        """Selects one of several alternatives. Each is selected in at least one variant."""
         n = len(options)
         self.count = max(self.count, n)
         at = (self.index + self._picks * (self.index // n)) % n
@@ -66,7 +66,7 @@ class Case:
         return options[at]
 
     def done(self) -> None:
-        """Every field has been read."""
+        """Raises UnknownField if a field was not read."""
         left = set(self.fields) - self._read - set(self._SILENT)
         if left:
             name = sorted(left)[0]
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass
 class Variant:
-    """One program of a case. `cut` is what was made smaller, such as `{"M": [3840, 64]}`."""
+    """One program of a case. `cut` lists the sizes that were reduced, such as `{"M": [3840, 64]}`."""
 
     program: Program
     cut: dict[str, list[int]]
@@ -84,13 +84,13 @@ class Variant:
 
 
 def drawn(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What is drawn of an operand: all, but of the weights of many experts one long piece."""
+    """The shape to draw for an operand: all of it, or for more than MANY elements (weights of experts) one piece."""
     return shape if np.prod(shape) <= MANY else (MANY,)
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:
-    """The operand: what was drawn, again and again. Its length has no factor in common with a row's, so that no two
-    rows that a wrong index could confuse are the same."""
+    """The operand: the drawn piece, repeated as often as needed. The length of the piece has no common factor with that
+    of a row, so rows that a wrong index could confuse differ."""
     return x if x.shape == shape else np.resize(x, shape)
 
 
@@ -105,12 +105,12 @@ class Draw:
         return repeated(self.rng.integers(lo, hi, drawn(shape), dtype=dtype), shape)
 
     def codes(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Any code of a dtype; small floats are normal numbers, or where there are many all codes below 2."""
+        """Random codes of a dtype. 8-bit floats are normally distributed, or for large operands any value below 2."""
         d = DTYPES[dtype]
         if d.kind == "float":
             if np.prod(shape) <= MANY:
                 return self.normal(shape).astype(d.numpy)
-            # Six bits of magnitude and the sign; no negative zero, which is NaN in the FNUZ forms.
+            # Six bits of magnitude and the sign. There is no negative zero, whose code is NaN in the FNUZ types.
             byte = self.rng.integers(1, 127, drawn(shape), np.uint8)
             byte += byte == 64
             byte += byte & 64
@@ -131,13 +131,13 @@ class Draw:
 
 
 def smaller(size: int) -> int:
-    """About half, with the same remainder modulo 16: a ragged size stays ragged."""
+    """About half of a size, with the same remainder modulo 16, so that a ragged size stays ragged."""
     return max((size // 2) // 16 * 16 + size % 16, min(size, 16 + size % 16))
 
 
 def fit(m: int, n: int, per: int) -> tuple[int, int, dict[str, list[int]]]:
-    """M and N of a case with `per` multiply-adds an element of the result; above CUT, the larger of the two is halved
-    until at most SMALL are left or both are below 32."""
+    """M and N of a case with `per` multiply-adds per element of the result. If there are more than CUT, the larger of M
+    and N is halved until at most SMALL are left or both are below 32. The third result lists the changed sizes."""
     first = (m, n)
     if m * n * per > CUT:
         while m * n * per > SMALL and max(m, n) >= 32:
@@ -157,7 +157,7 @@ ROUNDINGS = {
     "half_away": "half_away",
     "trunc": "trunc",
     "half_away (std::round)": "half_away",
-    # The reference on the host is what the case is judged by upstream.
+    # Upstream compares with its reference on the host.
     "half_away (CPU ref); GLSL round impl-defined": "half_away",
 }
 
@@ -173,7 +173,7 @@ PACKINGS = {
 }
 
 
-# An accumulator in f16 is upstream's speed-up; ours is f32 (docs/semantics.md, section 4).
+# Upstream accumulates in f16 for speed; qmlir accumulates in f32 (docs/semantics.md, section 4).
 ACCUMULATORS = {
     None: None, "i32": None, "f32": None, "f16": None, "f16|f32": None, "f16|i32": None, "i32 per group": None,
     "i32 per group, f32 across": None,
@@ -186,7 +186,7 @@ FP8 = {"fp8": ("e4m3", "e4m3fnuz"), "fp8_e4m3": ("e4m3",), "fp8_e5m2": ("e5m2",)
 ACTIVATIONS = {"none": "none", "relu": "relu", "gelu": "gelu", "tanh": "tanh"}
 
 
-# Notes that say how upstream runs or checks a case, and change nothing in its result.
+# Notes about how upstream runs or checks a case, which do not affect the result.
 NOTES = {
     None,
     "golden is 98% saturated",
@@ -206,7 +206,7 @@ NOTES = {
     "segfault upstream (scale argument is not part of the native kernel)",
     "no scaling; acc<2^24 so f32 exact",
     "odd N: boundary handling",
-    # How the sum over K is split is the target's choice; integer sums do not change, float ones are judged as sums.
+    # The target decides how to split the sum over K. Integer sums do not change; float sums are judged with a bound.
     "split_k=2",
     "split_k=4",
     "split_k=8",
@@ -216,7 +216,7 @@ NOTES = {
 
 
 def read_common(c: Case) -> None:
-    """Fields that every case may have and that select nothing."""
+    """Reads the fields that every case may have and that do not affect the program."""
     c.word("acc_dtype", ACCUMULATORS)
     note = c.take("notes")
     if note not in NOTES:
@@ -228,7 +228,7 @@ def read_mnk(c: Case) -> tuple[int, int, int]:
 
 
 def require(c: Case, name: str, *allowed: Any) -> Any:
-    """A field that must have one of the values that a translation is written for."""
+    """The value of a field that must be one of `allowed`, the values that the translation supports."""
     return c.word(name, {a: a for a in allowed})
 
 
@@ -256,5 +256,5 @@ def require_saturation(c: Case) -> None:
 
 
 def read_batch(c: Case) -> tuple[int, ...]:
-    """`B` of one is a batch axis of one."""
+    """The batch axes: none without `B`; `B` = 1 is a batch axis of size 1."""
     return tuple(() if c.take("B") is None else (c.take("B"),))

@@ -1,4 +1,4 @@
-"""Composable Kernel: requantised products and convolutions on the data of its examples, and grouped products."""
+"""Composable Kernel: requantised products and convolutions with the data of its examples, and grouped products."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .convolutions import read_geometry
 from .program import Program
 from .stream import Stream
 
-# What "derived" cases leave to the recipe of their published results: the range of the codes, and scales.
+# Data that "derived" cases do not state but take from the recipe of their published results: code ranges and scales.
 _DERIVED: dict[str, dict[str, Any]] = {
     "qmlir14_gemm_scale2e-4": {"range": (-128, 127)},
     "qmlir14_gemm_bias_relu_scale2e-4": {"range": (-128, 127)},
@@ -105,7 +105,7 @@ def conv(c: Case, d: Draw) -> Variant:
     data, derived = c.take("data"), _DERIVED.get(c.id, {})
     _known_generator(c, data)
     s = Stream()
-    # The draws are in the logical order of the axes, [N, C, H, W] and [K, C, Y, X].
+    # Values are drawn in the logical order of the axes, [N, C, H, W] and [K, C, Y, X].
     x = s((v["N"], v["C"], v["H"], v["W"]), *_range(data, "x", derived.get("range"))).astype(np.int8)
     w = s((v["K"], v["C"] // v["groups"], v["R"], v["S"]), *_range(data, "w", derived.get("range"))).astype(np.int8)
     bias = None
@@ -119,7 +119,7 @@ def conv(c: Case, d: Draw) -> Variant:
     else:
         stated = derived.get("scale_acc"), derived["multiplier"]
     channel = ((1 + np.arange(v["K"]) / v["K"]) * 2.0**-12).astype(F)
-    # Upstream draws integers in [0, 1) for its scales: all are 0. Before a tanh the sums are brought to about 1.
+    # Upstream draws its scales as integers in [0, 1), so all are 0. Before a tanh, scales bring the sums to about 1.
     named = {"drawn in [0,1) -> 0": np.zeros(v["K"], F), "channel": channel, "channel before tanh": channel / 64}
     before, after = (named[z] if isinstance(z, str) else z for z in stated)
     if per_channel != any(np.ndim(z) == 1 for z in (before, after) if z is not None):
@@ -135,7 +135,7 @@ def conv(c: Case, d: Draw) -> Variant:
 
 
 def group(c: Case, d: Draw) -> Variant:
-    """One of the 16 groups of different sizes: a grouped product with one group."""
+    """One of the 16 groups of different sizes, as a grouped product with a single group."""
     read_common(c)
     m, n, k = read_mnk(c)
     require(c, "G", 16)

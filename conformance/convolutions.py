@@ -1,4 +1,4 @@
-"""Convolutions: ExecuTorch's with static activations, AITER's in floats."""
+"""Convolutions: ExecuTorch's with statically quantised activations, AITER's with float activations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .program import Program
 
 
 def read_geometry(c: Case) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sizes, and the attributes of conv2d_q."""
+    """The sizes of a convolution, and the attributes of conv2d_q."""
     v = dict(c.take("conv"))
     left = set(v) - {"N", "C", "H", "W", "K", "R", "S", "stride", "pad", "dil", "groups", "Ho", "Wo", "transposed",
                      "output_padding"}  # fmt: skip
@@ -46,7 +46,7 @@ def read_geometry(c: Case) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _check_extent(c: Case, v: dict[str, Any]) -> None:
-    """The case states the result's height and width."""
+    """Raises UnknownField if the geometry does not give the result height and width that the case states."""
     for size, kernel, out, axis in ((v["H"], v["R"], v["Ho"], 0), (v["W"], v["S"], v["Wo"], 1)):
         stride, pad, dilation = v["stride"][axis], v["pad"][axis], v["dil"][axis]
         if v.get("transposed"):
@@ -77,7 +77,7 @@ def static_conv(c: Case, d: Draw) -> Variant:
                                 "scale": p.value("x_scale", np.asarray(scales["a"], F)),
                                 "zero_point": p.value("x_zero_point", np.asarray(c.take("a_zero_point"), np.int32))},
            rounding=c.word("rounding", ROUNDINGS))  # fmt: skip
-    # Upstream's zero biases would hide a bias that is left out: here all are random.
+    # Upstream's zero biases would hide a missing bias, so all are random here.
     c.word("bias", {"float[OC] (upstream values: zeros in general/pw, random in dw)": None, "float[OC]": None})
     operands = {"input": "q", "weight": w, "input_scale": "x_scale", "input_zero_point": "x_zero_point",
                 "weight_scale": draw_uniform(c, d, scales["w"], (v["K"],)),

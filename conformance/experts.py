@@ -1,4 +1,4 @@
-"""AITER: mixtures of experts, as two routed products in one program."""
+"""AITER: mixture-of-experts layers, as two routed products in one program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .program import Program
 class Experts:
     """How the two products of a mixture of experts are quantised."""
 
-    codes: str  # of the activations: "i8", "bf16", ...
+    codes: str  # dtype of the activations: "i8", "bf16", ...
     weights: str
     smooth: bool = False
 
@@ -48,7 +48,7 @@ def fused_moe(c: Case, d: Draw) -> Variant:
         "none": ("none",),
         "silu|gelu gated (gate first half, up second) or ungated gelu": ("swiglu", "geglu", "gelu"),
     }))  # fmt: skip
-    # A gated first product is twice as wide.
+    # With a gate the first product is twice as wide.
     per = (3 if activation in GATED else 2) * topk * k
     m, n, cut = fit(m, n, per)
     p = Program()
@@ -76,12 +76,12 @@ def add_experts(
 
 
 def _rows(p: Program, d: Draw, scheme: Experts, name: str, tokens: int, width: int, ids: str) -> dict[str, Any]:
-    """The activations of the first product, quantised by a step of the program."""
+    """The activations of the first product, quantised by a step of the program if the scheme quantises them."""
     x = d.normal((tokens, width))
     if scheme.codes in ("bf16", "f16"):
         return {"lhs": x.astype(DTYPES[scheme.codes].numpy)}
     if scheme.smooth:
-        # The smoothing factors are an expert's own: a row of x for each of its experts.
+        # Each expert has its own smoothing factors, so a token gets one row of x for each of its experts.
         factors = d.uniform((int(p.arrays[ids].max()) + 1, width), 0.5, 1.5)[p.arrays[ids]]
         p.step("mulf", (name,), {"input": np.repeat(x[:, None], p.arrays[ids].shape[1], 1), "factor": factors})
     else:
@@ -102,7 +102,7 @@ def _weight_attributes(scheme: Experts) -> dict[str, Any]:
 
 
 def _expert_weight(d: Draw, scheme: Experts, experts: int, n: int, k: int) -> dict[str, Any]:
-    """`[E, N, K]`, with one scale per channel, or one in 32 (MX) for fp4."""
+    """A weight `[E, N, K]` with per-channel scales, or for fp4 with one scale per 32 codes (MX)."""
     shape, t = (experts, n, k), DTYPES[scheme.weights]
     if scheme.weights in ("bf16", "f16"):
         return {"rhs": d.uniform(shape, -(k**-0.5), k**-0.5, t.numpy)}
@@ -118,7 +118,7 @@ def _expert_weight(d: Draw, scheme: Experts, experts: int, n: int, k: int) -> di
 
 
 def derived_moe(c: Case, d: Draw) -> Variant:
-    """int8 weights, relu between, f32 out; the second product takes the f32 of the first."""
+    """int8 weights, relu after the first product, f32 results; the second product takes the first's f32 result."""
     read_common(c)
     m, n, k = read_mnk(c)
     experts, topk = c.take("E"), c.take("topk")

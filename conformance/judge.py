@@ -1,7 +1,7 @@
 """Whether a result is right (docs/semantics.md, section 5).
 
-Integer products are exact. Where floats are summed, the bound is `|err| <= relative * |ref| + K * eps * sum|terms|`
-with the terms of the dequantised operands, so that the error of the kernel is apart from that of the quantisation.
+Integer products must be bit-exact. For sums of floats the bound is `|err| <= relative * |ref| + K * eps * sum|terms|`,
+where the terms are products of the dequantised operands: the bound covers the kernel's error, not the quantisation's.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import numpy as np
 import qmlir
 from qmlir.dialect.enums import GATED
 from qmlir.dialect.reference.conv import filter_parameter
-from qmlir.dialect.reference.grouped import _of_group as of_group
+from qmlir.dialect.reference.grouped import group_values
 from qmlir.dialect.reference.matmul import columns_hint, make_side
 
 from .program import Program, Step, reference
 
-# By output type. For f16 and bf16 it is the one rounding of the output, half a unit in the last place.
+# By output type. For f16 and bf16 it is the single rounding of the output, half a unit in the last place.
 RELATIVE = {"float32": 2.0**-22, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 EPS = 2.0**-24
-# Share of requantised codes that may be one off where an f32 intermediate is not exact.
+# Share of requantised codes that may be off by one if an f32 intermediate is not exact.
 SHARE = 1e-3
 TRANSCENDENTAL = ("gelu", "gelu_tanh", "silu", "tanh", *GATED)
 _PLAIN = ("f32", "f16", "bf16")
 
 
 def exactly(actual: Any, expected: Any) -> None:
-    """The same shape, dtype and bits (NaN equals NaN)."""
+    """Asserts that two arrays have the same shape, dtype and values (NaN equals NaN)."""
     assert actual.dtype == expected.dtype, f"{actual.dtype} instead of {expected.dtype}"
     assert actual.shape == expected.shape, f"{actual.shape} instead of {expected.shape}"
     same = (actual == expected) | ((actual != actual) & (expected != expected))
@@ -39,8 +39,8 @@ def exactly(actual: Any, expected: Any) -> None:
 
 
 def closely(actual: Any, expected: Any, terms: Any) -> None:
-    """`expected` is the unrounded f32 or f64 value, `terms` is sum|a*b| of the dequantised operands, times K, per
-    element."""
+    """Asserts that an array is within the bound. `expected` is the unrounded f32 or f64 value; `terms` is K * sum|a*b|
+    of the dequantised operands, per element."""
     assert actual.shape == expected.shape, f"{actual.shape} instead of {expected.shape}"
     if not actual.size:
         return
@@ -56,12 +56,12 @@ def closely(actual: Any, expected: Any, terms: Any) -> None:
 
 
 def one_code(actual: Any, expected: Any) -> None:
-    """Requantised codes behind an inexact f32 intermediate."""
+    """Asserts that requantised codes differ by at most one, and few of them: the f32 intermediate is not exact."""
     assert actual.dtype == expected.dtype, f"{actual.dtype} instead of {expected.dtype}"
     assert actual.shape == expected.shape, f"{actual.shape} instead of {expected.shape}"
     off = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
     share = float((off != 0).mean()) if off.size else 0.0
-    # A single code of a small result is more than the share; it is one code all the same.
+    # In a small result a single code may exceed the share; one is allowed all the same.
     assert off.max(initial=0) <= 1, f"codes differ by up to {off.max()}"
     assert share < SHARE or (off != 0).sum() <= 1, f"{share:.2%} of the codes are one off"
 
@@ -88,7 +88,8 @@ def _sides(lhs: Any, rhs: Any, kw: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def check(program: Program, results: list[Any]) -> None:
-    """Judges every step on what the program itself computed before it. Raises AssertionError with the step's name."""
+    """Compares each step with its reference on the values that the program itself computed. Raises AssertionError with
+    the step's name."""
     values = {**program.arrays, **dict(zip(program.results(), results, strict=True))}
     for step in program.steps:
         if not step.returned:
@@ -131,10 +132,10 @@ def _dtype(kw: dict[str, Any], side: str) -> str:
 
 
 def _grouped(kw: dict[str, Any], op: str) -> bool:
-    """Whether the sum is over several exact sums in f32: scales or zero points that change along K, or a float zero
+    """Whether exact partial sums are added in f32: with scales or zero points that vary along K, or a float zero
     point."""
     if op == "conv2d_q":
-        return False  # which takes neither
+        return False  # it takes neither
     if kw.get("rhs_zero_mode") in ("offset_float", "rescale"):
         return True
     for side in ("lhs", "rhs"):
@@ -147,13 +148,13 @@ def _grouped(kw: dict[str, Any], op: str) -> bool:
 
 
 def _expected(step: Step, values: dict[str, Any], kw: dict[str, Any]) -> tuple[Any, Any]:
-    """The value before the cast, and the magnitude that its error is measured in."""
+    """The value before the cast to the output type, and the `terms` of its error bound."""
     stages = {"activation": "none", "act_clamp": None, "act_scale": None}
     bare = Step(step.op, {k: n for k, n in step.operands.items() if k not in ("act_scale",)},
                 {k: v for k, v in step.attributes.items() if k not in stages}, step.results)  # fmt: skip
     late = kw.get("bias_stage") == "out"
     if late:
-        # The result is rounded before the bias and after it.
+        # The result is rounded both before and after the bias.
         bare = Step(bare.op, {k: n for k, n in bare.operands.items() if k != "bias"},
                     {k: v for k, v in bare.attributes.items() if k != "bias_stage"}, bare.results)  # fmt: skip
     terms = _terms(step.op, kw) * abs(kw.get("alpha", 1.0))
@@ -171,7 +172,7 @@ def _expected(step: Step, values: dict[str, Any], kw: dict[str, Any]) -> tuple[A
     if activation in GATED:
         terms = _through_gate(kw, before, terms)
     elif activation in TRANSCENDENTAL:
-        # No activation's slope is above 1.13; its own evaluation is good to a few units in the last place.
+        # The slope of each activation is at most 1.13; its evaluation is accurate to a few units in the last place.
         terms = 1.13 * terms + 8 * np.abs(before)
     if "act_scale" in kw:
         terms = terms * np.abs(kw["act_scale"].astype(np.float64))
@@ -185,7 +186,7 @@ def _expected(step: Step, values: dict[str, Any], kw: dict[str, Any]) -> tuple[A
 
 
 def _through_gate(kw: dict[str, Any], before: Any, terms: Any) -> Any:
-    """The error of `act(gate) * up`: each factor's error times the other factor."""
+    """The `terms` of `act(gate) * up`: each factor's error times the other factor."""
     from qmlir.dialect.reference.epilogue import activate
 
     half = before.shape[-1] // 2
@@ -204,13 +205,13 @@ def _aligned_bias(kw: dict[str, Any], op: str) -> Any:
 
 
 def _bias(kw: dict[str, Any], op: str, shape: tuple[int, ...]) -> Any:
-    """|bias|, aligned with the product; one row a group becomes the largest of all."""
+    """|bias|, aligned with the product; of per-group biases, the largest over all groups."""
     bias = np.abs(_aligned_bias(kw, op).astype(np.float64))
     return bias.max(0) if op == "grouped_matmul" and bias.ndim == 2 else bias
 
 
 def _terms(op: str, kw: dict[str, Any]) -> Any:
-    """K * sum|a * b| of the dequantised operands: the same product of their absolute values, as plain floats."""
+    """K * sum|a * b| of the dequantised operands: the same op on their absolute values, in plain floats."""
     if op == "conv2d_q":
         return _conv_terms(kw)
     if op == "scaled_matmul":
@@ -219,13 +220,13 @@ def _terms(op: str, kw: dict[str, Any]) -> Any:
 
 
 def _grouped_terms(kw: dict[str, Any]) -> Any:
-    """The same of a grouped product, a group at a time."""
+    """`_terms` of a grouped product, computed group by group."""
     lhs, rhs, ids, sizes = kw["lhs"], kw["rhs"], kw.get("expert_ids"), kw.get("group_sizes")
     topk = 1 if ids is None else ids.shape[1]
     owner = np.repeat(np.arange(len(rhs)), sizes) if ids is None else ids.reshape(-1)
 
     def rows_of(x: Any) -> Any:
-        """A parameter of the tokens as one of the rows `[T * topk, ..]`."""
+        """A per-token parameter repeated for the rows `[T * topk, ..]`."""
         if x is None or np.ndim(x) < 2 or (np.ndim(x) == 2 and np.shape(x)[0] == 1):
             return x
         return np.repeat(x, topk, 0) if np.ndim(x) == 2 else x.reshape(-1, x.shape[-1])
@@ -240,7 +241,7 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
         part = {k: x[mine] if np.ndim(x) == 2 and len(x) == len(owner) else x for k, x in rows.items() if x is not None}
         for name in ("rhs_scale", "rhs_zero_point"):
             if name in kw:
-                part[name] = of_group(kw[name], g, len(rhs))
+                part[name] = group_values(kw[name], g, len(rhs))
         y = magnitude_terms(part.pop("lhs"), rhs[g], stated | part)
         out = np.zeros((len(owner), y.shape[-1])) if out is None else out
         out[mine] = y
@@ -249,7 +250,7 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
         return out
     out = out.reshape(*ids.shape, -1)
     weights = kw.get("routing_weights")
-    # The weighted sum has topk terms of its own.
+    # The weighted sum adds another topk terms.
     return out if weights is None else (out * np.abs(weights)[..., None]).sum(1) * (1 + topk / lhs.shape[-1])
 
 

@@ -1,9 +1,9 @@
-"""Programs as their users have them: saved to a file, which another process opens and calls.
+"""Programs as users run them: saved to a file, which another process opens and calls.
 
-That process has compiled nothing and cannot: it runs without the compiler's package. It serves many programs, because
-starting one costs more than most calls, and is started again after `PROGRAMS` of them or when it has died.
+That process cannot import the compiler's package. It serves many programs, because starting a process costs more than
+most calls, and is replaced after `PROGRAMS` programs or when it has died.
 
-    run = opened(artifact).main        # in the place of qmlir.load(artifact).main
+    run = opened(artifact).main        # instead of qmlir.load(artifact).main
     report = inspected(artifact)       # qmlir.inspect of the file
 """
 
@@ -32,14 +32,14 @@ import qmlir
 from qmlir import errors
 from qmlir.dialect.arrays import to_numpy, to_torch
 
-PROGRAMS = 100  # that one process opens
+PROGRAMS = 100  # opened by one process at most
 ALIGNMENT = 64
 MEMORY = "/dev/shm"  # a file system in memory
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves the bytes of arrays of ml_dtypes out, too, as numpy does for those of its own types."""
+    """Pickles the bytes of ml_dtypes arrays out of band too, as numpy does for its own types."""
 
     def reducer_override(self, x: Any) -> Any:
         if isinstance(x, np.ndarray) and x.dtype.kind == "V" and x.flags.c_contiguous and x.ndim:
@@ -48,8 +48,8 @@ class _Pickler(pickle.Pickler):
 
 
 def send(message: Any, stream: BinaryIO) -> str:
-    """A message of this process to the other. Arrays go by a file in memory, which the receiver removes: weights of
-    many experts are gigabytes, which a pipe takes minutes for. Returns its path, "" where there is none."""
+    """Sends a message to the other process. Arrays are passed in a file in memory, which the receiver removes: weights
+    of many experts are gigabytes, which take minutes through a pipe. Returns the file's path, "" if there is none."""
     buffers: list[pickle.PickleBuffer] = []
     body = io.BytesIO()
     _Pickler(body, 5, buffer_callback=buffers.append).dump(message)
@@ -71,7 +71,7 @@ def send(message: Any, stream: BinaryIO) -> str:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """What `send` has sent."""
+    """Receives a message of `send`."""
     path, places, body = pickle.load(stream)
     if not path:
         return pickle.loads(body, buffers=[bytearray() for _ in places])
@@ -86,21 +86,21 @@ class Died(Exception):
 
 
 class _Server:
-    """The other process, seen from here."""
+    """The client of the other process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._opened = 0
         self._busy = False
-        self._live = 0  # programs that somebody has
+        self._live = 0  # programs in use
         self._numbers = itertools.count()
-        self.unused: list[int] = []  # programs that nobody has any more
+        self.unused: list[int] = []  # programs that are no longer in use, to be closed by the next request
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        """What the process answers; its errors are raised here.
+        """Sends a request and returns the answer. Errors of the process are raised here.
 
         Raises:
-            Died: it ended, as after a crash.
+            Died: the process ended, for example by a crash.
         """
         if self._process is None or self._process.poll() is not None:
             self._start()
@@ -130,14 +130,14 @@ class _Server:
         if self._opened >= PROGRAMS and not self._live:
             self.end()
         self._opened += 1
-        number = next(self._numbers)  # of all that were ever opened: another process has no program of the same
+        number = next(self._numbers)  # not reused, so that it is unknown to later processes
         self.ask("open", number, str(path), dict(options))
         self._live += 1
         return number
 
     def release(self, number: int, driver: str) -> None:
-        """A program is no longer needed. IREE's threads of a lavapipe device wait in a loop, so that a process with one
-        uses the CPU while it does nothing: it is not kept for the next program."""
+        """Releases a program. IREE's threads of a lavapipe device wait in a loop, so an idle process with one uses the
+        CPU: it is ended instead of being kept for the next program."""
         self.unused.append(number)
         self._live -= 1
         if driver == "vulkan" and not self._live and not self._busy:
@@ -164,10 +164,10 @@ atexit.register(_SERVER.end)
 
 
 class Opened:
-    """A program that the other process has opened; its functions are attributes."""
+    """A program that is open in the other process; its functions are attributes."""
 
     def __init__(self, artifact: qmlir.Artifact, options: Mapping[str, Any]) -> None:
-        self.seconds = 0.0  # for opening it and for all calls, in the other process
+        self.seconds = 0.0  # for opening the program and for all calls
         path, artifact.path = artifact.path, None
         with tempfile.TemporaryDirectory(prefix="qmlir-opened-") as folder:
             saved = artifact.save(Path(folder) / "program.vmfb")
@@ -193,16 +193,16 @@ class Opened:
 
 
 def opened(artifact: qmlir.Artifact, **options: Any) -> Opened:
-    """The program, saved and opened in another process. `options` are those of `qmlir.load`.
+    """Saves a program and opens it in another process. `options` are those of `qmlir.load`.
 
     Raises:
-        What `qmlir.load` and calls raise; Died when the process ends.
+        The errors of `qmlir.load` and of calls; Died if the process ends.
     """
     return Opened(artifact, options)
 
 
 def inspected(artifact: qmlir.Artifact) -> dict[str, Any]:
-    """What `qmlir.inspect` says of the saved file, in another process."""
+    """The result of `qmlir.inspect` on the saved file, computed in another process."""
     with tempfile.TemporaryDirectory(prefix="qmlir-opened-") as folder:
         path = Path(folder) / "program.vmfb"
         path.write_bytes(artifact.vmfb)
@@ -213,7 +213,7 @@ def inspected(artifact: qmlir.Artifact) -> dict[str, Any]:
 
 
 class _NoCompiler:
-    """Refuses the compiler's package."""
+    """An import hook that refuses the compiler's package."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name == "iree.compiler" or name.startswith("iree.compiler."):
@@ -222,8 +222,8 @@ class _NoCompiler:
 
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is not an answer
-    if sys.platform == "linux":  # ends with whoever started it, in the middle of a call too
+    os.dup2(2, 1)  # libraries may print to stdout, which carries the answers
+    if sys.platform == "linux":  # PR_SET_PDEATHSIG: ends with its parent, even during a call
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     sys.meta_path.insert(0, _NoCompiler())  # type: ignore[arg-type]
     programs: dict[int, Any] = {}
@@ -252,7 +252,7 @@ def _serve() -> None:
             programs.pop(number, None)
         try:
             found = True, answer(what, arguments)
-        except Exception as e:  # whoever asked has to hear of it
+        except Exception as e:  # sent to the caller, which raises it
             found = False, (type(e).__name__, str(e))
         send(found, answers)
 

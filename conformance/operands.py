@@ -36,7 +36,7 @@ _WEIGHT = {
 
 
 def draw_weight(c: Case, d: Draw, n: int, k: int, kind: Any = F, scaled: bool | None = None) -> Rhs:
-    """Codes, scales and zero points of a dense weight. `kind` is the scale's type."""
+    """Codes, scales and zero points of a dense weight. `kind` is the scale's type; `scaled`: whether it has scales."""
     stated = c.take("w_dtype")
     if stated not in _WEIGHT:
         raise UnknownField(f"{c.id}: w_dtype = {stated!r} has no meaning here; known: {', '.join(_WEIGHT)}")
@@ -53,7 +53,7 @@ def draw_weight(c: Case, d: Draw, n: int, k: int, kind: Any = F, scaled: bool | 
         "float additive z[g,n]: w=(q-8)*s+z": "offset_float",
         "i32[g,n] in [-128,128): w=((nib-8)-z)*s": "offset_int",
     })  # fmt: skip
-    # A granularity or a group is what says that there are scales; only where neither is stated the caller knows.
+    # A stated granularity or group size implies scales. A caller that knows better passes `scaled`.
     has_scale = granularity is not None or group not in (None, -1) if scaled is None else scaled
     codes = _weight_codes(c, d, (n, k), dtype, stated)
     attributes: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": dtype}
@@ -97,14 +97,14 @@ _RANGE = re.compile(r"U\[([-\d.]+),([-\d.]+)\)")
 
 
 def draw_uniform(c: Case, d: Draw, text: Any, shape: tuple[int, ...]) -> Any:
-    """`U[lo,hi)`, or a number for all."""
+    """An array of random values of `U[lo,hi)`, or filled with a number."""
     if isinstance(text, (int, float)):
         return np.full(shape, text, F)
     found = _RANGE.fullmatch(text)
     if not found:
         raise UnknownField(f"{c.id}: a scale {text!r} has no meaning here")
     lo, hi = map(float, found.groups())
-    # A scale of 0 (drawn with U[0, 1)) is legal and stays so.
+    # U[0, 1) may give a scale of 0, which is legal.
     return d.uniform(shape, lo, hi)
 
 
@@ -126,7 +126,7 @@ def _weight_zero(
         return d.ints(shape, -128, 128, np.int32)
     constant = 8 if DTYPES[dtype].bits == 4 else 2
     if stated.startswith("quantized, stored value 7"):
-        # Repacking from GPTQ adds its 1 when the weights are loaded.
+        # GPTQ stores zero points minus 1; repacking at load time adds the 1.
         constant = 7 + 1
     if form == "int":
         return np.full(shape, constant, np.int32)
@@ -136,7 +136,7 @@ def _weight_zero(
 
 
 def draw_activations(c: Case, d: Draw, shape: tuple[int, ...], dtype: str) -> Any:
-    """Float activations in the range that the case states."""
+    """Float activations with the data that the case states."""
     data, kind = c.take("data"), DTYPES[dtype].numpy
     if data == "act = .5+.125*(i%8); nibbles 9..14 (exact-friendly)":
         return (0.5 + 0.125 * (np.arange(np.prod(shape)).reshape(shape) % 8)).astype(kind)
@@ -163,7 +163,7 @@ def draw_bias(c: Case, d: Draw, n: int, out: str) -> tuple[Any, str | None]:
 
 _QUANTISER_ROUNDING = {
     **ROUNDINGS,
-    # choose_qparams rounds the zero point half to even, which its recipe does; codes are rounded by round().
+    # choose_qparams rounds the zero point half to even, as the recipe does here; the codes are rounded by round().
     "half_even (choose_qparams nearbyint); round() for q": "half_away",
 }
 
@@ -171,7 +171,7 @@ _QUANTISER_ROUNDING = {
 def quantised_activations(
     c: Case, d: Draw, p: Program, shape: tuple[int, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`lhs` with its scale and zero point; what has to be quantised is, by a step of the program."""
+    """`lhs` with its scale and zero point. Float activations are quantised by a step that is added to the program."""
     form = c.take("a_dtype")
     granularity = c.take("a_granularity")
     zero = c.take("a_zero_point")

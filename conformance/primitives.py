@@ -1,5 +1,5 @@
-"""Ops of `linalg`, `arith` and `tensor` that cases and networks have around the quantised ones: how each is emitted,
-and what it computes."""
+"""Ops of `linalg`, `arith` and `tensor` that cases and networks need around the quantised ops: how each is emitted, and
+its reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def type_of(spec: TensorSpec) -> Any:
 
 @dataclass(frozen=True)
 class Primitive:
-    """`emit(values, specs, attributes)`, the first two by operand, gives each result and what it is."""
+    """`emit(values, specs, attributes)` gives each result with its spec; values and specs are by operand name."""
 
     emit: Callable[[Any, Any, Any], list[tuple[Any, TensorSpec]]]
     reference: Callable[..., Array]
@@ -42,7 +42,7 @@ def _multiply(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, Tenso
 
 
 def _max_pool(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    """Windows of 3x3 with stride 2 and padding 1, on i8 NHWC."""
+    """Max pooling of i8 NHWC images: 3x3 windows, stride 2, padding 1."""
     from qmlir.core.mlir import arith, ir, linalg, tensor
 
     n, h, w, c = specs["input"].shape
@@ -68,7 +68,7 @@ def _max_pool_reference(input: Array) -> Array:
 
 
 def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    """[N, H, W, C] i8 to the means over H and W in codes, f32 [N, C]."""
+    """The sums of codes over H and W: i8 [N, H, W, C] to f32 [N, C]."""
     from qmlir.core.mlir import arith, ir, linalg, tensor
 
     n, h, w, c = specs["input"].shape
@@ -87,7 +87,7 @@ def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, Ten
 
 
 def _flatten(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    """[N, ..] i8 to [N, C]."""
+    """i8 [N, ..] to i8 [N, C]."""
     from qmlir.core.mlir import ir
 
     shape = specs["input"].shape

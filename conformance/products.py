@@ -36,13 +36,13 @@ R = qmlir.reference
 
 
 def dequant_matmul(c: Case, d: Draw) -> Variant:
-    """Float activations, quantised weights."""
+    """Products of float activations and quantised weights."""
     read_common(c)
     m, n, k = read_mnk(c)
     lhs = c.pick(*c.word("a_dtype", {"f32": ("f32",), "f16": ("f16",), "bf16": ("bf16",), "f32|f16": ("f32", "f16"),
                                      "f16|i8": ("f16", "i8")}))  # fmt: skip
     out = c.word("out_dtype", {"f32": "f32", "f16": "f16", "same": lhs, "f16|i32": "f16" if lhs == "f16" else "i32"})
-    # The rounding stated for a weight-only product is that of its output, or of the quantiser of its sibling.
+    # The rounding stated for a weight-only product is that of its output, or of the quantiser of a related case.
     c.word("rounding", {**ROUNDINGS, "half_even (choose_qparams nearbyint); round() for q": None})
     require_saturation(c)
     known = _derived_bitblas(c, d)
@@ -55,7 +55,7 @@ def dequant_matmul(c: Case, d: Draw) -> Variant:
     b = draw_weight(c, d, n, k, kind, scaled)
     if lhs == "i8":
         a = d.codes((m, k), "i8")
-        # A scaled product is not a raw i32: the alternative `i32` is the one without scales.
+        # The output `i32` is the raw accumulator, so it belongs to the product without scales.
         out = "f16" if "rhs_scale" in b.operands else "i32"
     else:
         a = draw_activations(c, d, (m, k), lhs)
@@ -66,7 +66,7 @@ def dequant_matmul(c: Case, d: Draw) -> Variant:
     return Variant(p, cut, work)
 
 
-# BitBLAS's names say whether there is a scale where no field does.
+# If no field says whether there is a scale, the name of a BitBLAS case does.
 _SCALED_BY_NAME = re.compile(r"_(s1|scale|scale_zeros_original)(_|$)")
 
 
@@ -79,7 +79,7 @@ def _says_scaled(c: Case) -> bool | None:
 
 
 def _derived_bitblas(c: Case, d: Draw) -> Variant | None:
-    """The recipe of the published results: all scales are powers of two."""
+    """The program of a case whose published result has its own recipe, in which all scales are powers of two."""
     if c.fields["system"] != "qmlir_variant_of_BitBLAS":
         return None
     m, n, k = read_mnk(c)
@@ -107,7 +107,7 @@ def _derived_bitblas(c: Case, d: Draw) -> Variant | None:
 
 
 def matmul(c: Case, d: Draw) -> Variant:
-    """Codes times codes, without scales."""
+    """Products of codes without scales."""
     read_common(c)
     m, n, k = read_mnk(c)
     lhs = c.word("a_dtype", {"i8": "i8", "i4": "i4", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"})
@@ -125,7 +125,7 @@ def matmul(c: Case, d: Draw) -> Variant:
             w = s((n, k), 0, 1 << width)
             if width == bits:
                 break
-        # A 1-bit code is stored as it is and means 2q - 1.
+        # A 1-bit code q is stored unchanged and represents 2q - 1.
         q = (w if bits == 1 else w - (1 << (bits - 1))).astype(np.int8)
         b.operands["rhs"] = R.pack(q, b.attributes["rhs_dtype"], b.attributes["rhs_packing"])
     require(c, "bias", None)
@@ -136,7 +136,7 @@ def matmul(c: Case, d: Draw) -> Variant:
 
 
 def scaled_matmul(c: Case, d: Draw) -> Variant:
-    """Codes times codes with scales; activations may be quantised in the program."""
+    """Products of codes with scales; a step of the program may quantise the activations."""
     system = c.fields["system"]
     if system == "AITER":
         return product(c, d)
@@ -167,7 +167,7 @@ def scaled_matmul(c: Case, d: Draw) -> Variant:
 
 
 def requantised(c: Case, d: Draw) -> Variant:
-    """Static activations in and out: quantize, product with requantisation, dequant."""
+    """Statically quantised input and output: quantize, product with requantisation, dequant."""
     read_common(c)
     m, n, k = read_mnk(c)
     m, n, cut, work = fit_product(m, n, k)
@@ -183,7 +183,7 @@ def requantised(c: Case, d: Draw) -> Variant:
 
 
 def coopmat(c: Case, d: Draw) -> Variant:
-    """The same weights with f16 activations and with quantised ones."""
+    """Products of the same weights with f16 activations or with quantised ones."""
     read_common(c)
     m, n, k = read_mnk(c)
     form = c.pick(*c.word("a_dtype", {"f16 / dynamic i8": ("f16", "i8")}))
@@ -243,7 +243,7 @@ def choose_and_quantize(c: Case, d: Draw) -> Variant:
 
 
 def _derived_product(c: Case, d: Draw) -> Variant:
-    """The recipes of the published results: all scales are powers of two, or their sums are exact."""
+    """Cases whose published results have their own recipes: all scales are powers of two, or their sums are exact."""
     read_common(c)
     m, n, k = read_mnk(c)
     s = Stream()
@@ -288,7 +288,7 @@ def _derived_product(c: Case, d: Draw) -> Variant:
         require(c, "w_dtype", "i8")
         require(c, "a_granularity", "per_token")
         require(c, "w_granularity", "per_channel")
-        require(c, "bias", None)  # what the bias is the name says
+        require(c, "bias", None)  # the bias follows from the case's name
         a, w = s((m, k), -128, 128).astype(np.int8), s((n, k), -127, 128).astype(np.int8)
         b = (s((n,), -64, 64)).astype(F)
         stage = {"once": "scaled", "twice": "out"}.get(c.id.rsplit("_", 1)[-1])

@@ -1,7 +1,7 @@
 """A program of a few ops on named values: its IR, its compiled form, and the reference of each step.
 
-What a step makes is a result of the program, so that each step can be judged on what the compiled program itself fed
-it: the error of one step is not carried into the judgement of the next. Only an exact step need not be `returned`.
+The results of each step are results of the program, so that each step can be compared with its reference on the inputs
+that the compiled program gave it: errors do not accumulate over the steps. Only an exact step need not be `returned`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Step:
-    """One op: operands by the names that `qmlir.ops` gives them, and the names of its results."""
+    """One op: the names of its values by the operand names of `qmlir.ops`, and the names of its results."""
 
     op: str
     operands: dict[str, str]
@@ -36,8 +36,8 @@ class Step:
 
 @dataclass
 class Program:
-    """Arrays and the steps on them: `arrays` are arguments where a step reads them, `constants` are folded and packed
-    when the program is compiled. `notes` say what the reader of a result must know."""
+    """Arrays and the steps on them. `arrays` that a step reads are arguments; `constants` are folded and packed when
+    the program is compiled. `notes` are remarks for the reader of a result."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class Program:
     notes: list[str] = field(default_factory=list)
 
     def value(self, name: str, array: Array) -> str:
-        """Adds an argument of the program."""
+        """Adds an argument of the program. Returns its name."""
         assert name not in self.arrays
         self.arrays[name] = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
         return name
 
     def constant(self, array: Array) -> str:
-        """Adds a constant; its name."""
+        """Adds a constant. Returns its name."""
         name = f"constant{len(self.constants)}"
         self.constants[name] = np.asarray(array)
         return name
@@ -145,7 +145,7 @@ def reference(step: Step, values: dict[str, Array], **changed: Any) -> list[Arra
 
 
 def _sparse(operands: dict[str, Array], attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Operands and attributes as the Python functions take them: the parts of the weight as one."""
+    """Operands and attributes of the Python function, which takes the parts of the weight as one `SparseWeight`."""
     own = dict(attributes)
     weight = qmlir.SparseWeight(
         format=own.pop("format"), shape=own.pop("rhs_shape"), dtype=own.pop("rhs_dtype"), values=operands["values"],

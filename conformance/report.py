@@ -1,4 +1,4 @@
-"""docs/cases.md from the results that are kept."""
+"""The page docs/cases.md, from the stored results."""
 
 from __future__ import annotations
 
@@ -48,22 +48,21 @@ opened in another process, whose kernels are executed instruction by instruction
 READING = """\
 ## Interpretation of the cases
 
-* `fp8` is both OCP `e4m3` and `e4m3fnuz`, one after the other; AITER's depends on the GPU.
-* An accumulator of f16 is f32 here: the wider one (section 4).
+* `fp8` cases run with OCP `e4m3` and with `e4m3fnuz`; AITER's type depends on the GPU.
+* f16 accumulators are f32 here, the wider type (section 4).
 * The two letters of AITER's layouts are those of x (`T`: row-major `[M, K]`) and of w (`N`: row-major `[N, K]`).
 * AITER's i32 results are scaled in f32 and converted, so the product is followed by `arith.fptosi`.
-* "`f16(c)*d0*d1`" is one rounding, of `c*d0*d1`.
-* `split_k` changes no result: how K is split is a target's choice.
+* "`f16(c)*d0*d1`" is rounded once, after `c*d0*d1`.
+* `split_k` changes no result: the target chooses how K is split.
 * Quantised activations that a case gives as floats are quantised by a step of the program (`quantize`,
-  `dynamic_quantize`); what comes out of each step is judged on what went into it.
+  `dynamic_quantize`); each step is compared with its reference on the inputs that the program gave it.
 * BitBLAS's `original` zero points are integers in f16, here i32; `quantized` ones are packed like the weights, and the
-  1 that GPTQ leaves out is added when the weights are repacked.
+  1 by which GPTQ's stored zero points are too small is added when the weights are repacked.
 * ETVK's biases are zero; here they are random, so that a missing bias is noticed.
 * AITER's transposed grouped product (`tgmm`) is one `scaled_matmul` per group.
-* AITER's `smoothquant` has smoothing factors per expert: one row of x for each of a token's experts. Those of the
-  second product are the `act_scale` of the first.
-* `mxfp4` weights are multiplied by bf16 activations; where AITER's documentation gives no shape, 1024x2048x512 is
-  taken.
+* AITER's `smoothquant` has per-expert smoothing factors, so x has one row for each of a token's experts. The factors
+  of the second product are the `act_scale` of the first.
+* `mxfp4` weights are multiplied by bf16 activations. If AITER's documentation gives no shape, 1024x2048x512 is used.
 """
 
 
@@ -80,7 +79,7 @@ def page() -> str:
 
 def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     systems = list(dict.fromkeys(c["system"] for c in cases()))
-    # Columns that hold nothing anywhere are left out, but for the three that are always asked for.
+    # Columns without any entry are left out, except passed, cut and refused.
     status = {t: {c["id"]: found[t].get(c["id"], {}).get("status", "not run") for c in cases()} for t in found}
     used = {t: [s for s in STATUS if s in ("passed", "cut", "refused", *status[t].values())] for t in found}
     head = ["system", "cases", *(f"{t}: {s}" for t in found for s in used[t])]
@@ -100,7 +99,7 @@ def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def _emulated() -> str:
-    """The table of the targets that are emulated."""
+    """The section with the table of the emulated targets."""
     lines = ["| target | passed | refused | failed | not run |", "|---|---|---|---|---|"]
     for target in emulated_targets():
         rows = results(target)
@@ -113,7 +112,7 @@ def _emulated() -> str:
 
 
 def _reasons(target: str, rows: dict[str, dict[str, Any]]) -> list[str]:
-    """What did not pass, by reason."""
+    """The cases that did not pass, grouped by reason."""
     parts = []
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
     for c in cases():

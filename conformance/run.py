@@ -1,7 +1,7 @@
-"""Runs cases in a child process and keeps what came of them.
+"""Runs cases in a child process and stores their results.
 
-A crash of the compiler or of a driver ends the child, not the run; what is finished is kept, so that a run that was
-stopped goes on where it was.
+A crash of the compiler or of a driver ends the child, not the run. Each result is stored when its case is finished, so
+that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("cpu", "vulkan:lavapipe")
-# Devices that are emulated here run the cases of at most so many multiply-adds.
+# Emulated devices run only the cases of at most this many multiply-adds.
 LARGEST = 2**16
-# Seconds that the programs of a case may take on a target: loading (where a Vulkan driver compiles) and running.
+# Limit in seconds of loading (when a Vulkan driver compiles) and running the programs of a case, by target.
 LIMIT = {"vulkan:lavapipe": 60.0}
-# A child that says nothing for so long is ended: compilation, reference and data are in it.
+# A child that reports nothing for this many seconds is ended; that includes compilation, reference and data.
 PATIENCE = 600.0
 
 
@@ -35,8 +35,8 @@ def cases() -> list[dict[str, Any]]:
 
 
 def cases_of(target: str) -> list[dict[str, Any]]:
-    """The cases that a target runs: all, or the small ones where each instruction is executed in an emulator. A case
-    without sizes takes those of an example, which is large."""
+    """The cases that a target runs: all, or the small ones on an emulated device. A case without sizes uses those of
+    the documentation's example, which is large."""
     return [c for c in cases() if target in TARGETS or (size(c) <= LARGEST and (c.get("M") or "conv" in c))]
 
 
@@ -45,13 +45,13 @@ def results_file(target: str) -> Path:
 
 
 def results(target: str) -> dict[str, dict[str, Any]]:
-    """What is kept of a target, by the case's id."""
+    """The stored results of a target, by case id."""
     file = results_file(target)
     return {r["id"]: r for r in json.loads(file.read_text())} if file.exists() else {}
 
 
 def keep(target: str, row: dict[str, Any]) -> None:
-    """Adds a result, in the order of the cases. Several processes may."""
+    """Stores a result, in the order of the cases. Several processes may do so concurrently."""
     from filelock import FileLock
 
     from qmlir.core.files import write_atomically
@@ -67,10 +67,10 @@ def keep(target: str, row: dict[str, Any]) -> None:
 def run_case(
     case: dict[str, Any], target: str, say: Callable[[Any], None] = lambda _: None, most: int | None = None
 ) -> dict[str, Any]:
-    """The variants of a case, `most` of them: `{id, status, reason?, cut?, variants, seconds}`.
+    """Runs the variants of a case, at most `most`. Returns `{id, status, reason?, cut?, variants, seconds}`.
 
     `status` is `passed`, `cut` (passed with smaller M and N), `refused`, `failed` or `slow` (over the target's limit).
-    `say` hears of each phase.
+    `say` is called with the name of each phase.
     """
     import qmlir
     from qmlir.errors import CompileError, VerifyError
@@ -111,14 +111,14 @@ def run_case(
 
 
 def judge(program: Any, made: Any) -> None:
-    """Raises AssertionError where a result is not what the reference says."""
+    """Raises AssertionError if a result does not agree with the reference."""
     from .judge import check
 
     check(program, list(made) if isinstance(made, (tuple, list)) else [made])
 
 
 def _reason(e: Exception) -> str:
-    """What an error says, without the reproducer that it names: that is a file of this machine."""
+    """The text of an error without its line on the reproducer, which is a file of this machine."""
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
     return " ".join(line for line in lines if not line.startswith("reproducer:"))[:300]
 
@@ -130,13 +130,13 @@ def _child(connection: Any, target: str) -> None:
             return
         try:
             connection.send(("done", run_case(case, target, lambda phase: connection.send(("phase", phase)))))
-        except Exception as e:  # the parent has to hear of every case
+        except Exception as e:  # the parent needs a result for every case
             row = {"id": case["id"], "status": "failed", "reason": f"{type(e).__name__}: {e}"[:300], "seconds": 0}
             connection.send(("done", row))
 
 
 class Runner:
-    """Runs cases one after another in a child that is started again when it has died."""
+    """Runs cases one after another in a child process, which is restarted if it has died."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -194,7 +194,7 @@ class Runner:
 
 
 def size(case: dict[str, Any]) -> int:
-    """Multiply-adds of a case as it is written, about: what to run first."""
+    """The approximate number of multiply-adds of a case before any cut, to sort the cases by."""
     if "conv" in case:
         v = case["conv"]
         return int(v["N"] * v["H"] * v["W"] * v["K"] * v["C"] * v["R"] * v["S"] // v["groups"])
@@ -205,17 +205,17 @@ def size(case: dict[str, Any]) -> int:
 
 
 def weights(case: dict[str, Any]) -> int:
-    """Codes of a product's weights, those of all experts."""
+    """The number of weight codes of a product, over all experts."""
     return math.prod(case.get(name) or 1 for name in ("N", "K", "B", "E"))
 
 
 def select(only: str | None, every: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cases whose id, system or op contains the text."""
+    """The cases whose id, system or op contains the text `only`."""
     return [c for c in every if only is None or any(only in str(c[k]) for k in ("id", "system", "op"))]
 
 
 def choose_device(target: str) -> None:
-    """lavapipe and no other Vulkan device."""
+    """Makes lavapipe the only Vulkan device of this process if it is the target."""
     if target != "vulkan:lavapipe":
         return
     for folder in (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d")):

@@ -1,9 +1,8 @@
-"""What a case says, in the words of the system that it comes from, as a program of qmlir ops.
+"""Translates a case, which is in the terms of the system that it comes from, into programs of qmlir ops.
 
-`variants(case)` gives the programs: a field that lists alternatives (`f16|bf16`, `none|relu`) makes several, each
-alternative in at least one of them. Every field is read through `Case`, which knows whether one was left unread, and
-every word through a table, so that a case with a field or a word that is not known here is an `UnknownField`, and is
-never run as something else.
+`variants(case)` yields the programs. A field with alternatives (`f16|bf16`, `none|relu`) gives several, so that each
+alternative is in at least one of them. Every field is read through `Case`, which detects unread fields, and every word
+through a table: a case with an unknown field or word raises `UnknownField` and is never run as something else.
 """
 
 from __future__ import annotations

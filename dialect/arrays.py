@@ -1,4 +1,4 @@
-"""Arrays of numpy, torch and other libraries as numpy's."""
+"""Conversion between numpy arrays and arrays of torch and other libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dtypes import DTYPES, Array, NumpyType, dtype_name
 if TYPE_CHECKING:
     import torch
 
-# torch types that numpy lacks: our dtype, and the integer type with the same bits.
+# torch types that numpy lacks: qmlir's dtype, and the integer type with the same number of bits.
 _TORCH_RAW = {
     "torch.bfloat16": ("bf16", "int16"),
     "torch.float8_e4m3fn": ("e4m3", "uint8"),
@@ -24,7 +24,7 @@ _TORCH_RAW = {
 
 
 def is_torch(value: object) -> TypeGuard[torch.Tensor]:
-    """Whether a value is a tensor of torch, which need not be imported for that."""
+    """Whether a value is a torch tensor; does not import torch."""
     kind: type = type(value)
     return _is_tensor(kind)
 
@@ -35,10 +35,10 @@ def _is_tensor(kind: type) -> bool:
 
 
 def to_numpy(value: object, name: str) -> Array:
-    """An argument as a numpy array."""
+    """Convert an argument to a numpy array. Raises InputError if it is not an array."""
     if is_torch(value):
         try:
-            # Tensors may hold the negative or the conjugate of their memory.
+            # A tensor may be a lazy negation or conjugate of its memory, which `numpy` refuses.
             t = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
         except (RuntimeError, NotImplementedError) as e:
             raise InputError(f"argument {name!r} is a torch tensor without plain memory: {_first_line(e)}") from None
@@ -51,14 +51,16 @@ def to_numpy(value: object, name: str) -> Array:
         try:
             return np.asarray(t.numpy())
         except (RuntimeError, TypeError) as e:
-            raise InputError(f"argument {name!r} is a torch tensor that is no array: {_first_line(e)}") from None
+            raise InputError(
+                f"argument {name!r} is a torch tensor that cannot be converted to an array: {_first_line(e)}"
+            ) from None
     if isinstance(value, (np.ndarray, np.generic, int, float)):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError):
-            pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
+            pass  # a type that DLPack, or numpy's import of it, does not support, such as JAX's int4
     try:
         found = np.asarray(value)
     except (TypeError, ValueError):
@@ -73,7 +75,7 @@ def _first_line(e: Exception) -> str:
 
 
 def numpy_type(dtype: torch.dtype) -> NumpyType | None:
-    """The numpy type of the same values as a torch type; None where numpy has none."""
+    """The numpy type with the same values as a torch type; None if numpy has none."""
     name = str(dtype)
     if name in _TORCH_RAW:
         return DTYPES[_TORCH_RAW[name][0]].numpy
@@ -84,7 +86,7 @@ def numpy_type(dtype: torch.dtype) -> NumpyType | None:
 
 
 def torch_type(dtype: NumpyType) -> torch.dtype | None:
-    """The torch type of the same values as a numpy type; None where torch has none."""
+    """The torch type with the same values as a numpy type; None if torch has none."""
     import torch
 
     ours = dtype_name(dtype)
@@ -94,7 +96,7 @@ def torch_type(dtype: NumpyType) -> torch.dtype | None:
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """An array as a torch tensor."""
+    """Copy an array to a torch tensor."""
     import torch
 
     name = dtype_name(array.dtype)
@@ -106,15 +108,15 @@ def to_torch(array: Array) -> torch.Tensor:
 
 
 def scalar_array(name: str, value: np.generic | float) -> Array:
-    """A number as an argument: integers that are zero points are i32, other Python numbers f32.
+    """Convert a scalar argument to an array: integer zero points to i32, other Python numbers to f32.
 
     Raises:
-        UsageError: a zero point that i32 does not hold.
+        UsageError: if a zero point does not fit i32.
     """
     if isinstance(value, np.generic):
         return np.asarray(value)
     if not name.endswith("zero_point") or isinstance(value, float):
         return np.asarray(value, np.float32)
     if not -(2**31) <= value < 2**31:
-        raise UsageError(f"{name}={value!r} is not a number of i32")
+        raise UsageError(f"{name}={value!r} does not fit i32")
     return np.asarray(value, np.int32)

@@ -1,5 +1,5 @@
-"""Reading constants back as numpy arrays: for verifiers that know more when a zero point is constant, and for
-the folding passes."""
+"""Reading MLIR constants back as numpy arrays, for the folding passes and for verifiers, which can prove more if a zero
+point is constant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FLOAT_BY_MLIR = {d.mlir: d.name for d in DTYPES.values() if d.kind == "float"}
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """The array behind an `arith.constant` of tensor type, else None. Integers come as signed."""
+    """The value of an `arith.constant` of tensor type; None for any other value. Integers are signed."""
     owner = value.owner
     operation = getattr(owner, "operation", None)
     if operation is None or operation.name != "arith.constant":
@@ -21,7 +21,7 @@ def constant_array(value: ir.Value) -> Array | None:
 
 
 def attribute_array(attribute: ir.Attribute) -> Array | None:
-    """The array of a dense elements attribute, else None (resources cannot be read back)."""
+    """The value of a `DenseElementsAttr`; None for any other attribute (resources cannot be read back)."""
     if not isinstance(attribute, ir.DenseElementsAttr):
         return None
     t = ir.RankedTensorType(attribute.type)
@@ -36,7 +36,7 @@ def attribute_array(attribute: ir.Attribute) -> Array | None:
 
 
 def is_zero_fill(value: ir.Value) -> bool:
-    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
+    """Whether a tensor is a `linalg.fill` with constant zero or a constant splat of zero."""
     if isinstance(value.owner, ir.Block):
         return False
     op = value.owner.operation

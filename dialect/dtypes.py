@@ -20,7 +20,7 @@ NumpyType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class DType:
-    """`lo`..`hi` is the range of the stored code; floats have none."""
+    """An element type. `lo`..`hi` is the range of the stored integer; floats and table types have none."""
 
     name: str
     bits: int
@@ -39,7 +39,7 @@ class DType:
 
     @property
     def numpy(self) -> NumpyType:
-        """numpy's type of the storage (one byte for every sub-byte code)."""
+        """The numpy type of a stored element (one byte for every sub-byte code)."""
         return _numpy(self.name)
 
     @property
@@ -48,12 +48,12 @@ class DType:
 
     @property
     def largest(self) -> float:
-        """The largest finite number that a code of integers or of an 8-bit float stands for."""
+        """The largest finite value of an integer code or an 8-bit float."""
         return SMALL_FLOATS[self.name].largest if self.name in SMALL_FLOATS else float(self.hi)
 
     @property
     def magnitude(self) -> int:
-        """Largest |value| a code stands for (a 1-bit signed code means 2q - 1)."""
+        """The largest |value| of a code (a 1-bit signed code means 2q - 1)."""
         return 1 if self.name == "i1" else max(abs(self.lo), abs(self.hi))
 
 
@@ -90,22 +90,22 @@ DTYPES: dict[str, DType] = {
     )
 }
 
-# Storage types that a result or a code may have.
+# Dtypes of quantised codes: the 8-bit integers, then the types below a byte.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook")
 
 
 class SmallFloat(NamedTuple):
-    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa, and
-    what its codes for no finite number are."""
+    """An 8-bit float type: its largest finite number, the exponent of its smallest normal number, its number of
+    mantissa bits, and how it encodes infinity and NaN."""
 
     largest: float
     min_exponent: int
     mantissa: int
-    special: str  # "inf": infinity and NaN as IEEE has them | "fn": all ones is NaN | "fnuz": negative zero is NaN
+    special: str  # "inf": infinity and NaN as in IEEE 754 | "fn": all ones is NaN | "fnuz": negative zero is NaN
 
     @property
     def bias(self) -> int:
-        """Of the stored exponent, of which 1 is the smallest normal one."""
+        """The bias of the stored exponent; a stored exponent of 1 is that of the smallest normal number."""
         return 1 - self.min_exponent
 
 
@@ -122,8 +122,8 @@ _NUMPY = {"i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32", "i64
           "f64": "float64", "f16": "float16", "bool": "bool"}  # fmt: skip
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e4m3fnuz": "float8_e4m3fnuz",
               "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu"}  # fmt: skip
-# Types of ml_dtypes below a byte, one code per element: what `onnx.numpy_helper.to_array` and JAX give. Its int1 is -1
-# and 0, which no dtype here is.
+# Sub-byte types of ml_dtypes, with one code per element: `onnx.numpy_helper.to_array` and JAX return them. Its int1 is
+# missing: it has the values -1 and 0, which no dtype here has.
 _SUB_BYTE = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1", "float4_e2m1fn": "e2m1"}
 
 
@@ -141,7 +141,7 @@ def _numpy(name: str) -> NumpyType:
 
 @cache
 def from_numpy(dtype: NumpyType) -> str:
-    """The name of a numpy dtype; KeyError when there is none here."""
+    """The name in `DTYPES` of a numpy dtype. Raises KeyError if there is none."""
     plain: dict[NumpyType, str] = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"}
     plain |= {np.dtype(v): k for k, v in _NUMPY.items()}
     if dtype in plain:
@@ -156,8 +156,8 @@ def _long_names() -> dict[str, str]:
 
 
 def dtype_name(dtype: object) -> str:
-    """The name of a dtype that is given as numpy's (`np.int8`, `np.dtype("int8")`, `ml_dtypes.int4`), as torch's
-    (`torch.int8`), or by a name, `"int8"` or `"i8"`. What no type here is keeps its own name, for callers to refuse."""
+    """The name of a dtype that is given as a numpy type (`np.int8`, `np.dtype("int8")`, `ml_dtypes.int4`), as a torch
+    type (`torch.int8`), or by name (`"int8"` or `"i8"`). An unknown type keeps its own name, for callers to refuse."""
     if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
         text = np.dtype(dtype).name
     else:
@@ -166,12 +166,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def is_sub_byte(dtype: NumpyType) -> bool:
-    """Whether a numpy dtype is one of ml_dtypes' that has one code below a byte per element."""
+    """Whether a numpy dtype is a sub-byte type of ml_dtypes, with one code per element."""
     return dtype.name in _SUB_BYTE
 
 
 def stored_codes(array: Array) -> Array:
-    """An array of ml_dtypes' types below a byte as codes in i8 or u8, one per element; any other array as it is."""
+    """Convert an array of a sub-byte ml_dtypes type to codes in i8 or u8, one per element; others are unchanged."""
     if not is_sub_byte(array.dtype):
         return array
     name = _SUB_BYTE[array.dtype.name]
@@ -179,8 +179,8 @@ def stored_codes(array: Array) -> Array:
 
 
 def restored(array: Array, dtype: str) -> Array:
-    """An array as `np.load` reads it, in the type that it was saved with: files keep of the types of ml_dtypes only
-    the size of their elements (`|V1`). `dtype` is the type that is expected."""
+    """Restore the ml_dtypes type of an array that `np.load` read: files store only the element size of such a type
+    (`|V1`). `dtype` is the expected type; an array that does not have its element size is unchanged."""
     if array.dtype.kind != "V" or array.dtype.name != f"void{8 * array.dtype.itemsize}":
         return array
     import ml_dtypes
@@ -203,7 +203,7 @@ NF4_VALUES = (
 
 
 def table(name: str, codebook: Array | None = None) -> Array:
-    """The 16 values of a table dtype, f32. `codebook` serves the dtype of that name."""
+    """The 16 f32 values of a table dtype; those of dtype `codebook` are the argument `codebook`."""
     if name == "e2m1":
         return np.array(E2M1_VALUES, np.float32)
     if name == "nf4":

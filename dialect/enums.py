@@ -1,5 +1,5 @@
-"""The attribute vocabulary of the dialect. Nothing that changes a result is implicit: each choice is one
-of these words, stated on the op. Meanings are those of docs/semantics.md."""
+"""The values of the dialect's enumerated attributes, which docs/semantics.md defines. Nothing that changes a result is
+implicit: an op states each choice as one of these words."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GATED = ("swiglu", "geglu")
 GATE_LAYOUT = ("halves", "interleaved")
 BIAS_STAGE = ("acc", "scaled", "out")
 RECIPE = ("torchao", "onnx", "fbgemm", "amax", "aiter")
-# Those without a zero point whatever the codes, with `s = max|x| / hi`.
+# Recipes that never have a zero point; their scale is `s = max|x| / hi`.
 SYMMETRIC_RECIPES = ("amax", "aiter")
-# Those that divide by the scale; the others multiply by its reciprocal.
+# Recipes that divide by the scale; the others multiply by its reciprocal.
 DIVIDING_RECIPES = ("onnx", "aiter")
 GRANULARITY = ("tensor", "token", "group")
 INPUT_LAYOUT = ("NHWC", "NCHW")
@@ -32,6 +32,6 @@ FILTER_LAYOUT = ("FHWC", "HWCF", "FCHW")
 SCORING = ("softmax", "sigmoid")
 ROUTING_STAGE = ("output", "input")
 SPARSE_FORMAT = ("csr", "coo", "bsr", "2:4")
-# Types whose code 0 is the real value 0 (1-bit codes have none: what is not stored is 0 all the same).
+# Dtypes whose code 0 is the real value 0. Codes of i1 are -1 and 1, but entries that are not stored are 0 here too.
 SPARSE_VALUES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "f32", "f16", "bf16", "e4m3", "e5m2",
                  "e4m3fnuz", "e5m2fnuz")  # fmt: skip

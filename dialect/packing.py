@@ -51,11 +51,11 @@ def pack(codes: Array, dtype: str, packing: str) -> Array:
 
 
 def signed_codes(stored: Array, dtype: str, packing: str, length: int | None = None) -> Array:
-    """Constant codes below a byte as i8 that stand for themselves: signed ones with their sign, one of 1 bit as -1 or
-    1, table codes as they are.
+    """Unpack constant sub-byte codes to i8: signed codes are sign-extended, those of i1 become -1 or 1, unsigned and
+    table codes keep their bits.
 
     Args:
-        length: as of `unpack`.
+        length: as for `unpack`.
     """
     codes = unpack(stored.view(np.uint8), dtype, packing, length).astype(np.int8)
     return (2 * (codes & 1) - 1).astype(np.int8) if dtype == "i1" else codes

@@ -1,7 +1,7 @@
-"""Names of operands and attributes that an op had before, and has under another name now.
+"""Old names of operands and attributes that were renamed.
 
-`qmlir.ops`, `qmlir.reference` and the reader of saved programs take both and warn of the old one; nothing else knows
-these.
+`qmlir.ops`, `qmlir.reference` and the reader of saved programs accept the old and the current name, and warn about the
+old one. The verifier refuses an op that has both; nothing else uses the old names.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 from ..errors import caller
 
 T = TypeVar("T")
-_OF_RHS = {"zero_mode": "rhs_zero_mode", "packing": "rhs_packing"}
-# By the op's name in the dialect: each old name, and the one to use.
+_RHS_NAMES = {"zero_mode": "rhs_zero_mode", "packing": "rhs_packing"}
+# By op name in the dialect: old name to current name.
 RENAMED: dict[str, dict[str, str]] = {
     "conv2d_q": {
         **{f"{side}_{what}": f"{name}_{what}" for side, name in (("lhs", "input"), ("rhs", "weight"))
@@ -22,17 +22,18 @@ RENAMED: dict[str, dict[str, str]] = {
         "lhs_zero_mode": "input_zero_mode", "zero_mode": "weight_zero_mode", "packing": "weight_packing",
         "filter_layout": "weight_layout",
     },
-    "grouped_matmul": _OF_RHS,
+    "grouped_matmul": _RHS_NAMES,
     "moe": {"zero_mode": "weight_zero_mode", "packing": "weight_packing"},
-    "scaled_matmul": _OF_RHS,
-    "sparse_matmul": _OF_RHS,
+    "scaled_matmul": _RHS_NAMES,
+    "sparse_matmul": _RHS_NAMES,
 }  # fmt: skip
 
 
 def current_names(op: str, given: Mapping[str, T]) -> dict[str, T]:
-    """Arguments of an op by its names of today; old ones that are not None are warned of at the caller's line.
+    """The arguments of an op under their current names. An old name that is not None gives a warning at the caller's
+    line.
 
-    Raises ValueError where an argument is given by both of its names.
+    Raises ValueError if an argument is given under both of its names.
     """
     renamed = RENAMED.get(op, {})
     found: dict[str, T] = {}

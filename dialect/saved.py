@@ -1,4 +1,4 @@
-"""Programs that were saved in an older text of the dialect, brought up to today's when they are read."""
+"""Upgrades programs that were saved in an older text form of the dialect to the current form when they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPILOGUE = (
     "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point", "bias", "c", "act_scale", "out_scale",
     "out_multiplier", "out_zero_point", "rhs_sum", "codebook", "lhs_global_scale", "rhs_global_scale",
 )  # fmt: skip
-# The operands that each entry of `operandSegmentSizes` counted. Operands that an op gains later do not belong here.
+# The operand that each entry of `operandSegmentSizes` counted. Do not add operands that an op gained later.
 _COUNTED = {
     "qmlir.conv2d_q": ("input", "weight", *_EPILOGUE),
     "qmlir.dequant": ("input", "scale", "zero_point", "codebook"),
@@ -32,19 +32,19 @@ _COUNTED = {
 }  # fmt: skip
 
 
-# Operands, and later attributes, that are none any more: sums of the weight, which the lowering finds.
+# Removed fields, first operands and later attributes: the weight sums, which the lowering computes now.
 _DROPPED = ("rhs_sum", "weight_sum")
 
 
 def may_be_old(text: str) -> bool:
-    """Whether a program may hold what `upgrade` replaces: it has an op that had other names, or counts of operands."""
+    """Whether `upgrade` may change a program: it has operand counts, or an op with renamed operands or attributes."""
     return SEGMENTS in text or any(f'"qmlir.{name}"' in text for name in RENAMED)
 
 
 def upgrade(module: ir.Module) -> list[str]:
-    """Name the operands of ops that count them in `operandSegmentSizes`, and give operands and attributes the names of
-    today; what is deprecated in the program, one sentence each. What does not fit the op stays, and is what
-    `qmlir-verify` reports."""
+    """Replace operand counts (`operandSegmentSizes`) by operand names, and old names of operands and attributes by the
+    current ones. Returns one sentence for each deprecated form in the program. Counts and names that do not fit the op
+    stay, for `qmlir-verify` to report."""
 
     def is_counted(op: OpLike) -> bool:
         return op.name in _COUNTED and SEGMENTS in op.attributes
@@ -67,7 +67,7 @@ def upgrade(module: ir.Module) -> list[str]:
 
 
 def _rename(op: OpLike) -> list[tuple[str, str]]:
-    """Replace the old names of an op; those that were replaced, with the new ones."""
+    """Replace the old names of an op's operands and attributes; returns the replaced pairs (old, new)."""
     renamed = RENAMED.get(op.name.partition(".")[2], {})
     present = attribute_names(op)
     done = [(old, renamed[old]) for old in present if old in renamed and renamed[old] not in present]
@@ -85,7 +85,7 @@ def _rename(op: OpLike) -> list[tuple[str, str]]:
 
 
 def count_operands(module: ir.Module) -> None:
-    """Add `operandSegmentSizes` to the ops of the dialect, for tools that know it by `irdl_text`."""
+    """Add `operandSegmentSizes` to the ops of the dialect, for tools that load the dialect from `irdl_text`."""
     named = collect(module, where=lambda op: op.name in OPS and OPS[op.name].OPERANDS != OPS[op.name].REQUIRED)
     for op in named:
         given = view_of(op).operands_by_name()
@@ -94,8 +94,8 @@ def count_operands(module: ir.Module) -> None:
 
 
 def _with_names(op: OpLike) -> OpLike | None:
-    """The op with the names of the operands that it counts; None where the counts say nothing."""
-    if OPERAND_NAMES in op.attributes:  # it has both: the names say more
+    """Replace an op that counts its operands by one that names them; None if its counts are redundant or do not fit."""
+    if OPERAND_NAMES in op.attributes:  # it has both: the counts are redundant
         del op.attributes[SEGMENTS]
         return None
     sizes, counted = op.attributes[SEGMENTS], _COUNTED[op.name]
@@ -108,7 +108,7 @@ def _with_names(op: OpLike) -> OpLike | None:
 
 
 def _replace(op: OpLike, operands: Mapping[str, ir.Value], more: Mapping[str, ir.Attribute]) -> OpLike:
-    """The op with these operands, named, and with more attributes."""
+    """Replace an op by one with these operands and their names, and with the attributes `more`."""
     attributes = {name: op.attributes[name] for name in attribute_names(op) if name != SEGMENTS}
     new = ir.Operation.create(
         op.name,

@@ -15,7 +15,7 @@ Shape = tuple[int | None, ...]
 
 
 class ShapeError(ValueError):
-    """The message names the operand."""
+    """A shape that does not fit; the message names the operand."""
 
 
 def show(shape: Sequence[int | None]) -> str:
@@ -26,7 +26,7 @@ def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str
     """For each axis of `operand`: how many elements one scale covers; None means the whole axis.
 
     Raises:
-        ShapeError: when `scale` does not broadcast in blocks, with what would work.
+        ShapeError: if `scale` does not broadcast in blocks; the message says which group sizes do.
     """
     if len(scale) > len(operand):
         raise ShapeError(f"'{name}' has shape {show(scale)}, which has more axes than '{of}' {show(operand)}")
@@ -57,8 +57,8 @@ def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str
 
 
 def group_along(operand: Sequence[int | None], axis: int, *scales: Sequence[int | None] | None) -> int | None:
-    """How many elements along an axis of `operand` one scale covers at the least; None where each covers all of it.
-    `axis` is negative; sizes that are not static count as one element each."""
+    """The greatest common divisor of the blocks that `scales` have along an axis of `operand`; None if each scale
+    covers the whole axis. `axis` is negative; a dynamic size counts as a block of one element."""
     groups = []
     for scale in scales:
         if scale is None or len(scale) < -axis or scale[axis] == 1:
@@ -69,7 +69,7 @@ def group_along(operand: Sequence[int | None], axis: int, *scales: Sequence[int 
 
 
 def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> Shape | None:
-    """numpy's broadcast of two shapes, None when they do not fit."""
+    """numpy's broadcast of two shapes, None if they do not fit."""
     out: list[int | None] = []
     for i in range(max(len(a), len(b))):
         x = a[len(a) - 1 - i] if i < len(a) else 1
@@ -100,6 +100,6 @@ def transposed_extent(
 
 
 def block_count(slots: int | None, experts: int, block_size: int) -> int | None:
-    """The most blocks that `slots` rows can take when each expert's are padded to whole blocks: an expert wastes less
-    than one block, and every block holds a row."""
+    """The most blocks that `slots` rows can take if the rows of each expert are padded to whole blocks: an expert
+    wastes less than one block, and every block holds a row."""
     return None if slots is None else min(slots, -(-slots // block_size) + experts - 1)

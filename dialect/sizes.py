@@ -1,4 +1,4 @@
-"""Sizes that are not known when a program is compiled: their names, and which of them are the same.
+"""Sizes that are not known when a program is compiled: their names, and which of them are equal.
 
 Operations state which axes of their operands share a size (`Op.sizes`); `Solver` joins these statements over a whole
 program. A size that follows from another one by arithmetic, such as the bytes of packed codes or the height of a
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TEXT = re.compile(r"(\()?([A-Za-z_]\w*)(?:\*(\d{1,18}))?([+-]\d{1,18})?(?(1)\))(?://(\d{1,18}))?")
-_OWN = "%"  # what names that nobody has given begin with
+_FRESH = "%"  # prefix of the names that `Solver.fresh` makes
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Size:
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """The size that `str` shows.
+        """The size whose `str` is this text.
 
         Raises:
             ValueError: for any other text.
@@ -48,19 +48,19 @@ class Size:
 
     @property
     def plain(self) -> bool:
-        """Whether it is the named size itself."""
+        """Whether this is the named size itself."""
         return (self.mul, self.add, self.div) == (1, 0, 1)
 
     def of(self, value: int) -> int:
-        """The number where the named size is `value`."""
+        """The value of this size if the named size is `value`."""
         return (value * self.mul + self.add) // self.div
 
     def can_be(self, number: int) -> bool:
-        """Whether there is a named size, not negative, for which this is the number; only without `div`."""
+        """Whether this size is `number` for a named size that is not negative; only valid without `div`."""
         return number >= self.add and (number - self.add) % self.mul == 0
 
     def after(self, inner: Term) -> Term | None:
-        """This size where the named size is `inner`; None when that has no such form."""
+        """This size if the named size is `inner`; None if it cannot be written as a `Size`."""
         if isinstance(inner, int):
             return self.of(inner)
         if inner.div == 1:
@@ -81,7 +81,7 @@ def _reduced(name: str, mul: int, add: int, div: int) -> Size:
 
 
 def names_of(texts: Sequence[str]) -> dict[str, str]:
-    """For each name that a model gives to sizes, which may be any text, one that `Size` takes."""
+    """Map each name that a model gives to a size, which may be any text, to a distinct name that `Size` takes."""
     found: dict[str, str] = {}
     for text in texts:
         if text not in found:
@@ -93,7 +93,7 @@ def names_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _solved(size: Size, other: Term) -> Term | None:
-    """The named size of `size` where this is `other`, if that has such a form: x * mul + add = other."""
+    """Solve `size` = `other` for its named size x, x * mul + add = other; None if the solution is not a `Term`."""
     mul, add, div = (0, other, 1) if isinstance(other, int) else (other.mul, other.add, other.div)
     if (size.div, div) != (1, 1) or mul % size.mul or (add - size.add) % size.mul:
         return None
@@ -102,7 +102,7 @@ def _solved(size: Size, other: Term) -> Term | None:
 
 
 class Solver:
-    """Which sizes are the same, from statements about pairs of them. What it cannot express it leaves out."""
+    """Derives which sizes are equal from statements about pairs of sizes. A statement it cannot express is ignored."""
 
     def __init__(self) -> None:
         self._bound: dict[str, Term] = {}
@@ -110,15 +110,15 @@ class Solver:
         self._count = 0
 
     def fresh(self, hint: str = "") -> Size:
-        """A size of which nothing is known; `hint` is what to call it when nobody gives it a name."""
+        """A new size about which nothing is known; `hint` is the name to show unless the program names it."""
         self._count += 1
-        size = Size(f"{_OWN}{self._count}")
+        size = Size(f"{_FRESH}{self._count}")
         if hint:
             self._hints[size.name] = hint
         return size
 
     def resolve(self, size: Term) -> Term:
-        """The size in terms of those that nothing else tells."""
+        """The size in terms of sizes that no statement determines."""
         while isinstance(size, Size) and size.name in self._bound:
             made = size.after(self._bound[size.name])
             if made is None:
@@ -127,12 +127,12 @@ class Solver:
         return size
 
     def same(self, a: Term, b: Term) -> None:
-        """State that two sizes are the same."""
+        """State that two sizes are equal."""
         a, b = self.resolve(a), self.resolve(b)
         if isinstance(a, Size) and isinstance(b, Size) and a.name == b.name:
             return
         if isinstance(a, Size) and isinstance(b, Size) and a.plain and b.plain:
-            keep, gone = (b, a) if a.name.startswith(_OWN) and not b.name.startswith(_OWN) else (a, b)
+            keep, gone = (b, a) if a.name.startswith(_FRESH) and not b.name.startswith(_FRESH) else (a, b)
             self._bind(gone, keep)
             return
         for x, y in ((a, b), (b, a)):
@@ -150,5 +150,5 @@ class Solver:
             self._hints.setdefault(to.name, self._hints[size.name])
 
     def hint(self, name: str) -> str:
-        """What to call a size that nobody has given a name, "" for one that has a name."""
-        return (self._hints.get(name) or "D") if name.startswith(_OWN) else ""
+        """The name to show for a size made by `fresh`, "" for a size that the program names."""
+        return (self._hints.get(name) or "D") if name.startswith(_FRESH) else ""

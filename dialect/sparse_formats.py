@@ -1,4 +1,4 @@
-"""How sparse weights are stored: where the entries of each format are, 2:4 metadata, and what is wrong with either."""
+"""The formats of sparse weights: positions of their entries, 2:4 metadata, conversions, and checks of indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Position = tuple[Array, Array]  # row and column of each stored entry or block
 
 
 def densified_dtype(name: str) -> str:
-    """The dtype of a weight once it is dense: a dense 1-bit code is -1 or 1, and could not be 0."""
+    """The dtype of a densified weight: i8 for i1, whose codes are -1 and 1 and cannot represent an absent entry, 0."""
     return "i8" if name == "i1" else name
 
 
@@ -25,7 +25,7 @@ def entries(format: str, indices: Array, indptr: Array | None) -> Position:
 
 
 def metadata_positions(metadata: Array, groups: int) -> Array:
-    """Positions in its group of four of each stored code, `[R, groups, 2]`, from bytes `[R, ceil(groups / 2)]`."""
+    """The position of each stored code in its group of four, `[R, groups, 2]`, from bytes `[R, ceil(groups / 2)]`."""
     fields = metadata.view(np.uint8)[..., None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
     return fields.reshape(metadata.shape[0], metadata.shape[1] * 2, 2)[:, :groups]
 
@@ -43,7 +43,7 @@ def pack_metadata(positions: Array) -> Array:
 def densify(
     format: str, shape: tuple[int, ...], values: Array, indices: Array, indptr: Array | None, block: BlockShape | None
 ) -> Array:
-    """The dense codes `shape`, zero where there is no entry. `values` are codes, one per element."""
+    """The dense codes, of shape `shape`; absent entries are 0. `values` are codes, one per element."""
     if format == "2:4":
         rows, groups = shape[0], shape[1] // 4
         out = np.zeros((rows, groups, 4), values.dtype)
@@ -63,7 +63,7 @@ def densify(
 def structure_problem(
     format: str, shape: tuple[int, ...], stored: int, indices: Array, indptr: Array | None, block: BlockShape | None
 ) -> str:
-    """What is wrong with indices and pointers, "" when nothing is. `stored`: number of entries, of `bsr` blocks."""
+    """The first error in indices and row pointers, "" if there is none. `stored`: number of entries (`bsr`: blocks)."""
     if format == "2:4":
         return _metadata_problem(indices, shape[1] // 4)
     rows, columns = (shape[0] // block[0], shape[1] // block[1]) if block is not None else shape
@@ -105,12 +105,12 @@ def _metadata_problem(metadata: Array, groups: int) -> str:
 
 
 def row_pointers(row: Array, rows: int) -> Array:
-    """Where each row begins, from the sorted rows of all entries."""
+    """The row pointers, from the sorted rows of all entries."""
     return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int32)
 
 
 def compress(array: Array, present: Array) -> tuple[Array, Array]:
-    """Values `[N, K/2]` and metadata of a 2:4 array `[N, K]`. Raises UsageError where it is none."""
+    """Values `[N, K/2]` and metadata of a 2:4 array `[N, K]`. Raises UsageError if the array is not 2:4 sparse."""
     rows, k = array.shape
     if k % 4:
         raise UsageError(f"K = {k} is not a multiple of 4, which format '2:4' needs")
@@ -121,7 +121,7 @@ def compress(array: Array, present: Array) -> tuple[Array, Array]:
             f"row {row}, group {group} (columns {4 * group} to {4 * group + 3}) has {groups[row, group].sum()} "
             "non-zeros, but format '2:4' holds two of four"
         )
-    # The two smallest positions by (absent, position): a group with fewer non-zeros stores zeros.
+    # The two smallest positions by (absent, position): a group with fewer than two non-zeros stores zeros.
     positions = np.sort(np.argsort(~groups, axis=-1, kind="stable")[..., :2], -1)
     values = np.take_along_axis(array.reshape(rows, k // 4, 4), positions, 2)
     return values.reshape(rows, k // 2), pack_metadata(positions)

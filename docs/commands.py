@@ -1,7 +1,7 @@
 """Writes commands.md for generate.py: every command with its real output.
 
-Commands run in this process (what the command line does in its child). What differs between machines or from run to run
-is masked: times, sizes of files, devices.
+Commands run in this process, as the command line runs them in its child process. Output that differs between machines
+or runs is masked: times, sizes of files, devices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INTRO = """\
 files and devices are replaced by `#`.*
 
 Exit codes: 0 ok, 1 failed (or, for `check` and `explain`, the answer is no), 2 wrong usage. `--json` prints data. On a
-terminal, work of over two seconds shows a progress bar on stderr, unless `--quiet`; `NO_COLOR` is respected;
+terminal, work of over two seconds shows a progress bar on stderr, unless `--quiet` is given; `NO_COLOR` is respected;
 `--verbose` prints each step. Compilation runs in a child process, so that a crash of the compiler becomes an error
 message, and `--timeout` and `--memory` limit it. Pictures need `pip install 'qmlir[plot]'`, completion scripts `pip
 install 'qmlir[completion]'`.
@@ -49,25 +49,24 @@ The examples use this program, `layer.mlir`:
 {program}```
 """
 
-# Title, text, commands; a command with a number shows so many lines of its output.
+# Title, text, commands; a command with a number shows that many lines of its output.
 SECTIONS: list[tuple[str, str, list[str | tuple[str, int]]]] = [
     ("qmlir", "", ["qmlir --help", "qmlir --version"]),
-    ("compile", "Compiles a program to one `.vmfb`, which holds its manifest too.", [
+    ("compile", "Compiles a program to one `.vmfb`, which includes its manifest.", [
         "qmlir compile --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 -o layer.vmfb",
         ("qmlir compile layer.mlir --stop linalg -o linalg.mlir", 1)]),
     ("run", "Arguments come from `.npy` or `.npz` files, results are printed or written.", [
         "qmlir run --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy"]),
     ("check", """\
-Runs a program in two ways and compares the results: compiled, and evaluated in numpy (`reference`), by ONNX Runtime for
-an ONNX model, on another target, or by another program. If an output differs, the first layer that differs is named.
-Against the reference each layer has two errors: the accumulated error, and the layer's own error for the inputs that
-the
-compiled program gave it.""", [
+Runs a compiled program and compares its results with another evaluation: in numpy (`reference`), by ONNX Runtime for an
+ONNX model, on another target, or by another program. If an output differs, the first layer that differs is named.
+Compared with the reference, each layer has two errors: the accumulated error, and the layer's own error on the inputs
+that the compiled program computed for it.""", [
         "qmlir check --help", "qmlir check layer.mlir --layers", "qmlir check layer.mlir --against cpu:x86-64",
         "qmlir check layer.mlir --against wrong.mlir"]),
     ("bench", """\
-Programs are measured in alternation, in bursts of about a millisecond. The roofline is what the machine allows:
-measured on a CPU, published for a GPU, or stated.""", [
+Programs are measured in alternation, in bursts of about a millisecond. The roofline is the limit of the machine:
+measured on a CPU, published for a GPU, or given with `--limits`.""", [
         "qmlir bench --help", "qmlir bench layer.vmfb --against wrong.mlir --size 64 --rounds 5 --limits 2e12,30e9"]),
     ("tune", """\
 Searches the choices that the strategies of a target leave open ([tuning](tuning.md) has the steps and the gain). `qmlir
@@ -85,9 +84,9 @@ compiler's errors use the same words.""", [
         "qmlir explain --help", "qmlir explain layer.mlir --target rocm:gfx942",
         "qmlir explain wide.mlir --target vulkan:ada"]),
     ("sign", """\
-A `.vmfb` holds native code, which can do on your machine whatever you can. A signature proves who made it: `qmlir sign`
-writes one, `qmlir run --verify-key` refuses a program without it, and `--sha256` refuses a program with another
-SHA-256. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
+A `.vmfb` holds native code, which can do anything that you can do on your machine. A signature proves who made it:
+`qmlir sign` writes one, `qmlir run --verify-key` refuses a program without it, and `--sha256` refuses a program with
+another SHA-256. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
 `openssl genpkey -algorithm ed25519`; signing needs `pip install 'qmlir[sign]'`.""", [
         "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --sha256 " + "0" * 64]),
     ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),
@@ -140,7 +139,7 @@ def _place() -> Iterator[Path]:
 
 
 def output_of(line: str) -> str:
-    """What a command prints, on either stream."""
+    """The masked output of a command, of both streams."""
     from qmlir.cli import build_parser, guarded, versions
 
     words = shlex.split(line)[1:]

@@ -1,8 +1,8 @@
-"""Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
-what the tests of the support matrix found (test/support/matrix.json); onnx.md, the patterns of the ONNX front end;
-cases.md, the results of the cases in conformance/; commands.md, the commands with what they print (commands.py);
-benchmarks-cpu.md, what `python -m benchmarks.cpu`, `.decoder` and `.compile` measured (benchmarks/results/*.json);
-benchmarks-models.md, what `python -m benchmarks.models` measured.
+"""Writes the generated pages and pictures (`PAGES`, `FOLDERS`). Among them are: pipeline.md, one operation at every
+stage, taken from the compiler; support.md, the results of the tests of the support matrix (test/support/matrix.json);
+onnx.md, the patterns of the ONNX front end; cases.md, the results of the cases in conformance/; commands.md, the
+commands with their outputs (commands.py); benchmarks-cpu.md, the measurements of `python -m benchmarks.cpu`, `.decoder`
+and `.compile` (benchmarks/results/*.json); benchmarks-models.md, those of `python -m benchmarks.models`.
 
 python docs/generate.py                # write
 python docs/generate.py errors.md api  # only these pages, or folders of pages
@@ -91,24 +91,24 @@ SUPPORT = """\
 
 *This page is written by `python docs/generate.py` from `test/support/matrix.json`, which
 `python test/support/run.py` makes by compiling every form for every target and reading the code. The fast tests
-compile a part of the forms again, the slow tests all of them.*
+compile some of the forms again, the slow tests all of them.*
 
 A cell has the multiply instruction found in the compiled code, and the number of kernels of the program if there are
 several. Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64); weights and their scales are
 constants. "executed": the program was also executed on an [emulated device](emulation.md), and its results were
-compared with qmlir.reference, integers exactly and floats within their tolerance. Cells without it show compiled code
-only. CUDA programs of two targets that differ only in the target's name (same host code, launches and PTX) are executed
-once. `python test/emulation/run.py` executes them and writes `test/emulation/results.json`. Numerics are tested on the
-CPU and on lavapipe.
+compared with qmlir.reference, integers exactly and floats within their tolerance. Cells without "executed" show
+compiled code only. CUDA programs of two targets that differ only in the target's name (same host code, launches and
+PTX) are executed once. `python test/emulation/run.py` executes them and writes `test/emulation/results.json`. Numerics
+are tested on the CPU and on lavapipe.
 
 * CUDA: products of integer codes use [built-in kernels](kernels.md), because IREE {iree} has no int8 tensor core
-  instruction. What the kernels decline (grouped convolutions whose groups are not a multiple of 16 filters) is computed
-  in f16, with sums cut so that they are exact in f32.
+  instruction. Contractions that the kernels decline (grouped convolutions whose groups are not a multiple of 16
+  filters) are computed in f16, with sums split so that they are exact in f32.
 * One-byte floats use the target's instruction for their format if it accumulates in f32. Elsewhere each code is
   converted to bf16 or f16, exactly. NVIDIA's fp8 instructions up to Hopper keep about 14 bits of a sum and are not
   used.
 * fp4 codes, and integers multiplied with floats, are converted to f16.
-* "vector code": the program has no matrix or dot product instruction. That holds for conversions, depthwise
+* "vector code": the program has no matrix or dot product instruction. This is so for conversions, depthwise
   convolutions and very sparse weights, whose entries are gathered. Other sparse weights are made dense or multiplied
   block by block; no target's instruction for 2:4 sparsity is used.
 * Vulkan: products of f16 by weights of codes use f16 cooperative matrices, in built-in kernels. Other float products
@@ -121,8 +121,8 @@ CPU and on lavapipe.
 
 
 def cell_text(cell: dict[str, Any], notes: list[str], executed: str = "") -> str:
-    """One cell; further remarks go to `notes`, and their numbers into the cell. `executed`: the result on an emulated
-    device."""
+    """The text of one cell. Remarks are appended to `notes`, and the cell has their numbers. `executed`: the result on
+    an emulated device."""
 
     def note(text: str) -> str:
         if text not in notes:
@@ -149,14 +149,14 @@ def _ran(row: dict[str, dict[str, str]], target: str) -> str:
 
 
 def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[str, dict[str, str]]]) -> str:
-    """How far each target is checked, as a table."""
+    """A table of the level of proof of each target."""
     lines = ["\n| target | level | rows executed in an emulator |\n|---|---|---|"]
     lines += [f"| cpu, vulkan:lavapipe | {resolve('cpu').status} | |"]
     for target in next(iter(rows.values())):
         compiled = [name for name, row in rows.items() if row[target]["status"] == "compiled"]
         done = [name for name in compiled if _ran(executed.get(name, {}), target).startswith("executed")]
         lines.append(f"| {target} | {resolve(target).status} | {f'{len(done)} of {len(compiled)}' if done else ''} |")
-    others: dict[str, list[str]] = {}  # that have no column of their own
+    others: dict[str, list[str]] = {}  # targets without a column
     for row in executed.values():
         for target in row:
             found = _ran(row, target)
@@ -202,10 +202,10 @@ def pipeline_page() -> str:
 
 
 def readable(text: str) -> str:
-    """Without locations."""
+    """The text without locations and the description of the target."""
     lines = [line for line in text.splitlines() if not line.startswith("#loc")]
     text = "\n".join(re.sub(r" loc\((?:[^()]|\([^()]*\))*\)", "", line).rstrip() for line in lines).strip()
-    # The target's description is long, and the target's own page has it.
+    # The target's description is long, and the target's page has it.
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
 
 
@@ -214,11 +214,12 @@ EPILOGUE = """\
 
 All products have one epilogue. It is declared once (`dialect/ops/product.py`), and `scaled_matmul`, `conv2d_q`,
 `grouped_matmul` and `sparse_matmul` inherit it; `moe` shares the fields of the activation between its two products.
-[The numerics contract](semantics.md) fixes the order of its steps, and a bias alone may stand at one of three places,
-which `bias_stage` names. Text states only what is no default. The other form that was compared is a list of steps:
+[The numerics contract](semantics.md) fixes the order of its steps; only the bias may be at one of three places,
+which `bias_stage` names. The text of an op states only attributes that differ from their defaults. The alternative that
+was considered is a list of steps:
 
 ```mlir
-// fields: what there is
+// fields: the chosen form
 "qmlir.scaled_matmul"(%x, %w, %b, %s) {operand_names = ["lhs", "rhs", "bias", "out_scale"],
   activation = "relu"} : ...
 // a list of steps
@@ -231,11 +232,11 @@ which `bias_stage` names. Text states only what is no default. The other form th
 |---|---|---|
 | text of a bias, an activation and an int8 result | 1 attribute | 1 attribute of 3 dictionaries with 8 entries |
 | orders that can be written | those of the contract | all; the verifier refuses all but those of the contract |
-| arguments in Python, torch schemas, `help()` | the same names | names that are put together from steps |
+| arguments in Python, torch schemas, `help()` | the same names | names that are derived from the steps |
 | a new step | a field with a default, which no saved program has | a dictionary, which no saved program has |
 | operands | by name | by name, and once more inside the list |
 
-A list would be smaller only if products had steps in orders of their own. Fields stay.
+A list would be shorter only if products had steps in different orders. Therefore the epilogue has fields.
 """
 
 
@@ -250,10 +251,10 @@ arguments and results have the names, order and types of the graph's inputs and 
 
 Patterns raise quantised operators to operations of the dialect; torch-mlir imports all others, in the same context.
 DequantizeLinear, then MatMul, Gemm or Conv with a bias, clamps such as Relu, then QuantizeLinear become one product
-with an epilogue. A DequantizeLinear followed by a QuantizeLinear is removed where that is exact: the same scale, zero
+with an epilogue. A DequantizeLinear followed by a QuantizeLinear is removed if that is exact: the same scale, zero
 point and type, and only moves of elements in between. `artifact.import_report` lists the operators that were raised,
 those that were fused into another operation, and those that were left, with the reason; a warning names each node that
-was left. A quantised operator that no pattern fits is refused, because torch-mlir's conversions of some of them are
+was left. A quantised operator that no pattern matches is refused, because torch-mlir's conversions of some of them are
 wrong.
 
 A float operator that torch-mlir does not convert, and that ONNX defines as a function of others (Attention,
@@ -261,13 +262,13 @@ RMSNormalization, RotaryEmbedding, SoftmaxCrossEntropyLoss, ...), is expanded to
 deviates from ONNX, the operator is imported in another way or refused; every node test of the onnx package either
 passes or is refused by name (`test/support/onnx_all_nodes.json`).
 
-Models that onnxruntime's optimisers have been over, and decoders exported for its generation API, are imported too:
-`com.microsoft`'s attention with its states, grouped queries and caches that are longer than what they hold, rotary
-embeddings, layer normalisations behind sums and embeddings, activations, fused products and convolutions, and experts.
-Save an optimised model at the level `ORT_ENABLE_EXTENDED`: those of `ORT_ENABLE_ALL` hold layouts of one machine.
+Models that onnxruntime has optimised, and decoders exported for its generation API, are imported too: `com.microsoft`'s
+attention with its states, grouped queries and caches that are longer than their contents, rotary embeddings, layer
+normalisations after sums and embeddings, activations, fused products and convolutions, and experts. Save an optimised
+model at the level `ORT_ENABLE_EXTENDED`: models of the level `ORT_ENABLE_ALL` contain machine-specific layouts.
 
 Not supported: control flow (Loop, Scan, an If whose condition is computed), sequences, strings, sparse initializers,
-and Softmax of opsets below 13 along another axis than the last.
+and Softmax of opsets below 13 along an axis other than the last.
 
 ## Operators with a pattern
 
@@ -282,8 +283,8 @@ imports them.
 ONNX_TESTS = """
 ## Node tests of the onnx package
 
-All backend node tests of the onnx package for the quantisation operators, and for casts from and to the types that they
-need, pass on `cpu` and on `vulkan:lavapipe` (193 with onnx 1.23). Codes are compared exactly.
+All backend node tests of the onnx package for the quantisation operators, and for casts from and to the types that
+these operators need, pass on `cpu` and on `vulkan:lavapipe` (193 with onnx 1.23). Codes are compared exactly.
 `python test/support/onnx_nodes.py` runs them; the slow tests run a share of them, chosen by the commit.
 """
 
@@ -321,7 +322,7 @@ def target_pages() -> dict[str, str]:
 
 
 def _machines() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """What was measured on each CPU, by the name of its picture: README shows the one on which decoders were."""
+    """The measurements on each CPU, by the name of its picture. The README shows the CPU with measured decoders."""
     decoders = {found["environment"]["cpu"]: found for found in _results("decoder")}
     machines = {}
     for file in sorted(RESULTS.glob("cpu-*.json")):

@@ -1,4 +1,4 @@
-"""What mkdocs needs beside mkdocs.yml: the navigation of generated folders, and links that leave the documentation."""
+"""mkdocs hooks: the navigation of generated folders, and links that leave the documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """`SCHEMES` in the navigation becomes the pages of the folder `schemes`, its index first."""
+    """Replace a folder's name in capitals (`SCHEMES`) in the navigation by its pages, the index first."""
     for entry in config.nav:
         for title, value in entry.items():
             if isinstance(value, str) and value.isupper():
@@ -22,7 +22,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A link to a file of the repository outside of the documentation becomes its path."""
+    """Replace links to files of the repository outside of the documentation by their paths."""
     here = (DOCS / page.file.src_uri).parent
 
     def plain(found: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
-"""qmlir.passes: module to module.
+"""qmlir.passes: passes that transform MLIR modules.
 
-One pass a file, registered in `registry`; `pipeline` runs them mixed with C++ passes. `core` holds the compiler's own
-passes, `core.lower` the rules from the dialect to linalg, `workarounds` what is there because of faults of IREE. Passes
-know targets only through `qmlir.targets.strategy`, and nothing here imports from `qmlir.frontends` or the command line.
+Each pass has its own file and is registered in `registry`; `pipeline` runs Python passes mixed with C++ passes. `core`
+has the compiler's own passes, `core.lower` the lowering rules from the dialect to linalg, and `workarounds` the passes
+that exist because of defects of IREE. Passes see a target only through the interfaces in `qmlir.targets.strategy`,
+and nothing here imports from `qmlir.frontends` or the command line.
 """

@@ -1,7 +1,7 @@
-"""What a pass is: a frozen dataclass whose fields are its options.
+"""The base class of passes: a pass is a frozen dataclass whose fields are its options.
 
-`name{option=value ...}` in a pipeline's text and the dataclass convert both ways (`Pass.text`,
-`registry.parse_pass`). A pass changes a module in place and reports through the `State` it is given.
+The text `name{option=value ...}` of a pipeline and the dataclass convert to each other (`Pass.text`,
+`registry.parse_pass`). A pass changes a module in place and reports through the `State` that it is given.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """What passes of one pipeline run share: what they found out, for the manifest and for reports."""
+    """State that the passes of one pipeline run share: their decisions and notes, for the manifest and for reports."""
 
     decisions: list[Decision] = field(default_factory=list)
     notes: list[Diagnostic] = field(default_factory=list)  # remarks and warnings, shown once
-    # Loads the array behind a named parameter; set by the compiler when parameter files were given.
+    # Loads the array of a named parameter; set by the compiler if parameter files were given.
     parameters: Callable[[str, str], Array] | None = None
 
 
@@ -45,7 +45,7 @@ class Pass:
         raise NotImplementedError
 
     def text(self) -> str:
-        """The pass as it is written in a pipeline, options that have their default left out."""
+        """The pass as written in a pipeline, without the options that have their default values."""
         options = []
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
@@ -61,7 +61,7 @@ def error_at(op: OpLike, message: str) -> Diagnostic:
 
 
 def fail(pass_name: str, diagnostics: list[Diagnostic]) -> None:
-    """Raise PassError when there is anything to report."""
+    """Raise PassError if there are diagnostics."""
     if diagnostics:
         raise PassError(diagnostics, pass_name=pass_name)
 

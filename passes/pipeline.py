@@ -1,7 +1,7 @@
-"""Pipelines: text in which Python and C++ passes mix, and what runs them.
+"""Pipelines: parse the text of a pipeline, in which Python and C++ passes mix, and run it.
 
-`qmlir-verify,qmlir-fold,func.func(canonicalize,cse)`: a name that the registry knows is a Python pass; any
-other element goes to MLIR's own PassManager as it is written.
+Example: `qmlir-verify,qmlir-fold,func.func(canonicalize,cse)`. A name in the registry is a Python pass; any other
+element is passed to MLIR's own PassManager unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Pipeline:
 
     @classmethod
     def parse(cls, text: str) -> Pipeline:
-        """Raises UsageError with the near names for an unknown pass or option."""
+        """Parse a pipeline. Raises UsageError with similar names for an unknown pass or option."""
         text = text.strip()
         if text.startswith("builtin.module(") and text.endswith(")"):
             text = text[len("builtin.module(") : -1]
@@ -73,7 +73,7 @@ class Pipeline:
             DiagnosticsError: from the pass that failed; a PassError names a reproducer file.
         """
         for i, step in enumerate(self.steps):
-            # A copy shares its constants; text is made of it only where a pass fails.
+            # The clone shares its constants; it is printed only if a pass fails.
             before = module.operation.clone() if reproducer else None
             start = time.perf_counter()
             try:
@@ -94,11 +94,11 @@ class Pipeline:
 
 
 def undeclared(text: str) -> list[str]:
-    """The elements of a pipeline that a file may not name: passes that are neither ours nor in `registry.UPSTREAM`, and
-    options of upstream passes, some of which write files. [] when there are none.
+    """The elements of a pipeline that a file may not name: passes that are neither qmlir's nor in `registry.UPSTREAM`,
+    and upstream passes with options, some of which write files.
 
     Raises:
-        UsageError: brackets do not match, or an unknown option of a pass of ours.
+        UsageError: brackets do not match, or a pass of qmlir has an unknown option.
     """
     found = []
     for part in _split(text):
@@ -114,21 +114,21 @@ def undeclared(text: str) -> list[str]:
 
 
 def _small(module: ir.OpView) -> bool:
-    """Whether printing the module's operation for a reproducer is affordable: no constant of over 2^20 elements."""
+    """Whether the module is small enough to print for a reproducer: constants of 2^20 elements or more are splats."""
 
     def large(op: OpLike) -> bool:
         t = op.results[0].type
         if not isinstance(t, ir.RankedTensorType):
             return False
         count = prod(t.get_dim_size(i) for i in range(t.rank))
-        # A resource (what front ends make of large weights) does not tell whether it is a splat.
+        # A resource (front ends store large weights in these) does not tell whether it is a splat: it counts as large.
         return count >= 1 << 20 and not getattr(op.attributes["value"], "is_splat", False)
 
     return not collect(module, "arith.constant", where=large)
 
 
 def write_reproducer(ir_text: str, pipeline: str) -> Path:
-    """A file whose first line is the command that repeats the failure."""
+    """Write a file whose first line is the command that repeats the failure."""
     digest = hashlib.sha256((ir_text + pipeline).encode()).hexdigest()[:12]
     folder = settings.reproducer_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def write_reproducer(ir_text: str, pipeline: str) -> Path:
 
 
 def _check(step: Pass, module: ir.Module) -> None:
-    """What a Python pass built is valid: C++ passes crash on IR that is not."""
+    """Verify the IR that a Python pass built, because C++ passes crash on invalid IR."""
     try:
         module.operation.verify()
     except ir.MLIRError as e:
@@ -155,7 +155,7 @@ def _run_cxx(step: CxxPass, module: ir.Module) -> None:
 
 
 def mlir_diagnostics(e: ir.MLIRError) -> list[Diagnostic]:
-    """The errors of an MLIRError as our own."""
+    """The errors of an MLIRError as `Diagnostic`s."""
     found = [Diagnostic(d.message, location_text(d.location)) for d in e.error_diagnostics]
     return found or [Diagnostic(str(e))]
 

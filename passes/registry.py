@@ -1,4 +1,4 @@
-"""The registry of passes: name -> "module:Class", loaded when used."""
+"""The registry of passes: name -> "module:Class", imported on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from .base import Pass
 
-# What goes with an older IREE when it is no longer supported.
+# Passes that can be deleted once IREE 3.13 is no longer supported.
 IREE_3_13 = "workarounds.iree_3_13"
 
 # In the order in which the default pipelines run them. A new pass is one new file and one line here.
@@ -71,7 +71,7 @@ PASSES: dict[str, str] = {
 }
 
 
-# Upstream passes that a pipeline from a file may name. They have no options there, so none of them touches a file.
+# Upstream passes that a pipeline from a file may name. Options are refused for them, so none of them accesses a file.
 UPSTREAM = frozenset({
     "canonicalize", "cse", "inline", "symbol-dce", "loop-invariant-code-motion", "convert-elementwise-to-linalg",
     "linalg-generalize-named-ops", "linalg-fold-unit-extent-dims", "linalg-fuse-elementwise-ops",
@@ -80,7 +80,7 @@ UPSTREAM = frozenset({
 
 
 def pass_class(name: str) -> type[Pass]:
-    """The class registered under `name`. Raises UsageError with near names when there is none."""
+    """The class registered under `name`. Raises UsageError with similar names if there is none."""
     if name not in PASSES:
         raise UsageError(f"unknown pass {name!r}{did_you_mean(name, PASSES)}")
     module, attribute = PASSES[name].split(":")

@@ -104,7 +104,7 @@ __all__ = [
 
 
 def _rebuilder(artifact: Artifact, read_outside: bool) -> Callable[[str, str | None], str]:
-    """The compiler's, which is imported when a level is asked for."""
+    """The compiler's rebuilder, which is imported when a level is requested."""
     from .compiler.rebuilding import rebuilder
 
     return rebuilder(artifact, read_outside)

@@ -51,7 +51,7 @@ class DiagnosticsError(QmlirError):
         return "\n".join([*([self.headline] if self.headline else []), *map(str, self.diagnostics)])
 
     def rename(self, old: str, new: str) -> None:
-        """Say `new` instead of the file `old` in every place."""
+        """Replace the file name `old` by `new` in every location."""
         self.diagnostics = [
             replace(d, location=new + d.location[len(old) :]) if d.location.startswith(f"{old}:") else d
             for d in self.diagnostics
@@ -107,14 +107,14 @@ class InputError(QmlirError):
 
 
 def runtime_reason(e: Exception) -> str:
-    """IREE's message without the places in IREE's sources: `where: STATUS; message; while ...`."""
+    """The message in an IREE error `where: STATUS; message; while ...`, without the places in IREE's sources."""
     first = str(e).splitlines()[0] if str(e) else type(e).__name__
     parts = [p.strip() for p in first.split(";") if p.strip()]
     return parts[1] if len(parts) > 1 else first
 
 
 def caller() -> int:
-    """The `stacklevel`, for the function that asks, of the first frame outside of this package."""
+    """The `stacklevel` of the first frame outside of this package, for a warning by the calling function."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
         level, frame = level + 1, frame.f_back

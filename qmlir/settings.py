@@ -5,10 +5,10 @@
 | `QMLIR_CACHE_DIR` | folder of the compilation cache |
 | `QMLIR_REPRODUCER_DIR` | where reproducers of failures go (default: the system's temporary folder) |
 | `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
-| `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, which takes it half as long again |
+| `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, and takes half as long again |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
-| `QMLIR_REQUIRE_ARM` | tests: likewise what executes programs for 64-bit Arm |
-| `QMLIR_REQUIRE_EMULATION` | tests: likewise a C compiler, or what emulates AMD devices |
+| `QMLIR_REQUIRE_ARM` | tests: likewise a missing means to execute programs for 64-bit Arm |
+| `QMLIR_REQUIRE_EMULATION` | tests: likewise a missing C compiler or emulator of AMD devices |
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def threads() -> int:
 
 
 def verify_iree() -> bool:
-    """Whether IREE verifies the program after each of its passes; what our own passes build is always verified."""
+    """Whether IREE verifies the program after each of its passes; the output of qmlir's passes is always verified."""
     return os.environ.get("QMLIR_VERIFY_IREE", "") not in ("", "0")
 
 
@@ -70,7 +70,7 @@ def require_emulation() -> bool:
 
 
 def terminal() -> dict[str, str]:
-    """What a child whose output goes through us must know to write as it would on the terminal itself."""
+    """The environment variables that let a child, whose output this process forwards, write as on the terminal."""
 
     if not sys.stdout.isatty():
         return {}

@@ -2,7 +2,7 @@
 
 A signature is a file next to the program, `model.vmfb.sig`: JSON with the SHA-256 of the whole file, manifest and code,
 and an Ed25519 signature (RFC 8032) of it. Keys are PEM files, as `openssl genpkey -algorithm ed25519` writes them. The
-library `cryptography` does the signing: the extra `sign`. `digest` and `check_digest` need nothing.
+library `cryptography` does the signing: the extra `sign`. `digest` and `check_digest` need no library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
 FORMAT = 1
-_CONTEXT = b"qmlir program v1\n"  # a signature of something else is none of a program
+_CONTEXT = b"qmlir program v1\n"  # keeps a signature of other data from being one of a program
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
@@ -62,7 +62,7 @@ def sign(program: StrPath, key: StrPath) -> Path:
 
 def verify(program: StrPath, key: StrPath) -> str:
     """Verify that the signature next to a program is of this file and by the owner of this key. Returns the SHA-256 of
-    what was verified, for `qmlir.load(program, sha256=...)`: a file could be exchanged in between.
+    the verified bytes, for `qmlir.load(program, sha256=...)`: the file could be exchanged in between.
 
     Args:
         key: a PEM file with an Ed25519 public key.

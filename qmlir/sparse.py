@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparseSpec:
-    """A sparse weight that is known at run time only: everything but the contents.
+    """The form of a sparse weight whose contents are known at run time only.
 
     `stored` is the number of stored entries: of blocks for `bsr`, unused for `2:4`.
     """
@@ -78,8 +78,8 @@ class SparseWeight:
     | `2:4` | `[N, K/2]` | two 2-bit positions per group of four, low bits first, in bytes `[N, ceil(K/8)]` | - |
 
     `shape` is the dense shape: `[K, N]`, or `[N, K]` with `rhs_transposed`, as for `scaled_matmul`; `2:4` groups run
-    along K, so that format is always `[N, K]`. Entries are sorted by row and column and stored once; what is not
-    stored is the real value 0. Sub-byte codes may be packed along the last axis of `values`.
+    along K, so that format is always `[N, K]`. Entries are sorted by row and column and stored once; all others
+    have the real value 0. Sub-byte codes may be packed along the last axis of `values`.
 
     Raises:
         UsageError: a structure that breaks these rules, with the place.
@@ -142,11 +142,11 @@ class SparseWeight:
                 raise UsageError(f"'indptr' has shape {show(self.indptr.shape)}, but {pointers - 1} rows need "
                                  f"[{pointers}]")  # fmt: skip
 
-    # ---- what is inside
+    # ---- contents
 
     @property
     def stored(self) -> int:
-        """Number of entries of `indices`: of stored elements, for `bsr` of blocks."""
+        """Number of entries of `indices`: stored elements, or blocks for `bsr`."""
         return int(self.indices.shape[-1]) if self.format != "2:4" else self.nnz
 
     @property
@@ -157,7 +157,7 @@ class SparseWeight:
 
     @property
     def density(self) -> float:
-        """Stored elements of all; 0 for an empty matrix."""
+        """Fraction of the elements that are stored; 0 for an empty matrix."""
         size = self.shape[0] * self.shape[1]
         return self.nnz / size if size else 0.0
 
@@ -171,7 +171,7 @@ class SparseWeight:
 
     @property
     def spec(self) -> SparseSpec:
-        """What a program must know to take weights like this one at run time."""
+        """The spec for a program that takes weights of this form at run time."""
         index = "u8" if self.format == "2:4" else from_numpy(self.indices.dtype)
         stored = 0 if self.format == "2:4" else self.stored
         return SparseSpec(self.format, self.shape, self.dtype, stored, self.block, self.rhs_transposed, self.packing,
@@ -186,13 +186,13 @@ class SparseWeight:
         found = {"values": self.values, "indices": self.indices}
         return found if self.indptr is None else {**found, "indptr": self.indptr}
 
-    # ---- from elsewhere
+    # ---- conversions
 
     @classmethod
     def from_scipy(cls, matrix: sparray | spmatrix, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
-        """From a scipy.sparse matrix or array in csr, csc, coo or bsr form. A csc matrix is the csr form of its
-        transpose, and becomes that. Entries are sorted; repeated ones, which scipy would add up, are refused, because
-        the sum of two 8-bit codes need not be one: `matrix.sum_duplicates()` says that it is meant.
+        """From a scipy.sparse matrix or array in csr, csc, coo or bsr form. A csc matrix is stored as the csr form of
+        its transpose. Entries are sorted; repeated ones, which scipy would add up, are refused, because the sum of two
+        8-bit codes need not be an 8-bit code: call `matrix.sum_duplicates()` first if the sum is intended.
         """
         form = getattr(matrix, "format", None)
         if form not in ("csr", "csc", "coo", "bsr") or not hasattr(matrix, "data"):
@@ -272,7 +272,7 @@ class SparseWeight:
         shape = (int(array.shape[0]), int(array.shape[1]))
         packing = packing if packing is not None else "low_first" if d.bits < 8 else "none"
         _known(packing, PACKING, "packing")
-        # e2m1 has two zeros, and floats have -0.0: what compares equal to 0, or is code 0, is absent.
+        # e2m1 has two zeros, and floats have -0.0: elements that compare equal to 0, or are code 0, are absent.
         present = array != 0
         indptr = None
         if format == "2:4":
@@ -377,7 +377,7 @@ def _dtype_of(values: Array) -> str:
     except KeyError:
         name = ""
     if name not in SPARSE_VALUES:
-        raise UsageError(f"values of dtype {np.asarray(values).dtype} are not codes that a product takes; convert them "
+        raise UsageError(f"values of dtype {np.asarray(values).dtype} are not accepted by a product; convert them "
                          "to int8, uint8, float32, float16 or bfloat16")  # fmt: skip
     return name
 
@@ -395,7 +395,7 @@ def _indices(given: Array, name: str, format: str) -> Array:
 
 
 def _frozen(array: Array) -> Array:
-    """A copy that nobody can write to."""
+    """A read-only copy."""
     copy = np.array(array, order="C")
     copy.flags.writeable = False
     return copy

@@ -1,4 +1,4 @@
-"""TensorSpec: the shape and element type of an argument that is not known yet. Signature: those of a function."""
+"""TensorSpec: the shape and element type of an argument. Signature: the specs of a function's arguments and results."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .errors import UsageError
 @dataclass(frozen=True, init=False)
 class TensorSpec:
     """`TensorSpec(("M", 4096), "int8")`: a shape and a dtype, such as `"int8"`, `"i8"`, `np.int8`, `torch.int8` or
-    `ml_dtypes.int4`. A size is a number, a name where it is dynamic
-    (all sizes of one name are the same in a call), or `None` where it is dynamic and has no name.
+    `ml_dtypes.int4`. A size is a number, a name if it is dynamic (all sizes with the same name are
+    equal in a call), or `None` if it is dynamic and has no name.
 
     Attributes:
         shape: sizes, `None` where dynamic.
         dtype: short name of the element type, `"i8"`.
-        symbols: for each axis the name of its size, or what follows from one, such as `(N + 1)//2`; `None` without.
+        symbols: for each axis the name of its size, or an expression of one, such as `(N + 1)//2`; `None` for others.
 
     Raises:
-        UsageError: for an unknown dtype, a negative size or what is not a name.
+        UsageError: for an unknown dtype, a negative size or an invalid name.
     """
 
     shape: tuple[int | None, ...]
@@ -57,7 +57,7 @@ class TensorSpec:
 
     @property
     def sizes(self) -> tuple[int | str | None, ...]:
-        """The sizes as they are given: numbers, names, `None`."""
+        """The sizes as given: numbers, names, `None`."""
         return tuple(n if s is None else s for s, n in zip(self.shape, self.symbols, strict=True))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Axis `other_axis` of argument `other` has the size `size` of that of `axis` of `argument`."""
+    """The size of `other_axis` of argument `other` is the expression `size` of the size of `axis` of `argument`."""
 
     argument: int
     axis: int
@@ -93,8 +93,8 @@ Part: TypeAlias = "tuple[int, int] | None"  # from where to where along an axis;
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers of argument `argument` lie in [least, most], because they are looked up in a table; those in `part`,
-    one for each axis, where it is not empty."""
+    """The elements of argument `argument` are in [least, most], because they are indices of a table. `part`, one for
+    each axis, restricts this to some of the elements if it is not empty."""
 
     argument: int
     least: int
@@ -103,13 +103,13 @@ class Range:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """The part as what an array is indexed with."""
+        """The part as slices, to index an array with."""
         return tuple(slice(*(p or (None,))) for p in self.part)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Axis `axis` of argument `argument` has from `least` to `most` elements; None where nothing is the most."""
+    """Axis `axis` of argument `argument` has from `least` to `most` elements; None if there is no upper limit."""
 
     argument: int
     axis: int
@@ -132,11 +132,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Signature:
-    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call.
+    """Names and specs of a function's arguments and results. Sizes with the same name are equal in a call.
 
     Attributes:
-        ranges: what the integers in arguments have to be.
-        limits: what sizes have to be that are not known when the program is compiled.
+        ranges: the ranges that integers in arguments have to be in.
+        limits: the limits of dynamic sizes.
     """
 
     inputs: tuple[tuple[str, TensorSpec], ...]
@@ -146,14 +146,14 @@ class Signature:
 
     @property
     def agreements(self) -> tuple[Agreement, ...]:
-        """What has to hold of the sizes of a call's arguments, beyond the sizes that are numbers."""
+        """The relations between the sizes of a call's arguments that have to hold, in addition to the static sizes."""
         places = [
             (i, axis, Size.parse(text))
             for i, (_, spec) in enumerate(self.inputs)
             for axis, text in enumerate(spec.symbols)
             if text is not None
         ]
-        # Each is compared with the first argument that has the very size; without one, with the first of its kind.
+        # Each is compared with the first axis whose size is the name alone or, without one, with the first of its size.
         first: dict[Size, tuple[int, int]] = {}
         for i, axis, size in reversed(places):
             first[size] = (i, axis)
@@ -167,7 +167,7 @@ class Signature:
 
     @property
     def multiples(self) -> tuple[tuple[int, int, Size], ...]:
-        """The arguments' axes whose size is such as `N*4`, which not every number is, with that size."""
+        """The arguments' axes with a size such as `N*4`, which not every number is, each with that size."""
         return tuple(
             (i, axis, size)
             for i, (_, spec) in enumerate(self.inputs)
@@ -214,9 +214,9 @@ class Signature:
         )
         ranks = {i: spec.rank for i, (_, spec) in enumerate(made.inputs)}
         if not all(x.axis < ranks[x.argument] for x in made.limits):
-            raise ValueError("a limit is of an axis that its argument does not have")
+            raise ValueError("a limit refers to an axis that its argument does not have")
         if not all(len(r.part) in (0, ranks[r.argument]) for r in made.ranges):
-            raise ValueError("a range is of an argument with other axes")
+            raise ValueError("the number of axes of a range differs from that of its argument")
         return made
 
 

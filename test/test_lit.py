@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 _TEST = Path(__file__).resolve().parent
-# The same choice as lit.cfg.py makes: suffixes, and no Inputs folders.
+# The same suffixes and excluded folders as in lit.cfg.py.
 _FILES = sorted(
     path.relative_to(_TEST).as_posix()
     for suffix in ("*.mlir", "*.test")
@@ -20,7 +20,7 @@ _FILES = sorted(
 )
 
 
-# Files of so many processes that they are in the slow tier; pytest has tests of the same functions.
+# Files that start so many processes that they are in the slow tier; pytest tests the same functions.
 _SLOW = {
     "cli/bench.test",
     "cli/check.test",
@@ -44,7 +44,7 @@ def test_slow_files_are_there() -> None:
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of tools that start at once."""
+    """A folder of tools that start without delay: they send their work to a server."""
     folder = tmp_path_factory.mktemp("tools")
     name = str(tmp_path_factory.mktemp("socket") / "s")
     script = str(_TEST / "support" / "lit_server.py")

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Puts a small 64-bit Arm system with Python and IREE's runtime into a folder, for the tests of kernels for Arm.
+# Installs a small 64-bit Arm system with Python and IREE's runtime into a folder, for the tests of the Arm kernels.
 #
-#   tools/arm.sh DIR PYTHON      DIR/python ARGUMENTS... then runs its Python in an emulator of a user's process
+#   tools/arm.sh DIR PYTHON      DIR/python ARGUMENTS... then runs its Python in QEMU's user-mode emulation
 #
-# apt resolves, downloads and checks Debian 13's packages for arm64, as if nothing were installed, and PYTHON's pip the
-# wheels for them; the system stays as it is.
+# apt resolves, downloads and verifies Debian 13's packages for arm64, as if nothing were installed. PYTHON's pip
+# downloads the wheels. The host system is not changed.
 set -eu
 
 SUITE=trixie
@@ -26,7 +26,7 @@ ln -s usr/lib "$work/root/lib"
 for package in "$work"/cache/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$work/root"
 done
-# The runtime of the version that is installed here: a program is loaded by the version that compiled it.
+# The runtime has the version that is installed here, because programs need the version that compiled them.
 runtime=$("$python" -c 'import importlib.metadata as m; print(m.version("iree-base-runtime"))')
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 \

@@ -2,10 +2,11 @@
 # Prepares a machine for the Makefile, so that its recipes stay one line each.
 #
 #   tools/bootstrap.sh venv DIR PIP-ARGUMENTS...   make DIR a virtual environment and install into it
-#   tools/bootstrap.sh arm PYTHON                  an emulator of 64-bit Arm, and IREE's runtime for it in build
-#   tools/bootstrap.sh vulkan                      Mesa's software Vulkan device and the SPIR-V tools, and newer ones in build
+#   tools/bootstrap.sh arm PYTHON                  install an emulator of 64-bit Arm, and IREE's runtime for it in build/
+#   tools/bootstrap.sh vulkan                      install Mesa's software Vulkan device and the SPIR-V tools, and newer
+#                                                  versions of them in build/
 #
-# What the system lacks is installed with apt when that is possible without a password (as root on
+# Missing system packages are installed with apt if that is possible without a password (as root on
 # Debian or Ubuntu); otherwise the script stops and says what to install.
 set -eu
 
@@ -25,7 +26,7 @@ apt_install() {
     fi
     say "$reason: installing $*"
     export DEBIAN_FRONTEND=noninteractive
-    # The package lists of a bare container are empty, and those of an old one name files that are gone.
+    # The package lists of a fresh container are empty, and those of an old one name files that no longer exist.
     apt-get update -qq
     apt-get install -qq -y --no-install-recommends "$@" >/dev/null
 }
@@ -39,7 +40,7 @@ make_venv() {
             say "$("$PYTHON" --version) is too old: qmlir needs 3.10 or newer (PYTHON=python3.11 make ...)"
             exit 1
         }
-        # Debian ships ensurepip apart from the interpreter; `import venv` works without it, venv does not.
+        # Debian packages ensurepip separately from the interpreter. Without it `import venv` works, `-m venv` fails.
         "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || {
             version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
             apt_install "$PYTHON cannot make virtual environments" "python$version-venv"
@@ -51,7 +52,7 @@ make_venv() {
 }
 
 has_vulkan() {
-    # A driver file that the caller names is the caller's choice of device.
+    # With VK_DRIVER_FILES the caller has chosen a device.
     [ -z "${VK_DRIVER_FILES:-}" ] || return 0
     for manifest in /usr/share/vulkan/icd.d/lvp_icd*.json /etc/vulkan/icd.d/lvp_icd*.json; do
         [ ! -e "$manifest" ] || return 0

@@ -1,8 +1,8 @@
-# Packages of Debian 13 in a folder of their own; sourced by arm.sh and lavapipe.sh, which have `say` and `work`.
+# Downloads Debian 13 packages into a separate folder. Sourced by arm.sh and lavapipe.sh, which define `say` and `work`.
 #
-#   open_suite ARCHITECTURE SUITE...   makes $work, and `own_apt` know the suites for it
+#   open_suite ARCHITECTURE SUITE...   makes the folder $work, and configures `own_apt` with the suites for ARCHITECTURE
 #
-# apt resolves, downloads and checks the packages, as if nothing were installed; the system stays as it is.
+# apt resolves, downloads and verifies the packages, as if nothing were installed. The host system is not changed.
 
 own_apt() {
     apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
@@ -17,7 +17,7 @@ open_suite() {
     command -v apt-get >/dev/null 2>&1 || { say "apt-get is missing: these tests need Debian or Ubuntu"; exit 1; }
     key=/usr/share/keyrings/debian-archive-keyring.gpg
     [ -e "$key" ] || { say "$key is missing: install debian-archive-keyring"; exit 1; }
-    # The mirror that this machine's own packages come from.
+    # The mirror from which this machine gets its own packages.
     site=$(apt-get indextargets --format '$(SITE)' 2>/dev/null | grep -v security | head -n 1)
     [ -n "$site" ] || { say "apt knows no mirror: run apt-get update first"; exit 1; }
     rm -rf "$work"

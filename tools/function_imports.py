@@ -1,7 +1,7 @@
-"""Imports of the project's own modules inside functions, which `make lint` allows only where `ALLOWED` names a reason.
+"""Finds imports of the project's own modules inside functions, which `make lint` allows only if `ALLOWED` lists them.
 
-An import in a function often hides a circle; those that are allowed keep a start quick or need a package that is
-optional. Other packages than the project's are not looked at.
+An import inside a function often hides an import circle. The allowed ones keep the start fast or need an optional
+package. Imports of other packages are not checked.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# What loads in a moment: the command line imports it plainly, and everything else when a command runs.
+# Modules that load fast: commands import them at the top, and all others inside functions.
 LIGHT = ("qmlir.cli", "qmlir.core", "qmlir.errors", "qmlir.settings", "qmlir.signing")
-# Beside commands, the modules that may import what is named where it is used.
+# Modules other than commands -> the modules that they may import inside functions, as prefixes.
 ALLOWED = {
-    "qmlir": ("qmlir.compiler.",),  # loads on first use; a program runs without the compiler
+    "qmlir": ("qmlir.compiler.",),  # loaded on first use; programs run without the compiler
     "qmlir.frontends.onnx": ("qmlir.frontends.onnx.",),  # needs the onnx package
     "qmlir.frontends.torch": ("qmlir.frontends.torch.",),  # needs torch
     "qmlir.runtime.program": ("qmlir.emulation.",),  # for programs that are emulated
-    "qmlir.targets": ("qmlir.targets.",),  # the device of a bare target is asked for when it is resolved
-    "qmlir.targets.cpu.strategies": ("qmlir.targets.cpu.kernels.",),  # of operations that few programs have
+    "qmlir.targets": ("qmlir.targets.",),  # a target without a device queries it when it is resolved
+    "qmlir.targets.cpu.strategies": ("qmlir.targets.cpu.kernels.",),  # kernels of operations that few programs have
 }
 
 
 def imports(tree: ast.AST, package: str, inside: bool = False) -> Iterator[tuple[int, str]]:
-    """The line and the module of each import of the project in a function."""
+    """Line and module of each import of a project module inside a function."""
     for node in ast.iter_child_nodes(tree):
         if inside and isinstance(node, ast.Import):
             yield from ((node.lineno, a.name) for a in node.names if a.name.partition(".")[0] == "qmlir")
@@ -33,7 +33,7 @@ def imports(tree: ast.AST, package: str, inside: bool = False) -> Iterator[tuple
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             if module.partition(".")[0] == "qmlir":
-                # `from . import x` is of the module x.
+                # `from . import x` imports the module x.
                 yield from ((node.lineno, module if node.module else f"{module}.{a.name}") for a in node.names)
         yield from imports(node, package, inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
@@ -41,7 +41,7 @@ def imports(tree: ast.AST, package: str, inside: bool = False) -> Iterator[tuple
 def allowed(importer: str, imported: str) -> bool:
     """Whether a module may import another inside a function."""
     if importer == "qmlir.cli":
-        return True  # `main` itself, whose every import is in the way of a message about a wrong word
+        return True  # `main`: imports at the top would delay even the message about a mistyped command
     if importer.startswith("qmlir.cli."):
         return not any(imported == m or imported.startswith(f"{m}.") for m in LIGHT)
     return any(imported.startswith(prefix) for prefix in ALLOWED.get(importer, ()))

@@ -1,5 +1,5 @@
-"""Import circles in qmlir, imports inside functions, of types and by `importlib` included. A circle is an error, and so
-is a module that imports by name and is in no table here."""
+"""Finds import circles in qmlir, including imports inside functions, for type checking and by `importlib`. A circle is
+an error, and so is a module that imports by `importlib` and is not listed here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from qmlir.passes.workarounds import HOOKS  # noqa: E402
 
-# What modules import by name (`importlib.import_module`), as patterns. `*` is one part of a name or several.
+# Modules -> the modules that they import by name (`importlib.import_module`), as patterns. `*` also matches dots.
 BY_NAME: dict[str, tuple[str, ...]] = {
     "checking.runners": ("checking.reference", "checking.onnxruntime"),
     "checkpoint.opening": ("checkpoint.safetensors_file", "checkpoint.gguf_file"),
@@ -25,14 +25,14 @@ BY_NAME: dict[str, tuple[str, ...]] = {
     ),
     "cli": ("cli.*",),
     "compat": ("compat.*",),
-    "compiler.registry": (),  # front ends, which stand above the compiler and come to it as plugins
+    "compiler.registry": (),  # front ends, which use the compiler and are registered with it as plugins
     "emulation.backends": ("emulation.amd", "emulation.cuda"),
     "passes.registry": ("passes.core.*", "passes.workarounds.iree_3_13.*"),
     "passes.workarounds": ("passes.workarounds.iree_3_13.*", *HOOKS),
     "targets.backends": ("targets.*.description", "targets.*.strategies"),
 }  # fmt: skip
 
-# Modules whose names are those of other packages, and the package itself, whose public names are its modules.
+# Modules that import other packages by name, and the package itself, whose public names are its modules.
 OF_OTHERS = ("", "checkpoint.gguf_file", "core.bindings", "frontends.torch.files")
 
 
@@ -48,8 +48,8 @@ def imports_by_name(source: str) -> bool:
 
 
 def unlisted() -> Iterator[str]:
-    """The modules that import by name and are in no table."""
-    # In a checkout two packages are links, which `rglob` does not follow before Python 3.13.
+    """The modules that import by name and are listed in neither table."""
+    # In a checkout qmlir/dialect and qmlir/passes are symbolic links, which `rglob` does not follow before Python 3.13.
     for folder, package in ((ROOT / "qmlir", ""), (ROOT / "dialect", "dialect."), (ROOT / "passes", "passes.")):
         for path in sorted(folder.rglob("*.py")):
             name = package + ".".join(path.relative_to(folder).with_suffix("").parts)
@@ -59,7 +59,7 @@ def unlisted() -> Iterator[str]:
 
 
 def add_imports_by_name(graph: grimp.ImportGraph) -> list[str]:
-    """Add the edges of `BY_NAME`. Returns the patterns that no module fits."""
+    """Add the edges of `BY_NAME` to the graph. Returns the patterns that match no module."""
     unused = []
     for importer, patterns in BY_NAME.items():
         for pattern in patterns:
@@ -73,7 +73,7 @@ def add_imports_by_name(graph: grimp.ImportGraph) -> list[str]:
 
 
 def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
-    """The strongly connected components of more than one module."""
+    """The strongly connected components with more than one module."""
     found = []
     left = {m for m in graph.modules if graph.find_modules_directly_imported_by(m)}
     while left:

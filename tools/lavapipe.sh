@@ -1,11 +1,11 @@
 #!/bin/sh
-# Puts a newer lavapipe and newer SPIR-V tools beside the system's, for the tests of kernels on cooperative matrices.
+# Installs a newer lavapipe and newer SPIR-V tools next to the system's, for the tests of cooperative-matrix kernels.
 #
 #   tools/lavapipe.sh DIR        DIR/lavapipe COMMAND... then runs COMMAND with that driver and the libraries it needs
 #
-# Mesa 26.1's lavapipe has cooperative matrices, Debian 12's 22.3 and Debian 13's 25.0 have none. apt resolves, downloads and checks the
-# packages of Debian 13 and its backports into DIR, as if nothing were installed; the system stays as it is. COMMAND's
-# program is started by the newer loader, since newer libraries ask for it.
+# Mesa 26.1's lavapipe has cooperative matrices; Debian 12's (22.3) and Debian 13's (25.0) do not. apt resolves,
+# downloads and verifies the packages of Debian 13 and its backports into DIR, as if nothing were installed. The host
+# system is not changed. The newer libraries need the newer dynamic loader, which starts COMMAND.
 set -eu
 
 SUITE=trixie

@@ -1,6 +1,6 @@
 """qmlir's CPU code against its peers: `python -m benchmarks.cpu`.
 
-`works.py` is the table of what is measured, `problems.py` what each work computes (arrays, our program, the reference),
-`peers/` who else computes it, `limits.py` what this machine can do at most, `worker.py` measures in a process of its
-own for each thread count, `report.py` makes the table, the plot and the page of the documentation.
+`works.py` lists the works that are measured. `problems.py` defines what each computes: the arrays, qmlir's program and
+the reference. `peers/` holds the other implementations. `limits.py` measures the limits of this machine, `worker.py`
+measures in one process per thread count, and `report.py` makes the table, the plot and the documentation page.
 """

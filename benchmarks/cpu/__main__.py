@@ -3,10 +3,10 @@
     python -m benchmarks.cpu [--quick] [--only NAME] [--threads 1,2] [--json OUT [--update]] [--plot OUT]
     python -m benchmarks.cpu --list
 
-A row is one work on one number of threads against the best peer: `ratio` is our time over the peer's, of medians; p10
-and p90 are of the ratios of the rounds, which alternate. `limit_share` is the least time that this machine's measured
-limits allow, over ours. The peers are in the optional extra `bench` (pip install -e '.[bench]'); one that is missing is
-named at the end.
+A row is one work on one number of threads against the best peer. `ratio` is qmlir's median time divided by the
+peer's; p10 and p90 are percentiles of the ratios of single rounds, in which the candidates alternate. `limit_share` is
+the least time that this machine's measured limits allow, divided by qmlir's. The optional extra `bench` installs the
+peers (pip install -e '.[bench]'); those that are missing are listed at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ROUNDS, QUICK_ROUNDS = 15, 5
 
 
 def lines_of(threads: int, rounds: int, peers: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What workers say of the works; a work at which a worker dies is named, and another takes the rest."""
+    """The results that worker processes print. If a worker dies, its current work is reported as refused, and a new
+    worker measures the remaining ones."""
     environment_of_worker = dict(os.environ)
     for name in ("QMLIR_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         environment_of_worker[name] = str(threads)
@@ -67,7 +68,7 @@ def lines_of(threads: int, rounds: int, peers: str, names: Sequence[str]) -> Ite
 
 
 def choose(quick: bool, only: Sequence[str]) -> list[Work]:
-    """The works that are asked for: parts of names or of rows."""
+    """The works to measure: those whose name or row contains one of `only`."""
     found = [w for w in works() if not quick or w.quick]
     if only:
         found = [w for w in works() if any(o.lower() in f"{w.name} {w.row}".lower() for o in only)]
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     console = Console(file=sys.stdout)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # a long run into a file shows how far it is
+        sys.stdout.reconfigure(line_buffering=True)  # so that the output of a long run shows its progress in a file
     result: dict[str, Any] = {"environment": describe(), "limits": [], "works": []}
     if args.update and args.json and args.json.exists():
         result |= {name: json.loads(args.json.read_text())[name] for name in ("limits", "works")}
@@ -111,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report.add_work(result["works"], line)
             for text in report.lines(line):
                 console.print(text, highlight=False, soft_wrap=True)
-            if args.json:  # a run that is stopped has left what it found
+            if args.json:  # an interrupted run leaves the results so far
                 args.json.write_text(json.dumps(result, indent=1) + "\n")
     result["rows"] = [row for w in result["works"] for row in w["rows"]] + report.means(result["works"])
     console.print(report.table(result))
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def describe() -> dict[str, Any]:
-    """The machine and who takes part."""
+    """The machine and the versions of the peers, or why they are absent."""
     from qmlir.targets.cpu.host import host_features
 
     packages: list[str] = []

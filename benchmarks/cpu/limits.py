@@ -1,9 +1,9 @@
-"""What this machine can do at most, measured in the run that uses it: read bandwidth of a working set, and the rates of
+"""The limits of this machine, measured in the run that uses them: the read bandwidth of a working set, and the rates of
 the multiply instructions.
 
-Both are measured by small kernels written in LLVM's dialect and compiled by IREE for this host, called on one local
-device a thread. The read kernel adds up 512-bit words of its own slice of the buffer, over and over; so a buffer that
-fits into a cache shows that cache. The rate kernels keep independent accumulators in registers.
+Both are measured by small kernels, written in MLIR and compiled by IREE for this host, which run on one local device
+per thread. The read kernel repeatedly sums the 512-bit words of its thread's buffer; a buffer that fits into a cache
+gives the bandwidth of that cache. The rate kernels keep independent accumulators in registers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WORDS = 1 << 23  # 64 MiB, the largest working set
 
 
 def _read_body() -> str:
-    """Eight 64-byte words a step; n counts i64."""
+    """The body of the read kernel: eight 64-byte words per step; n is the number of i64 values."""
     v, acc = "vector<8xi64>", [f"%a{i}" for i in range(8)]
     lines = [
         f"%z = arith.constant dense<0> : {v}",
@@ -91,8 +91,8 @@ def _read_body() -> str:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One multiply instruction: its intrinsic on vectors of `bits`, and operations (two a multiply-add) of a call.
-    Tiles have 16 rows of 64 bytes, and are numbered in the instruction."""
+    """One multiply instruction: its intrinsic on vectors of `bits` bits, and the operations of one call (two per
+    multiply-add). AMX tiles have 16 rows of 64 bytes; the instruction refers to them by number."""
 
     feature: str
     name: str
@@ -108,14 +108,14 @@ class Instruction:
 
     @property
     def accumulators(self) -> int:
-        """Chains that do not wait for one another: there are 8 tiles, 32 registers of 512 bits, 16 of 256."""
+        """Number of independent dependency chains. The hardware has 8 tiles, 32 registers of 512 bits or 16 of 256."""
         return 6 if self.of_tiles else 24 if self.bits == 512 else 12
 
 
 _TILE = 16 * 512
 
 
-# Best first for each kind of product.
+# For each kind of product, the fastest instruction first.
 INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "int8": (
         Instruction("amx-int8", "tdpbssd", "llvm.x86.tdpbssd", _TILE, 2 * 16 * 16 * 64, "i32", "i8"),
@@ -132,7 +132,7 @@ INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
 
 
 def _tiles_body(ins: Instruction) -> str:
-    """Products of tiles 6 and 7, which hold what there is, onto the others."""
+    """The body of a tile kernel: adds products of tiles 6 and 7, whose contents are arbitrary, to the other tiles."""
     config = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
     lines = [
         "%area = memref.alloca() : memref<64xi8>",
@@ -196,7 +196,7 @@ def _compile(body: str) -> bytes:
 
 
 class _Caller:
-    """One thread's device, program and slice of the data."""
+    """The device, program and data buffer of one thread."""
 
     def __init__(self, vmfb: bytes, data: Array) -> None:
         self.device = rt.get_driver("local-sync").create_default_device()
@@ -223,7 +223,7 @@ class _Caller:
 
 
 def _together(calls: list[Callable[[], None]]) -> float:
-    """Seconds from the first start to the last end, all threads starting together."""
+    """Runs each call in its own thread, all starting together. Returns seconds from the first start to the last end."""
     barrier = threading.Barrier(len(calls))
     spans: list[tuple[float, float]] = []
 
@@ -243,8 +243,8 @@ def _together(calls: list[Callable[[], None]]) -> float:
 
 
 def _best(make: Callable[[int], list[Callable[[], None]]], seconds: float = 0.003, repeats: int = 40) -> float:
-    """Seconds of one round: the best of many calls that last `seconds` each. A limit is what the machine can do
-    undisturbed, and a short call has a chance to be."""
+    """Seconds of one round: the minimum over `repeats` calls of about `seconds` each. A limit is what the machine can
+    do undisturbed, and a short call has a good chance of not being disturbed."""
 
     def best_of(calls: list[Callable[[], None]], count: int) -> float:
         return min(_together(calls) for _ in range(count))
@@ -259,15 +259,15 @@ def _best(make: Callable[[int], list[Callable[[], None]]], seconds: float = 0.00
 
 @dataclass
 class Limits:
-    """The limits for one number of threads; measured when they are first asked for."""
+    """The limits for one number of threads, each measured on first use."""
 
     threads: int
     bandwidths: dict[int, float] = field(default_factory=dict)  # bytes of the working set -> bytes per second
     rates: dict[str, float] = field(default_factory=dict)  # kind -> operations per second
 
     def bandwidth(self, size: int) -> float:
-        """Bytes per second that all threads read together of a working set of about `size` bytes (at most 64 MiB, at
-        least 64 KiB a thread, rounded to a power of two)."""
+        """Bytes per second that all threads together read from a working set of about `size` bytes (at most 64 MiB, at
+        least 64 KiB per thread, rounded to a power of two)."""
         slice_ = max(1 << 16, min(_WORDS * 8, 1 << round(np.log2(size))) // self.threads)
         if slice_ not in self.bandwidths:
             callers = self._callers()
@@ -284,12 +284,12 @@ class Limits:
         return id(self)
 
     def instruction(self, kind: str) -> Instruction | None:
-        """The best multiply instruction that the host has; None when none is known here."""
+        """The fastest instruction in `INSTRUCTIONS` that the host has; None if it has none of them."""
         have = host_features()
         return next((i for i in INSTRUCTIONS[kind] if i.feature in have and not (i.of_tiles and tiles_refused())), None)
 
     def rate(self, kind: str) -> float | None:
-        """Operations per second that all threads do together, None when the host has no such instruction."""
+        """Operations per second of all threads together; None if the host has no such instruction."""
         ins = self.instruction(kind)
         if ins is None:
             return None
@@ -301,8 +301,8 @@ class Limits:
         return self.rates[kind]
 
     def seconds(self, operations: int, size: int, kind: str) -> float:
-        """The least time for so many operations on so many bytes, each read once from where a set of this size
-        lies."""
+        """The least time for `operations` on `size` bytes, each read once from the memory level that holds a working
+        set of this size."""
         rate = self.rate(kind)
         return max(size / self.bandwidth(size), operations / rate if rate else 0.0)
 

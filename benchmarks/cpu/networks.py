@@ -1,7 +1,8 @@
-"""Whole int8 networks as data: convolutions, residual sums, pooling and a last product, read by us and by the peers.
+"""Whole int8 networks as data: convolutions, residual sums, pooling and a final product. qmlir's program and those of
+the peers are built from the same data.
 
-Between layers are u8 codes with the zero point 0 (every activation is behind a relu), which as i8 codes have the zero
-point -128: the same real values for all.
+Activations between layers follow a relu, so they are u8 codes with zero point 0, or equivalently i8 codes with zero
+point -128: the real values are the same for all.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class Layer:
         return int(self.weight.shape[1]) // 2
 
     def real_bias(self) -> Array:
-        """[F] f32: the bias at the scale of the result."""
+        """[F] f32: the bias as real values (`bias * in_scale * scale`)."""
         return self.bias.astype(np.float32) * self.in_scale * self.scale
 
 
 @dataclass(frozen=True)
 class Node:
-    """A step: `conv`, `max_pool`, or `average` (over all pixels, which flattens the image); `source` and `residual`
-    are numbers of nodes, -1 the network's input."""
+    """A step: `conv`, `max_pool`, or `average` (over all pixels, which flattens the image). `source` and `residual` are
+    indices of nodes; -1 is the network's input."""
 
     kind: str
     source: int
@@ -56,7 +57,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Network(Problem):
-    """Nodes, then a product of the flattened result with `last` [F, 1, 1, C], whose result is real values [N, F]."""
+    """Nodes, then a product of the flattened result with `last` [F, 1, 1, C], which gives real values [N, F]."""
 
     name: str
     image: Array  # [N, H, W, C] i8 codes
@@ -100,7 +101,7 @@ class Network(Problem):
                 values[i] = c.op("max_pool", {"input": source})[0]
             elif n.kind == "average":
                 sums = c.op("sum_pixels", {"input": source})[0]
-                # The sum of 49 codes over 49, less the zero point, at the source's scale: codes of the same scale.
+                # The mean of 49 codes is itself a code of the source's scale and zero point.
                 values[i] = c.op("quantize", {"input": sums, "scale": c.constant(np.float32(49))}, out_dtype="i8")[0]
             else:
                 assert n.layer is not None
@@ -143,7 +144,7 @@ class Network(Problem):
 
 
 def digits(count: int) -> Network:
-    """The network of samples/01_digits on random images of 17 grey values."""
+    """The network of samples/01_digits on `count` random images with 17 grey values."""
     from safetensors.numpy import load_file
 
     folder = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
@@ -168,9 +169,10 @@ def digits(count: int) -> Network:
 
 
 def resnet18(batch: int, size: int = 224, widths: Sequence[int] = (64, 128, 256, 512), classes: int = 1000) -> Network:
-    """ResNet-18's shape (7x7 stem, max pool, four stages of two basic blocks, mean, classifier), random weights.
+    """A network of ResNet-18's structure (7x7 stem, max pool, four stages of two basic blocks, mean, classifier) with
+    random weights.
 
-    `size` is a multiple of 32; the mean needs a last image of 7x7, that is size 224, and is left out for others.
+    `size` is a multiple of 32. The mean needs a final image of 7x7, that is size 224, and is left out for other sizes.
     """
     rng = np.random.default_rng(0)
     nodes: list[Node] = []
@@ -181,7 +183,7 @@ def resnet18(batch: int, size: int = 224, widths: Sequence[int] = (64, 128, 256,
         weight = rng.integers(-127, 128, (filters, kernel, kernel, channels), dtype=np.int8)
         deviation = 74.0 * 74.0 * np.sqrt(kernel * kernel * channels)
         into = in_scale if first else scale
-        # The sums come out at about a third of the codes' range at the same scale throughout.
+        # With these scales the sums fill about a third of the codes' range, at the same result scale in every layer.
         w_scale = rng.uniform(25, 35, filters).astype(np.float32) * scale / into / np.float32(deviation)
         bias = (rng.uniform(1, 20, filters) * scale / (into * w_scale)).astype(np.int32)
         layer = Layer(weight, w_scale, bias, stride, into, scale, relu)

@@ -1,7 +1,7 @@
-"""What is computed: the arrays of a work, our program for it through the public API, and the reference's result.
+"""The problems that works compute: the arrays, qmlir's program through the public API, and the reference result.
 
-Activations are int8 with one scale; peers whose fast form is u8 x s8 take the same real values as `codes + 128` with
-the zero point 128. All tokens have the same scale, because most peers know only one scale per tensor.
+Activations are int8 with one scale. Peers that are fastest with u8 x s8 take the same real values as `codes + 128` with
+zero point 128. All tokens have the same scale because most peers support only one scale per tensor.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ def unsigned(codes: Array) -> Array:
 
 
 def pack_low_first(codes: Array) -> Array:
-    """i4 codes, one an element, as bytes of two along the last axis, the first one low."""
+    """Packs i4 codes, one per element, in pairs along the last axis, the first code in the low nibble."""
     c = codes.astype(np.uint8) & 15
     return c[..., 0::2] | (c[..., 1::2] << 4)
 
 
 class Problem:
-    """Base: `operations` (two a multiply-add) and `bytes` (weights, which every call reads) bound the time from below;
-    `rate` names the instruction rate that does (limits.py)."""
+    """Base class. `operations` (two per multiply-add) and `bytes` (weights, which every call reads) give a lower bound
+    of the time; `rate` names the instruction rate for that bound (limits.py)."""
 
     operations: int
     bytes: int
     rate: str = "int8"
 
     def identity(self) -> str:
-        """What makes it this problem and no other."""
+        """A text that identifies the problem, as a cache key."""
         return repr(self)
 
     def program(self) -> Built:
-        """Our program, compiled through the public API, and its arguments."""
+        """qmlir's program, compiled through the public API, and its arguments."""
         raise NotImplementedError
 
     def ours(self) -> Run:
-        """A call of our program as a user makes it."""
+        """A function that calls qmlir's program as a user does."""
         artifact, arguments = self.program()
         main = qmlir.load(artifact).main
         return lambda: main(*arguments)
 
     def reference(self) -> Array:
-        """What the numerics contract says, as real values."""
+        """The result by the numerics contract, as real values."""
         raise NotImplementedError
 
     def real(self, result: Array) -> Array:
-        """Our program's result as real values."""
+        """The result of qmlir's program as real values."""
         return np.asarray(result, np.float32)
 
 
@@ -108,7 +108,7 @@ class Product(Problem):
 
     @cached_property
     def weight(self) -> Array:
-        """Codes [K, N] i8, or [N, K] with values of int4."""
+        """Codes: [K, N] i8, or [N, K] i8 with values in the int4 range."""
         rng = np.random.default_rng(1)
         if self.scheme == "w8a8":
             return rng.integers(-127, 128, (self.k, self.n), dtype=np.int8)
@@ -150,7 +150,7 @@ class Product(Problem):
         return artifact, [self.lhs_real.astype(ml_dtypes.bfloat16)]
 
     def reference(self) -> Array:
-        """In f32 by BLAS: the contract's integers are sums of fewer than 2^24 here, or judged by a tolerance."""
+        """In f32 by BLAS. The contract's integer sums are below 2^24 here, or the result is judged by a tolerance."""
         if self.scheme == "w4a16":
             lhs = self.lhs_real.astype(ml_dtypes.bfloat16).astype(np.float32)
             return lhs @ self.weight_real().T
@@ -159,7 +159,7 @@ class Product(Problem):
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """NHWC i8 to i8, one scale per filter; `depthwise` has one filter a channel."""
+    """NHWC i8 to i8, one scale per filter. With `depthwise` there is one filter per channel."""
 
     batch: int
     size: int
@@ -211,7 +211,7 @@ class Convolution(Problem):
 
     @property
     def out_scale(self) -> np.float32:
-        """Such that results fill the range of int8: three deviations of the sum."""
+        """A scale with which three standard deviations of the sums fill the int8 range."""
         deviation = 74.0 * 74.0 * np.sqrt(prod(self.weight_shape[1:])) * SCALE * 0.0075
         return np.float32(3 * deviation / 127)
 
@@ -260,7 +260,7 @@ class GatedMlp(Problem):
 
     @cached_property
     def up(self) -> Array:
-        """[H, 2 F] i8: the halves are gate and up."""
+        """[H, 2 F] i8: gate, then up."""
         return np.random.default_rng(1).integers(-127, 128, (self.hidden, 2 * self.inner), dtype=np.int8)
 
     @cached_property
@@ -269,7 +269,7 @@ class GatedMlp(Problem):
 
     @cached_property
     def up_scale(self) -> Array:
-        """[1, 2 F]: gates of deviation 2."""
+        """[1, 2 F]: scales that give gates with standard deviation 2."""
         deviation = 74.0 * 74.0 * np.sqrt(self.hidden) * SCALE
         return (np.random.default_rng(3).uniform(1.5, 2.5, (1, 2 * self.inner)) / deviation).astype(np.float32)
 
@@ -292,7 +292,7 @@ class GatedMlp(Problem):
         return c.built(y)
 
     def reference(self) -> Array:
-        """In f32 by BLAS, codes between the products as the contract has them."""
+        """In f32 by BLAS, with the codes that the contract gives between the products."""
         y = (self.x * SCALE) @ (self.up * self.up_scale)
         gate, up = y[:, : self.inner], y[:, self.inner :]
         h = gate / (1 + np.exp(-gate)) * up
@@ -302,7 +302,7 @@ class GatedMlp(Problem):
 
 @dataclass(frozen=True)
 class Moe(Problem):
-    """A layer of `experts` gated experts, `topk` of them a token; codes and scales as in `GatedMlp`."""
+    """A layer of `experts` gated experts, `topk` of them per token; codes and scales as in `GatedMlp`."""
 
     tokens: int
     experts: int
@@ -352,7 +352,7 @@ class Moe(Problem):
 
     @cached_property
     def ids(self) -> Array:
-        """[T, topk] i32, no expert twice a token."""
+        """[T, topk] i32, distinct experts for each token."""
         rng = np.random.default_rng(5)
         chosen = [rng.permutation(self.experts)[: self.topk] for _ in range(self.tokens)]
         return np.asarray(chosen, np.int32)
@@ -371,7 +371,7 @@ class Moe(Problem):
         return artifact, [self.x, self.ids, self.routing]
 
     def rows(self) -> list[tuple[int, Array, Array]]:
-        """For each expert that is met: its id, the tokens that meet it, and their weights [R, 1]."""
+        """For each expert that has tokens: its id, the tokens routed to it, and their routing weights [R, 1]."""
         found = []
         for e in np.unique(self.ids):
             token, slot = np.nonzero(self.ids == e)

@@ -1,4 +1,4 @@
-"""The result for people: lines while it runs, a table, a plot, and the page of the documentation."""
+"""Presents the results: lines during the run, a table, a plot, and the documentation page."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEANS = ("ResNet-50 convolutions, batch 1", "ResNet-50 convolutions, batch 8", "
 
 
 def add_work(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
-    """In the place of an earlier measurement of the same work on as many threads, or in the order of the table."""
+    """Adds a work in the order of the table, replacing an earlier measurement on the same number of threads."""
     found[:] = [w for w in found if (w["work"], w["threads"]) != (line["work"], line["threads"])] + [line]
     order = [w.name for w in works()]
     found.sort(key=lambda w: (order.index(w["work"]) if w["work"] in order else len(order), w["threads"]))
 
 
 def add_limits(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
-    """The best that was ever seen of each limit: what disturbs a measurement makes it worse."""
+    """Keeps the best value of each limit over all measurements, because disturbances only make a measurement worse."""
     mine = next((x for x in found if x["threads"] == line["threads"]), None)
     if mine is None:
         found.append(line)
@@ -37,7 +37,7 @@ def add_limits(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
 
 
 def means(measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each geometric mean: ratios of all works of the row that have one."""
+    """One row per title in `MEANS` and number of threads: the geometric mean over all its works that have a ratio."""
     found = []
     for title in MEANS:
         for threads in sorted({w["threads"] for w in measured}):
@@ -68,7 +68,7 @@ def _ratio(value: float | None) -> str:
 
 
 def lines(work: dict[str, Any]) -> Iterator[str]:
-    """A measured work, while others still run."""
+    """Lines for one measured work, printed while others still run."""
     if "refused" in work:
         yield f"{work['work']:44} {work['threads']} threads  not measured: {work['refused']}"
     for r in work["rows"]:
@@ -91,7 +91,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def remarks(result: dict[str, Any]) -> Iterator[str]:
-    """What the table does not say: the machine, its limits, who did not take part and why."""
+    """Remarks below the table: the machine, its limits, and which peers are absent and why."""
     e = result["environment"]
     peers = ", ".join(f"{n} {v}" for n, v in e["peers"].items())
     loads = [w["load"] for w in result["works"] if "load" in w]
@@ -112,7 +112,7 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
     for w in result["works"]:
         for peer, reason in w.get("absent", {}).items():
             if peer not in e["absent"]:
-                reason = reason.replace("differs from ours", "differs from qmlir's")  # as older results say it
+                reason = reason.replace("differs from ours", "differs from qmlir's")  # the wording of older results
                 reasons.setdefault(f"{peer}: {reason}", []).append(w["work"])
         if "refused" in w:
             reasons.setdefault(f"qmlir: {w['refused']}", []).append(w["work"])
@@ -121,7 +121,7 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Bars of the ratios, with p10 and p90, and the line at 1 that a peer is."""
+    """Draws bars of the ratios with p10 and p90, and a line at 1, the best peer's time."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -171,25 +171,25 @@ Missed goals, and where the time goes (counted with `perf`; [a table of cycles](
 
 * `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN runs at the rate of `vpdpbusd`, so no ratio below the share
   in `of the limit` is possible. qmlir's overhead: activations and their sums are copied to the stack once per chunk of
-  columns (5 %), and the last tile of rows of a chunk is not full. With AMX tiles wait for the L2 cache: [a step takes
-  107 cycles](kernels.md) where its products take 64.
+  columns (5 %), and the last tile of rows of a chunk is not full. With AMX, tiles wait for the L2 cache: [a step takes
+  107 cycles](kernels.md) although its products take only 64.
   With K = 14336 a chunk of 1 MiB of activations has 73 rows, so 256 rows read the weights (59 MB, from memory) three
-  times. Blocks of K whose sums wait where the results will be were tried: rows there are 16 KiB apart, which few sets
-  of the caches hold (23 ms against 22); a workspace of neighbouring sums was not.
+  times. Blocking K with partial sums kept in the result's buffer was tried and was slower (23 ms against 22): rows
+  there are 16 KiB apart, so they map to few cache sets. A workspace with contiguous partial sums was not tried.
 * `w4a8`, M >= 128, against 8-bit peers: the main loop runs at the rate of `vpdpbusd` although it unpacks codes for
   every tile of rows; 10 % of the time goes to the scales of groups. With AMX a group of 128 codes is two steps of
-  tiles, and its sums leave the tiles and are scaled before the next: half of the time.
-* Convolutions with AMX: filters wider than one pixel are gathered from the image first (a third of the time of 3x3 with
-  batch 8), which oneDNN avoids: its tiles read the rows of the image itself.
-* `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work. M = 1
-  is bound by vector instructions (22 for 128 bytes of weights), not by memory.
+  tiles; its sums are moved out of the tiles and scaled before the next group, which takes half of the time.
+* Convolutions with AMX: for filters larger than 1x1 the windows are first gathered from the image (a third of the time
+  of 3x3 with batch 8). oneDNN avoids this: its tiles read the rows of the image itself.
+* `w4a16`: activations stay bf16 and products are exact; the peer that quantises activations to int8 has half the work.
+  M = 1 is bound by vector instructions (22 for 128 bytes of weights), not by memory.
 * Convolutions: with 64 channels the dot products of a tile take 192 cycles and its requantisation 50: two f32 products,
-  each rounded as the contract states, and two conversions per vector. Rows of windows that are wider than one pixel are
-  gathered to the stack, with their sums.
+  each rounded as the contract states, and two conversions per vector. Windows larger than 1x1 are gathered row by row
+  to the stack, with their sums.
 * Depthwise: a call takes 6 microseconds in addition to the kernel, half of the time for small images. A block has 64
-  channels, so 144 channels leave the third block three quarters empty, and 32 leave the only one half empty.
-* MoE: blocks of experts are computed only for the rows that they have, but the sort of rows by expert and the weighted
-  sum are IREE's dispatches over all slots.
+  channels, so with 144 channels three quarters of the third block are empty, and with 32 half of the only one.
+* MoE: each expert computes only the rows that are routed to it, but sorting the rows by expert and the weighted sum
+  are IREE dispatches over all slots.
 * A load above the number of threads (given below) is other work on the machine; it slows two threads more than one.
 """
 

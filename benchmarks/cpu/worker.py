@@ -1,9 +1,9 @@
-"""Measures works on one number of threads, in a process of its own: thread pools are sized once a process, and what a
-peer does to its process ends with it.
+"""Measures works on one number of threads. It is a separate process because thread pools are sized once per process,
+and so that the process-wide settings of a peer end with it.
 
     python -m benchmarks.cpu.worker --threads 2 --rounds 15 NAME...
 
-writes one line of JSON a work: its rows, or why there are none; then one line with the limits.
+writes one line of JSON per work, with its rows or the reason why there are none, then one line with the limits.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .works import Work, works
 
 
 def agreeing(found: list[Candidate], mine: Any, absent: dict[str, str]) -> list[Candidate]:
-    """The candidates whose results are ours: two that differ do not compute the same. The tests judge both against the
-    reference, at small sizes."""
+    """The candidates whose results agree with qmlir's; the others are added to `absent`, since they compute something
+    else. The tests compare both with the reference, at small sizes."""
     kept = []
     for c in found:
         if c.problem is None:
@@ -42,7 +42,7 @@ def agreeing(found: list[Candidate], mine: Any, absent: dict[str, str]) -> list[
 
 
 def measure(work: Work, threads: int, rounds: int, limits: Limits, peers: Sequence[str]) -> dict[str, Any]:
-    """The work's rows: one for each kind of peer that it is judged against."""
+    """Measures a work. It gets one row for each kind of peer that it is compared with."""
     problem = work.make()
     ours = problem.ours()
     absent: dict[str, str] = {}
@@ -83,7 +83,7 @@ def measure(work: Work, threads: int, rounds: int, limits: Limits, peers: Sequen
 
 
 def _bound(problem: Problem, limits: Limits) -> str:
-    """What the limit is made of."""
+    """The name of what bounds the time: the read bandwidth or a multiply instruction."""
     instruction = limits.instruction(problem.rate)
     rate = limits.rate(problem.rate)
     if rate is None or instruction is None:
@@ -118,7 +118,7 @@ def main() -> int:
     chosen = {w.name: w for w in works()}
     prepare(args.peers.split(","), args.threads)
     limits = Limits(args.threads)
-    # Peers print to stdout as they like; the lines of JSON have it to themselves.
+    # Peers may print to stdout: that goes to stderr, so that the original stdout has only the lines of JSON.
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -145,4 +145,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # thread pools of five libraries need not agree on how to end
+    os._exit(code)  # a normal exit may hang or crash in the thread pools of five libraries

@@ -1,4 +1,4 @@
-"""The table: every work that is measured, the row of the table it belongs to, and the goal of that row."""
+"""The table of works: every work that is measured, its row of the table, and the goal of that row."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from functools import partial
 from .networks import digits, resnet18
 from .problems import Convolution, GatedMlp, Moe, Problem, Product
 
-# Kinds of peers. A work is judged against each of its kinds apart: int4 weights against the best peer with 4-bit
-# weights, and against the best with 8-bit weights; float activations against peers that keep them, and apart against
-# those that quantise them.
+# Kinds of peers. A work is compared with each of its kinds separately: int4 weights with the best peer that has 4-bit
+# weights and with the best that has 8-bit weights; float activations with peers that keep them and with peers that
+# quantise them.
 FOUR_BITS, EIGHT_BITS, LOSSY = "4-bit", "8-bit", "4-bit, activations to int8"
 
 
 @dataclass(frozen=True)
 class Work:
-    """`goals`: kind of peer -> (ratio on one thread, ratio on two threads) that is aimed at, at most."""
+    """One entry of the table. `goals` maps a kind of peer to the largest ratio aimed at, on one and on two threads."""
 
     name: str
     row: str
     make: Callable[[], Problem]
-    tiny: Callable[[], Problem]  # the same kind, small: what the tests compare with the reference
+    tiny: Callable[[], Problem]  # the same kind at a small size, which the tests compare with the reference
     goals: dict[str, tuple[float, float]]
     quick: bool = False
 
 
-# (size, channels, filters, kernel, stride) of the 20 distinct convolutions of ResNet-50 (version 1: the stride is in
-# the first 1x1 of a stage). Source: He et al., Deep Residual Learning, table 1.
+# (size, channels, filters, kernel, stride) of the 20 distinct convolutions of ResNet-50 (version 1: the first 1x1 of a
+# stage has the stride). Source: He et al., Deep Residual Learning, table 1.
 RESNET50 = (
     (224, 3, 64, 7, 2),
     (56, 64, 64, 1, 1), (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1),
@@ -43,12 +43,12 @@ MOBILENETV2 = (
     (14, 576, 2), (7, 960, 1),
 )  # fmt: skip
 
-# (model, N, K) of products of language models. Sources: the configurations that their authors published.
+# (model, N, K) of products of language models. Sources: the configurations published by their authors.
 CURRENT_PRODUCTS = (
     ("Llama 3.1 8B, gate and up", 28672, 4096), ("Llama 3.1 8B, down", 4096, 14336), ("Qwen 3 4B, up", 9728, 2560),
     ("Gemma 3 4B, up", 10240, 2560), ("DeepSeek-V3, an expert's up", 2048, 7168),
 )  # fmt: skip
-# (model, size, channels, filters, kernel, stride); a depthwise one has no filters. Sources: Qin et al., MobileNetV4,
+# (model, size, channels, filters, kernel, stride); filters is None for depthwise. Sources: Qin et al., MobileNetV4,
 # table 11; Tan and Le, EfficientNet, table 1; Liu et al., ConvNeXt, figure 4; YOLOv8n's configuration at 640x640.
 CURRENT_CONVOLUTIONS = (
     ("MobileNetV4-S", 112, 32, 32, 3, 2), ("MobileNetV4-S", 28, 96, None, 5, 1), ("MobileNetV4-S", 14, 96, 384, 1, 1),

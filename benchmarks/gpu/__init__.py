@@ -1,10 +1,10 @@
-"""The GPU benchmarks: compiled here, checked and measured elsewhere.
+"""The GPU benchmarks: compiled on this machine, checked and measured on a machine with the device.
 
-`python -m benchmarks.gpu build DIR` writes a folder that needs nothing of this repository: programs, arguments,
-expected results, a runner. `DIR/run` checks every kernel family on the device and then measures it against its peers.
+`python -m benchmarks.gpu build DIR` writes a self-contained folder: programs, arguments, expected results and a runner.
+`DIR/run` checks every kernel family on the device and then measures it against its peers.
 
-works.py     what is measured, against whom, and the goals
-checks.py    what is checked first
+works.py     the works that are measured, their peers and goals
+checks.py    the checks that run first
 build.py     compiles, and writes the folder
-runner/      what the folder's `run` starts: numpy and iree-base-runtime, torch and triton where they are
+runner/      the folder's runner; it needs numpy and iree-base-runtime, and uses torch and triton if they are installed
 """

@@ -1,4 +1,4 @@
-"""What runs on a GPU elsewhere, built here.
+"""Builds the folder of the GPU benchmarks, which runs on another machine.
 
 python -m benchmarks.gpu build DIR [--target cuda:sm_90a] [--only NAME] [--no-wheel]
 python -m benchmarks.gpu list

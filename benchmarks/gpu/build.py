@@ -1,4 +1,4 @@
-"""Writes the folder: programs, arguments, expected results, the runner."""
+"""Writes the folder of the GPU benchmarks: programs, arguments, expected results, the runner."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _PLAIN = frozenset(("i8", "u8", "i32", "f16", "f32"))
 
 
 class Folder:
-    """The folder that is being written. What is done is in its journal, so that a build that was stopped goes on.
+    """The folder that is being written. A journal records the finished entries, so that an interrupted build resumes.
 
     Raises:
-        FileExistsError: it holds something else, or was begun by another version or for another target.
+        FileExistsError: the folder holds something else, or was begun by another version or for another target.
     """
 
     def __init__(self, path: Path, what: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Folder:
                 self.arrays |= {name: found[name] for name in found.files}
 
     def kept(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns, or has returned when the folder was begun; with the arrays that it stores."""
+        """The result of `make()`, or of an earlier build by its journal. Also keeps the arrays that `make` adds."""
         if key not in self.done:
             before = set(self.arrays)
             value = make()
@@ -81,13 +81,13 @@ class Folder:
         return self.done[key]
 
     def finish(self) -> None:
-        """Write the arrays, and drop what a build goes on from."""
+        """Write the arrays, and remove the journal and its files."""
         np.savez_compressed(self.path / "arrays.npz", **self.arrays)  # type: ignore[arg-type]
         shutil.rmtree(self.parts)
         self.journal.unlink()
 
     def program(self, artifact: Artifact) -> dict[str, Any]:
-        """Store a program; where it holds a large constant, the bytes that the runner draws anew."""
+        """Store a program. `draw`: the byte ranges of its large constants, which the runner fills with random bytes."""
         name = f"programs/{self.programs:03}.vmfb.xz"
         self.programs += 1
         (self.path / name).write_bytes(lzma.compress(artifact.vmfb, preset=6))
@@ -101,7 +101,7 @@ class Folder:
         }
 
     def array(self, name: str, value: Any) -> str:
-        """Store an array as its bits, once."""
+        """Store an array by name; types that numpy lacks are stored as unsigned integers."""
         array = np.ascontiguousarray(value)
         if from_numpy(array.dtype) not in _PLAIN:
             array = array.view(f"u{array.dtype.itemsize}")
@@ -110,7 +110,7 @@ class Folder:
 
 
 def constants(vmfb: bytes) -> list[tuple[int, int]]:
-    """Where the bytes of a program's large constants are: (start, length)."""
+    """The byte ranges (start, length) of a program's large constants."""
     found = []
     with zipfile.ZipFile(io.BytesIO(vmfb)) as archive:
         for entry in archive.infolist():
@@ -124,7 +124,7 @@ def constants(vmfb: bytes) -> list[tuple[int, int]]:
 
 
 def add_check(folder: Folder, check: Check, target: str) -> list[dict[str, Any]]:
-    """The cases of a check; one that the target refuses says why."""
+    """The cases of a check, or one case with the reason if the target refuses it."""
     cases: list[dict[str, Any]] = []
     stored: dict[str, Any] | None = None
     for m in check.rows:
@@ -142,7 +142,7 @@ def add_check(folder: Folder, check: Check, target: str) -> list[dict[str, Any]]
 
 
 def add_work(folder: Folder, work: Work, target: str) -> dict[str, Any]:
-    """A work with its program."""
+    """The description of a work, with its program or the reason why it was refused."""
     facts = {
         "name": work.name, "row": work.row, "operations": work.operations, "bytes": work.bytes,
         "peers": list(work.peers), "goals": [[g.peer, g.ratio] for g in work.goals], "problem": work.problem,
@@ -160,15 +160,15 @@ def _argument(o: Any) -> dict[str, Any]:
 
 
 def compile_work(work: Work, target: str) -> Artifact:
-    """One program: `repeats` products, the first on the first set of operands, and so on; results in their order."""
+    """Compile one program of `repeats` products, which use the sets of operands in turn."""
     choice = {"strategy": work.strategy} if work.strategy else {}
     return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False, choice=choice), None)
 
 
 def _module(work: Work) -> Any:
-    """`@main` calls `@sets`, which multiplies each set of operands once, as often as is needed: a weight that is
-    compiled in is packed once. It returns the largest of the products' first rows: each result of a program is memory
-    that IREE reserves for it in every call, which is no part of a product."""
+    """The module of a work. `@sets` multiplies each set of operands once; `@main` calls it as often as needed, so that
+    a constant weight is packed only once. `@main` returns the elementwise maximum of the products' first rows, because
+    IREE allocates memory for each result in every call, which should not count as time of a product."""
     from qmlir.core.mlir import arith, func, ir
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.ir.build import crop
@@ -199,7 +199,7 @@ def _module(work: Work) -> Any:
 
 
 def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
-    """A private function of one product on each set of operands, and what it returns."""
+    """A private function with one product per set of operands, and the specs of its results."""
     from qmlir.core.mlir import func, ir
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.ir.build import dense
@@ -235,7 +235,7 @@ def _dictionaries(rows: Sequence[dict[str, str]]) -> Any:
 
 
 def _weight(work: Work, number: int) -> Array:
-    """Constant codes, for each set other ones, that compress well: the runner puts random bytes in their place."""
+    """Constant codes that compress well, different for each set. The runner replaces them by random bytes."""
     assert work.weight is not None
     n, k = work.weight.shape
     pattern = np.resize(np.arange(251, dtype=np.uint8), n * k * work.weight.bits // 8)
@@ -246,13 +246,13 @@ def build(
     path: Path, target: str = TARGET, check_targets: Sequence[str] = CHECK_TARGETS, *, tiny: bool = False,
     only: Sequence[str] = (), wheel: bool = True, say: Callable[[str], None] = print,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the folder; returns what is in its works.json.
+    """Write the folder. Returns the contents of its works.json.
 
     Args:
-        target: what is measured is compiled for it.
-        check_targets: what is checked is compiled for each.
+        target: the works are compiled for it.
+        check_targets: the checks are compiled for each of them.
         tiny: small sizes, for the tests.
-        only: works and checks with one of these texts in their names.
+        only: works and checks whose names contain one of these texts.
         wheel: fetch the runtime's wheel for the device's Python.
     """
     versions = {"qmlir": qmlir.__version__, "iree": version("iree-base-runtime")}
@@ -293,7 +293,7 @@ def build(
 
 
 def write_runner(path: Path) -> None:
-    """The runner, with what of qmlir's runtime opens a CUDA device."""
+    """Copy the runner, and the modules of qmlir's runtime that open a CUDA device."""
     shutil.copytree(RUNNER, path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
     opens = path / "runner" / "core"
     opens.mkdir()
@@ -305,7 +305,7 @@ def write_runner(path: Path) -> None:
 
 
 def fetch_wheel(folder: Path) -> str:
-    """The runtime for CPython 3.12 and newer on x86-64 Linux, with pip; says what came of it."""
+    """Download the runtime's wheel for CPython 3.12 and newer on x86-64 Linux with pip. Returns a message."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
                "--python-version", "3.12", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64", "--dest",
                str(folder), f"iree-base-runtime=={version('iree-base-runtime')}"]  # fmt: skip

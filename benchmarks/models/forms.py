@@ -1,4 +1,4 @@
-"""One model in the formats that users bring: what is compiled, what it is called with, and the peer that runs it."""
+"""The formats that users have of a model: the source to compile, its arguments, and the peer that runs it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = Any
 
 @dataclass(frozen=True)
 class Case:
-    """`source` is compiled; `peer` gives the results to compare with, and is what ours is timed against. `module`
-    is called instead of a compiled program where torch compiles by itself."""
+    """One model in one format. qmlir compiles `source`; `peer` computes the results to compare with, and its time is
+    compared with qmlir's. If `module` is set it is called instead of a compiled program, for torch.compile."""
 
     source: Any
     arguments: Sequence[Array]
@@ -29,8 +29,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Form:
-    """`make` brings a module and its arguments into this form. Where values are rounded to codes, results are `near`
-    the peer's, by a share of the largest."""
+    """`make` converts a module and its arguments into this format. `near` is the tolerance of the results, as a share
+    of the peer's largest value."""
 
     name: str
     make: Callable[[Any, tuple[Any, ...], Architecture, bool], Case]
@@ -39,7 +39,7 @@ class Form:
 
 
 FORMS: dict[str, Form] = {}
-F32, CODES = 1e-5, 0.1  # f32 by another order of sums; a code that is another one moves what is behind it
+F32, CODES = 1e-5, 0.1  # f32 in another order of summation; one code that differs changes all later values
 BF16 = 0.05
 
 
@@ -74,7 +74,7 @@ def exported(model: Any, args: tuple[Any, ...], architecture: Architecture, dyna
 def _dynamic(args: tuple[Any, ...], architecture: Architecture) -> Any:
     auto = torch.export.Dim.AUTO
     sizes = tuple(dict.fromkeys(architecture.dynamic.get(i, {}), auto) for i in range(len(args)))
-    # A wrapper takes its arguments as one list.
+    # `Outputs.forward` takes its arguments as one `*args`.
     return (sizes,) if type(args) is tuple and architecture.library == "transformers" else sizes
 
 
@@ -104,7 +104,7 @@ def _torchao(name: str, config: Callable[[], Any], near: float = CODES) -> None:
 
         made = config()
         group = getattr(made, "group_size", None) or getattr(getattr(made, "granularity", None), "group_size", None)
-        # What torchao itself refuses: a width that is not a multiple of the group.
+        # torchao refuses a width that is not a multiple of the group.
         quantize_(model, made, filter_fn=lambda m, _: isinstance(m, torch.nn.Linear)
                   and (not group or m.in_features % group == 0))  # fmt: skip
         return _torch(model, args, architecture, dynamic)
@@ -162,7 +162,7 @@ _pt2e("PT2E dynamic", dynamic_codes=True)
 
 
 def onnx_model(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic: bool) -> Any:
-    """The model as torch's exporter writes it."""
+    """The ONNX model that torch's exporter writes."""
     shapes = _dynamic(args, architecture) if dynamic else None
     with torch.no_grad():
         program = torch.onnx.export(model, args, dynamo=True, dynamic_shapes=shapes, verbose=False)
@@ -189,7 +189,7 @@ def _onnx(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic
 
 @_form("onnx optimised", F32)
 def _onnx_optimised(model: Any, args: tuple[Any, ...], architecture: Architecture, dynamic: bool) -> Case:
-    """As onnxruntime saves it with the fusions of operators that are not of one machine."""
+    """The model that onnxruntime saves after its extended optimisations, whose fusions do not depend on the machine."""
     import tempfile
     from pathlib import Path
 
@@ -215,7 +215,7 @@ class _Calibration:
         return self._left.pop() if self._left else None
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """All data is in one batch."""
+        """Does nothing: all data is in one batch."""
 
 
 def _qdq(name: str, unsigned: bool) -> None:
@@ -271,15 +271,15 @@ def _onnx_4bit(model: Any, args: tuple[Any, ...], architecture: Architecture, dy
 
 
 def float64(model: Any, args: tuple[Any, ...]) -> list[Array]:
-    """The unquantised model evaluated in float64, or as it is where it has f32 in its source."""
+    """The unquantised model evaluated in float64, or unconverted if its code requires f32."""
     precise = copy.deepcopy(model).double()
     try:
         with torch.no_grad():
-            return _numbers(precise(*(a.double() if a.is_floating_point() else a for a in args)))
+            return _results(precise(*(a.double() if a.is_floating_point() else a for a in args)))
     except RuntimeError:
         with torch.no_grad():
-            return _numbers(model(*args))
+            return _results(model(*args))
 
 
-def _numbers(found: Any) -> list[Array]:
+def _results(found: Any) -> list[Array]:
     return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]

@@ -1,4 +1,4 @@
-"""The rows for people: lines while it runs, what they add up to, and the page of the documentation."""
+"""Presents the rows: lines during the run, a summary, and the documentation page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def add(rows: list[Row], row: Row) -> None:
-    """In the place of an earlier measurement of the same row, or at the end."""
+    """Adds a row at the end, and removes an earlier measurement of the same row."""
     name = _key(row)
     rows[:] = [r for r in rows if _key(r) != name] + [row]
 
@@ -24,8 +24,8 @@ def _key(row: Row) -> str:
 
 
 def verdict(row: Row) -> str:
-    """`right`, `wrong`, or what became of the import. A quantised model is right where it is as near to the float64
-    evaluation as the peer is, too: codes that differ by one move what is behind them."""
+    """`right`, `wrong`, or the outcome of the import if it failed. A quantised model is also right if it is about as
+    close to the float64 evaluation as the peer, because codes that differ by one change all later values."""
     if row["import"] != "ok":
         return str(row["import"])
     if row["error"] <= row["near"]:
@@ -36,7 +36,7 @@ def verdict(row: Row) -> str:
 
 
 def progress(items: Sequence[_T], name: Callable[[_T], str]) -> Iterator[_T]:
-    """`items`, with a bar on a terminal."""
+    """`items`, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield from items
         return
@@ -52,7 +52,7 @@ def progress(items: Sequence[_T], name: Callable[[_T], str]) -> Iterator[_T]:
 
 
 def line(row: Row) -> str:
-    """A row, while others still run."""
+    """The line for a row, printed while others still run."""
     text = f"{_key(row):52} {verdict(row):8}"
     if row["import"] != "ok":
         return f"{text} {message(row)}"
@@ -63,13 +63,13 @@ def line(row: Row) -> str:
 
 
 def message(row: Row, width: int = 300) -> str:
-    """What was said, on one line."""
+    """The row's message on one line."""
     lines = [t.strip() for t in row.get("message", "").splitlines() if t.strip()]
     return " ".join(lines)[:width]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many rows became what, and the geometric mean of the ratios."""
+    """The number of rows by verdict, and the geometric mean of the ratios."""
     counts: dict[str, int] = {}
     for r in rows:
         counts[verdict(r)] = counts.get(verdict(r), 0) + 1
@@ -87,26 +87,27 @@ PAGE = """\
 `python -m benchmarks.models --json FILE` measures.*
 
 Models of torchvision, timm and transformers with random weights from a seed (`benchmarks/models/architectures.py`),
-small where layers are equal, in the formats of `benchmarks/models/forms.py`. `error` is the largest difference from the
-peer's result as a share of its largest value; for quantised models `from f64` is the same difference from the model
-that is not quantised, evaluated in float64: qmlir's, then the peer's. Compile times are CPU seconds, the first call
+small where layers repeat, in the formats of `benchmarks/models/forms.py`. `error` is the largest difference from the
+peer's result as a share of its largest value; for quantised models `from f64` is the same difference from the
+unquantised model evaluated in float64: qmlir's, then the peer's. Compile times are CPU seconds, the first call
 included; memory is the additional memory of the process while compiling. `ratio` is qmlir's time divided by the peer's
 on one thread, measured in alternating bursts: the ratio of the medians, with p10 and p90 of the ratios of single
 rounds. It is empty where no time was measured.
 
-`refused`: a FrontEndError names the operator and its place. `died`: any other end. `not made`: the tools that quantise
-or export the model refuse it. The messages follow each table.
+`refused`: a FrontEndError names the operator and its location. `died`: any other failure. `not made`: the tools that
+quantise or export the model refuse it. The messages follow each table.
 
-The tables hold the rows of `python -m benchmarks.models --list` that were measured on a machine, and the commits that
-they were measured at; `load` is the highest that the system had meanwhile, beside the rows themselves.
+The tables hold the rows of `python -m benchmarks.models --list` that were measured on a machine; `commits` are those
+that were measured, and `load` is the highest load of the system meanwhile, without the measurements themselves.
 
 ## What is slower, and why
 
-* Convolutional networks of f32 against onnxruntime: convolutions one by one take 0.6 to 1.1 of its time, its own moves
-  into blocks of channels (NCHWc) included, which it makes once for a network. Here each row of a result is gathered
-  from the image for every 64 to 256 filters, a copy of two hundredths to an eighth of the multiplications.
-* Bilinear resizing of f32 (U-Nets, segmentation): IREE's code computes places and gathers element by element,
-  64x64x32 to twice the size in 3.0 ms where torch takes 1.9.
+* f32 convolutional networks against onnxruntime: a convolution alone takes 0.6 to 1.1 of onnxruntime's time, including
+  onnxruntime's conversion to blocks of channels (NCHWc), which it makes only once per network. qmlir gathers each row
+  of a result from the image once per 64 to 256 filters; these copies are two hundredths to an eighth of the
+  multiplications.
+* Bilinear resizing in f32 (U-Nets, segmentation): IREE's code computes positions and gathers element by element.
+  Resizing 64x64x32 to twice the size takes 3.0 ms, in torch 1.9.
 """
 GOAL = 0.95  # of the peer's time
 
@@ -132,7 +133,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _slower(rows: Sequence[Row]) -> list[str]:
-    """The rows that miss the goal, the slowest first."""
+    """A line with the rows that miss the goal, the slowest first."""
     slow = sorted((r for r in rows if r.get("ratio", 0) > GOAL), key=lambda r: -r["ratio"])
     if not slow:
         return []

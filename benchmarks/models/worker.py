@@ -1,4 +1,4 @@
-"""Measures one model in one form, in a process of its own that is bounded in time and memory."""
+"""Measures one model in one form, in a process of its own with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .forms import FORMS, Case, arrays, float64
 
 
 def key(name: str, form: str, dynamic: bool) -> str:
-    """What a row is called."""
+    """The name of a row."""
     return f"{name} / {form}" + (" / dynamic" if dynamic else "")
 
 
 def measured(name: str, form: str, dynamic: bool, rounds: int, limits: ProcessLimits) -> dict[str, Any]:
-    """The row of a model: what `measure` returns, or how its process ended."""
+    """The row of a model: the result of `measure` in a child process, or `died` with the reason."""
     row = {"model": name, "library": TABLE[name].library, "form": form, "dynamic": dynamic, "commit": commit()}
     try:
         return row | json.loads(in_fork(lambda: json.dumps(measure(name, form, dynamic, rounds)).encode(), limits))
     except (CompileError, QmlirError) as e:
-        return row | {"import": "died", "message": _told(e)}
+        return row | {"import": "died", "message": _message(e)}
 
 
 def measure(name: str, form: str, dynamic: bool, rounds: int) -> dict[str, Any]:
-    """`import` is ok, refused (with `message`), died, or not made: the form itself could not be made by others' tools.
-    Errors are shares of the largest value; `rounds` of 0 leaves out the time."""
+    """Measures a model. `import` is ok, refused (with `message`), died, or not made if other projects' tools cannot
+    make the form. Errors are shares of the largest value. With `rounds` = 0 the times are left out."""
     import torch
 
     warnings.filterwarnings("ignore")
@@ -48,17 +48,17 @@ def measure(name: str, form: str, dynamic: bool, rounds: int) -> dict[str, Any]:
             case = made.make(model, args, TABLE[name], dynamic)
             expected = list(case.peer())
     except Exception as e:
-        return {"import": "not made", "message": _told(e)}
+        return {"import": "not made", "message": _message(e)}
     _reset_peak()
     before, start, cpu = _resident(), time.perf_counter(), _cpu()
     try:
         run = _ours(case)
         found = run()
     except QmlirError as e:
-        return {"import": "refused", "message": _told(e)}
-    except Exception as e:  # of torch.compile, the cause is ours
+        return {"import": "refused", "message": _message(e)}
+    except Exception as e:  # torch.compile wraps the error of qmlir
         cause = getattr(e, "inner_exception", None) or e.__cause__ or e
-        return {"import": "refused" if isinstance(cause, QmlirError) else "died", "message": _told(cause)}
+        return {"import": "refused" if isinstance(cause, QmlirError) else "died", "message": _message(cause)}
     result: dict[str, Any] = {
         "import": "ok", "near": made.near, "peer": case.peer_name, "error": distance(found, expected),
         "compile_s": round(time.perf_counter() - start, 2), "compile_cpu_s": round(_cpu() - cpu, 2),
@@ -91,8 +91,8 @@ def _ours(case: Case) -> Any:
 
 
 def distance(found: Any, expected: Any) -> float:
-    """The largest difference as a share of the largest value, over all results; infinite where one is not finite or has
-    another shape."""
+    """The largest difference as a share of the largest value, over all results; infinite if a result is not finite or
+    has another shape."""
     worst = 0.0
     for a, b in zip(found, expected, strict=True):
         x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -102,11 +102,11 @@ def distance(found: Any, expected: Any) -> float:
     return worst
 
 
-def _told(e: BaseException) -> str:
+def _message(e: BaseException) -> str:
     import torch
 
     text = f"{type(e).__name__}: {e}"
-    for folder in (Path(torch.__file__).parents[1], Path(__file__).parents[2]):  # where packages are is the machine's
+    for folder in (Path(torch.__file__).parents[1], Path(__file__).parents[2]):  # without this machine's paths
         text = text.replace(f"{folder}/", "")
     return text[:2000]
 

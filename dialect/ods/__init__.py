@@ -1,5 +1,5 @@
-"""The definition layer: one Python class per operation gives the view that passes read it by, a typed builder, the
-verifier, the Python function's signature (`qmlir.ops`) and the upstream IRDL text.
+"""The definition layer: one Python class per operation provides the view through which passes read it, a typed builder,
+the verifier, the signature of the Python function (`qmlir.ops`) and the upstream IRDL text.
 
 A class attribute declares each operand, attribute and result::
 
@@ -10,23 +10,23 @@ A class attribute declares each operand, attribute and result::
         rounding = attr(Enum(ROUNDING), default="half_even")
         result = result(INT)
 
-An op that has optional operands names those it is given, in their order::
+An op with optional operands lists the names of the operands that it has, in their order::
 
     %0 = "qmlir.quantize"(%x, %s, %z) {operand_names = ["input", "scale", "zero_point"]} : ...
 
-so that a definition may gain an operand and saved programs stay as they are. Where only the required operands are
-given, in the order of the definition, the names may be left out.
+so that a definition can gain an operand without changes to saved programs. The names may be left out if only the
+required operands are given, in the order of the definition.
 
-Ops of an unregistered namespace get no C++ verifier: `verify_module` does that work and is run by the
-`qmlir-verify` pass. `irdl_text` gives the same structure to `iree-opt --irdl-file`.
+Ops of an unregistered dialect have no C++ verifier: `verify_module`, which the `qmlir-verify` pass runs, replaces it.
+`irdl_text` describes the same structure for `iree-opt --irdl-file`.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `constraints.py` | what types and attributes must be |
-| `fields.py` | what a class declares |
-| `coded_operand.py` | which fields say how an operand's codes are read |
+| `constraints.py` | constraints on types, kinds of attributes |
+| `fields.py` | declarations of operands, attributes, results and parameters |
+| `coded_operand.py` | which fields say how an operand's codes are decoded |
 | `op.py` | the base class: declarations, builder, view |
-| `view.py` | the rules of a class over values that are no such op |
+| `view.py` | the rules of a class, applied to values that are not such an op |
 | `verifier.py` | the verifier |
 | `irdl.py` | IRDL text |
 """

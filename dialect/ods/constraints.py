@@ -1,4 +1,4 @@
-"""What types and attributes must be: constraints of operands and results, kinds of attributes."""
+"""Constraints on the types of operands and results, and the kinds of attributes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class OpError(Exception):
 
 
 def fail(message: str) -> NoReturn:
-    """Break a rule: for the bodies of verifiers."""
+    """Raise OpError: for the bodies of verifiers."""
     raise OpError(message)
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a type or attribute must be. `irdl` is the nearest statement IRDL can make."""
+    """A condition on the type of an operand or result. `irdl` is the closest constraint that IRDL can express."""
 
     description: str
     irdl: str
@@ -67,18 +67,18 @@ class AttrKind(Generic[T]):
 
     description: str
     irdl: str
-    python: str  # type of the value
+    python: str  # Python type of the value
 
     def read(self, attribute: ir.Attribute) -> T:
-        """The Python value. Raises OpError when the attribute is of another kind."""
+        """The Python value of an attribute. Raises OpError if it is of another kind."""
         raise NotImplementedError
 
     def of(self, value: object) -> T:
-        """The value, in its Python type. Raises OpError when it is of another kind: nothing is rounded or cut."""
+        """Convert a value to the kind's Python type. Raises OpError if it is of another kind: nothing is truncated."""
         raise NotImplementedError
 
     def build(self, value: object) -> ir.Attribute:
-        """The attribute of a value. Raises OpError as `of` does."""
+        """The attribute for a value. Raises OpError as `of` does."""
         raise NotImplementedError
 
 
@@ -127,7 +127,7 @@ def _float(value: object) -> float:
 
 
 class _Scalar(AttrKind[T]):
-    """`kind` is the name of the attribute's class, `checked` converts a value or raises TypeError."""
+    """A scalar attribute. `kind` is the name of its class in `ir`; `checked` converts a value or raises TypeError."""
 
     def __init__(
         self, description: str, python: str, irdl: str, kind: str, checked: Callable[[object], T],

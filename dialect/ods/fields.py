@@ -1,4 +1,4 @@
-"""What an op class declares: operands, attributes, results, and parameters of its function."""
+"""Declarations in an op class: operands, attributes, results, and parameters of its function."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 class Field:
     """One declared operand, attribute, result or parameter.
 
-    `name` is filled in by the class, and `role` where a base class reads the field by another name (see `Op`).
-    `default` is what an op reads that does not state the attribute, `function_default` what its functions (`qmlir.ops`,
-    `qmlir.reference`) take for an argument that is not given. `doc` is the meaning, shape and unit, for `help()` and
-    the API pages; `{lhs}` and `{rhs}` in it are the operands' own names.
+    The op class sets `name`, and `role` if a base class reads the field under another name (see `Op`). `default` is the
+    value of an attribute that an op does not state; `function_default` is the value that its functions (`qmlir.ops`,
+    `qmlir.reference`) use for an omitted argument. `doc` is the meaning, shape and unit, for `help()` and the API
+    pages; `{lhs}` and `{rhs}` in it are replaced by the operands' own names.
     """
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
@@ -34,18 +34,18 @@ class Field:
 
     @property
     def takes(self) -> str:
-        """What it must be, as an argument of the function."""
+        """The constraint on the field's value, as an argument of the function."""
         if self.constraint is not None:
             return self.constraint.description.replace("a ranked tensor", "an array")
         return self.attribute.description if self.attribute is not None else ""
 
     @property
     def described(self) -> str:
-        """What it is, and what it must be."""
+        """The meaning of the field, and the constraint on its value."""
         return "; ".join(filter(None, (self.doc, self.takes)))
 
 
-# As with `dataclasses.field`, the type is that of what is read from an op.
+# As with `dataclasses.field`, the return type is the type of the value that is read from an op.
 @overload
 def operand(constraint: Constraint, *, doc: str = "") -> ir.Value: ...
 @overload
@@ -78,10 +78,10 @@ def attr(
     kind: AttrKind[object], default: object = None, required: bool = False, implied: bool = False,
     function_default: object = None, doc: str = "",
 ) -> object:  # fmt: skip
-    """An attribute. Without `required` it may be left out and then reads as `default`.
+    """Declare an attribute. Unless it is `required`, an op may omit it and then reads `default`.
 
-    `implied`: where it is not given, the function states it by its other arguments. `function_default`: what the
-    function states where it is not given, and an op without it reads off its types.
+    `implied`: the function derives an omitted argument from its other arguments. `function_default`: the value that the
+    function states for an omitted argument; an op without the attribute derives its value from types.
     """
     return Field("attr", attribute=kind, optional=not required, default=default, implied=implied,
                  function_default=None if implied else default if function_default is None else function_default,
@@ -93,5 +93,5 @@ def parameter(kind: AttrKind[T], *, doc: str = "") -> T: ...
 @overload
 def parameter(kind: AttrKind[T], default: T, *, doc: str = "") -> T: ...
 def parameter(kind: AttrKind[object], default: object = None, *, doc: str = "") -> object:
-    """An argument of the function that shapes the op's result, and is not an attribute of the op."""
+    """Declare an argument of the function that determines the result's type and is not an attribute of the op."""
     return Field("parameter", attribute=kind, optional=True, function_default=default, doc=doc)

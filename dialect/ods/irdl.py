@@ -1,4 +1,4 @@
-"""The dialect as text of IRDL, upstream's dialect of dialect definitions."""
+"""The dialect as text of IRDL, MLIR's dialect for dialect definitions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from .op import NAMESPACE, OPS
 
 
 def irdl_text() -> str:
-    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out. It tells optional
-    operands apart by their counts, which `saved.count_operands` adds to a program."""
+    """The dialect as an IRDL module. IRDL has no optional attributes, so they are left out. It distinguishes optional
+    operands by segment sizes, which `saved.count_operands` adds to a program."""
     lines = [f"irdl.dialect @{NAMESPACE} {{"]
     for name, cls in sorted(OPS.items()):
         lines.append(f"  irdl.operation @{name.split('.', 1)[1]} {{")

@@ -1,4 +1,4 @@
-"""An op class: what its declared fields make of it, the builder, and the view that reads an operation."""
+"""The base class of op classes: it provides accessors for the declared fields, the builder, and rules to override."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NAMESPACE = "qmlir"
 AxisSizes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, AxisSizes]
-Spec = tuple[Shape, str]  # of a value, and its dtype
+Spec = tuple[Shape, str]  # shape and dtype of a value
 Operands = Mapping[str, Spec]
-# By the name of a field, whose kind of attribute says which type a value has.
+# Values by field name; the AttrKind of the field determines the Python type of a value.
 Attributes = Mapping[str, Any]
-Keywords = dict[str, Any]  # arrays too
+Keywords = dict[str, Any]  # attributes and arrays
 OPERAND_NAMES = "operand_names"
 
 OPS: dict[str, type[Op]] = {}
@@ -43,31 +43,31 @@ def _accessor(f: Field, index: int) -> property:
 
 
 def _in_role(f: Field, sides: Mapping[str, str]) -> Field:
-    """An inherited field by an op's own name of its side."""
+    """An inherited field such as `lhs_scale`, renamed for an op that calls its left-hand side `sides["lhs"]`."""
     side, _, what = f.name.partition("_")
     own = replace(f, doc=f.doc.replace("{lhs}", sides.get("lhs", "lhs")).replace("{rhs}", sides.get("rhs", "rhs")))
     return replace(own, name=f"{sides[side]}_{what}", role=f.name) if what and side in sides else own
 
 
 class Op:
-    """An operation, read by the fields of its class. See the module's docstring.
+    """An operation, read through the fields of its class. See the docstring of `qmlir.dialect.ods`.
 
     `class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weight"})` inherits `lhs_scale` as
-    `input_scale`: so the op calls it in text and in Python, while the rules and lowerings that all products share read
-    the same field as `lhs_scale`, its role.
+    `input_scale`. This is its name in IR text and in Python; the rules and lowerings that all products share read the
+    same field as `lhs_scale`, its role.
     """
 
     OPERATION_NAME: ClassVar[str]
-    RESULTS: ClassVar[tuple[int, int]]  # least and most
+    RESULTS: ClassVar[tuple[int, int]]  # minimum and maximum number
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     OPERANDS: ClassVar[tuple[str, ...]] = ()
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # the operands that are not optional
     PARAMETERS: ClassVar[tuple[Field, ...]] = ()
-    POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
-    FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
-    DEFAULTS: ClassVar[Attributes] = {}  # what its functions take for arguments that are not given
-    SIDES: ClassVar[tuple[CodedOperand, ...]] = ()  # operands of codes; of a product the activations, then the weights
-    ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()  # positional arguments of the function, after the required ones
+    FUNCTION: ClassVar[str]  # name of the op's function in `qmlir.ops`
+    DEFAULTS: ClassVar[Attributes] = {}  # values that the op's functions use for omitted arguments
+    SIDES: ClassVar[tuple[CodedOperand, ...]] = ()  # operands of codes; of a product: activations, then weights
+    ROLES: ClassVar[Mapping[str, str]] = {}  # role to name, for the fields that have a role
 
     def __init_subclass__(
         cls, *, name: str = "", function: str = "", sides: Mapping[str, str] | None = None, **kw: object
@@ -81,7 +81,6 @@ class Op:
         cls.PARAMETERS = tuple(f for f in own if f.kind == "parameter")
         for f in cls.PARAMETERS:
             delattr(cls, f.name)
-        # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
         ordered = cls._order([f for f in own if f.kind != "parameter"])
         cls.FIELDS = tuple(_in_role(f, sides or {}) if name else f for f in ordered)
         arguments = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.attribute is not None]
@@ -115,7 +114,7 @@ class Op:
 
     @classmethod
     def _order(cls, own: list[Field]) -> list[Field]:
-        """Own fields, then inherited ones that are not declared anew."""
+        """Own fields, then inherited fields (such as a product's epilogue) that are not redeclared."""
         names = {f.name for f in own}
         return [*own, *(f for f in cls.FIELDS if f.name not in names)]
 
@@ -124,11 +123,11 @@ class Op:
         cls, fields: Mapping[str, object], *, results: Sequence[ir.Type], loc: ir.Location | None = None,
         ip: ir.InsertionPoint | None = None,
     ) -> Self:  # fmt: skip
-        """Create the op of operands, which are `ir.Value`s, and attributes, Python values, by name; defaults are not
-        written. `results` are types.
+        """Create the op from operands (`ir.Value`s) and attributes (Python values), both by field name. Attributes that
+        equal their default are not written. `results` are the result types.
 
         Raises:
-            OpError: for a name that the op does not have, a missing operand, or a value of another kind.
+            OpError: for a name that the op does not have, a missing operand, or an attribute value of another kind.
         """
         values = dict(fields)
         operands: dict[str, ir.Value] = {}
@@ -147,7 +146,7 @@ class Op:
                     stated = f.attribute.build(value)
                 except OpError as e:
                     raise OpError(f"{f.name}={value!r} {e}") from None
-                # Text states what is no default: an op with an epilogue of two steps says two things.
+                # Defaults are not written: the text of an op with two epilogue steps states two attributes.
                 if f.default is None or stated != f.attribute.build(f.default):
                     attributes[f.name] = stated
         if values:
@@ -168,19 +167,19 @@ class Op:
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        """Shapes and dtypes of the results, from those of the operands that are given and from all arguments. What the
-        verifier asks of the results' types is this too. Raises ValueError for what has no result."""
+        """Shapes and dtypes of the results, from those of the given operands and from all attributes and parameters.
+        The verifier requires the same result types. Raises ValueError if no result is possible."""
         raise NotImplementedError
 
     @classmethod
     def inferred(cls, operands: Operands, given: Attributes) -> list[Spec]:
-        """`infer` for a caller that starts from arrays and the arguments that are given."""
+        """`infer` for a caller that has only the given arguments: the others have their defaults."""
         return cls.infer(operands, {**cls.DEFAULTS, **given})
 
     # ---- reading
 
     def operand_names(self) -> tuple[str, ...]:
-        """The name of each operand that is given."""
+        """The names of the operation's operands, in their order."""
         attributes = self.operation.attributes
         if OPERAND_NAMES not in attributes:
             return self.REQUIRED
@@ -202,7 +201,7 @@ class Op:
         return f.attribute.read(attributes[f.name])
 
     def operands_by_name(self) -> dict[str, ir.Value]:
-        """The operands that are present."""
+        """The operands that are present, in the order of the definition."""
         given = dict(zip(self.operand_names(), self.operation.operands, strict=True))
         return {name: given[name] for name in self.OPERANDS if name in given}
 
@@ -216,24 +215,24 @@ class Op:
         """Shape and type rules of the op. Raises OpError."""
 
     def sizes(self) -> Sizes:
-        """For operands and results by name: the size along each axis, so that axes that must agree say the same. None
-        where nothing is said: an axis of one element that is broadcast, or one that counts blocks; a number where an
-        attribute says it. Names are the op's own: `M`, `N`, `K`."""
+        """For each operand and result by name: the size along each of its axes, the same for axes that must agree. None
+        makes no statement: for an axis of one element that is broadcast, or one that counts blocks. An int is a size
+        that an attribute states. Size names (`M`, `N`, `K`) are local to the op."""
         return {}
 
 
 def view_of(op: OpLike) -> Op:
-    """An operation of the dialect, by the fields of its class."""
+    """Wrap an operation of the dialect in its op class."""
     return OPS[op.name](op)
 
 
 def views_of(root: OpLike | ir.Module, kind: type[V]) -> list[V]:
-    """The operations of a kind in `root`, those of a region before the operation that holds it."""
+    """Views of the operations of a class in `root`; those in a region come before the operation that contains it."""
     return [view for op in collect(root, *OPS) if isinstance(view := view_of(op), kind)]
 
 
 def names_attribute(names: Iterable[str]) -> ir.Attribute:
-    """`operand_names` of an op."""
+    """The attribute `operand_names` with these names."""
     return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
 
 

@@ -1,4 +1,4 @@
-"""The verifier: the form of an op as its class declares it, then the rules of its class."""
+"""The verifier: it checks the structure of an op against the declarations of its class, then the rules of the class."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .op import NAMESPACE, OPERAND_NAMES, OPS, Op, attribute_names, view_of
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-# How older text, and IRDL, say which optional operands are there: one count for each operand of the definition.
+# The attribute by which older text, and IRDL, say which optional operands are present: one count for each operand of
+# the definition.
 SEGMENTS = "operandSegmentSizes"
-# `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
-# do not show them.
+# `%0 = "name"(%operands)[successors] <{...}>`: for an unregistered op, MLIR stores the attributes in `<{...}>` as
+# properties, which its Python bindings do not show.
 _PROPERTIES = re.compile(r'[^"]*"[^"]*"\([^)]*\)\s*(?:\[[^\]]*\])?\s*<\{')
 
 
 def verify_module(module: ir.Module) -> list[Diagnostic]:
-    """Check every op of the dialect below `module`; one diagnostic for each that breaks a rule."""
+    """Check every op of the dialect in `module`; returns one diagnostic for each that breaks a rule."""
     found = []
     for op in collect(module, where=lambda op: op.name.startswith(NAMESPACE + ".")):
         message = problem(op)
@@ -34,7 +35,7 @@ def verify_module(module: ir.Module) -> list[Diagnostic]:
 
 
 def problem(op: OpLike) -> str:
-    """The first rule that an op breaks, "" when there is none."""
+    """The first rule that an op breaks, "" if there is none."""
     if op.name not in OPS:
         known = [name.split(".", 1)[1] for name in OPS]
         return f"is not an op of this dialect{did_you_mean(op.name.split('.', 1)[1], known)}"
@@ -47,24 +48,24 @@ def problem(op: OpLike) -> str:
 
 
 def misfit(view: Op) -> str:
-    """The first rule of shapes and types that an op of the right form breaks, "" when there is none."""
+    """The first shape or type rule that an op of valid structure breaks, "" if there is none."""
     try:
         view.verify_semantics()
     except OpError as e:
         return quoted_as(str(e), view.ROLES)
-    except IndexError:  # a rule reads an axis that there is not
+    except IndexError:  # a rule reads an axis that does not exist
         types = [f"'{name}' {value.type}" for name, value in view.operands_by_name().items()]
         return f"has an operand or a result with too few axes: {', '.join(types)}"
     return ""
 
 
 def quoted_as(message: str, names: Mapping[str, str]) -> str:
-    """A message of shared rules, with the op's own names of what it quotes."""
+    """Replace quoted field names in a message: shared rules use roles (`lhs_scale`), the op its own names."""
     return re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", message)
 
 
 def verify_structure(view: Op) -> None:
-    """Counts and names and types of operands, known attributes and their values."""
+    """Check names, counts and types of operands and results, and names and values of attributes. Raises OpError."""
     op = view.operation
     if len(op.regions) or len(op.successors):
         raise OpError("takes no regions and no successors")
@@ -77,7 +78,7 @@ def verify_structure(view: Op) -> None:
         raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
     known = [f.name for f in view.FIELDS if f.kind == "attr"]
     for name in attribute_names(op):
-        if _renamed(view).get(name) in known:  # `upgrade` has replaced those that are given once
+        if _renamed(view).get(name) in known:  # an old name alone was replaced by `saved.upgrade`
             raise OpError(f"has attributes '{_renamed(view)[name]}' and '{name}', its old name; leave '{name}' "
                           "out")  # fmt: skip
         if "." not in name and name not in (*known, OPERAND_NAMES):
@@ -99,10 +100,10 @@ def verify_structure(view: Op) -> None:
 
 
 def _verify_operands(view: Op) -> None:
-    """Each operand has a name of the definition; none is given twice, none is missing."""
+    """Check that each operand has a name of the definition, none is given twice, and no required one is missing."""
     attributes, count = view.operation.attributes, len(view.operation.operands)
     if SEGMENTS in attributes:
-        # `upgrade` has replaced what it could.
+        # `saved.upgrade` has replaced the counts that fit the op.
         raise OpError(f"'{SEGMENTS}' {attributes[SEGMENTS]} does not match {count} operands; name those that are "
                       f"given, {OPERAND_NAMES} = [...], from {_expected(view)}")  # fmt: skip
     if OPERAND_NAMES not in attributes:

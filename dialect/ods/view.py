@@ -1,4 +1,4 @@
-"""The rules of an op class over values that are no such op."""
+"""The rules of an op class, applied to values that are not an operation of this class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .op import Op
 
 
 class FieldView:
-    """The fields and rules of an op class over values that are no such op: the products inside a composite, or an
-    op with some operands replaced.
+    """A view with the fields and rules of an op class over values that are not an operation of this class: a product
+    inside a composite op, or an op with some operands replaced.
 
     A field reads as its entry in `values`, else as that of `base`, else as its default. Properties and methods are
-    the class's own. For rules of the result's type, `values` needs "results".
+    those of the class. Rules about the result's type need an entry "results" in `values` or a `base`.
     """
 
     def __init__(self, cls: type[Op], values: Mapping[str, object], base: Op | FieldView | None = None) -> None:

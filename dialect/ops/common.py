@@ -26,7 +26,7 @@ _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
 
 @dataclass(frozen=True)
 class Intermediate:
-    """A value inside an operation, of which only the type is known: no constant, made by no op."""
+    """A value inside a composite operation. Only its type is known: it is not a constant and has no defining op."""
 
     type: ir.Type
     owner: None = None
@@ -39,13 +39,13 @@ def tensor_type(shape: Sequence[int | None], dtype: str) -> ir.Type:
 
 
 def shape_of(value: Intermediate | ir.Value) -> Shape:
-    """Static sizes, `None` where dynamic."""
+    """The size of each axis, `None` if it is dynamic."""
     t = value if isinstance(value, ir.Type) else value.type
     return tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank))
 
 
 def element_of(value: Intermediate | ir.Type | ir.Value) -> DType:
-    """The dtype that the element type alone tells (i8 is read as signed)."""
+    """The dtype that the element type alone implies (i8 is read as signed)."""
     t = value if isinstance(value, ir.Type) else value.type
     name = str(t.element_type)
     if name not in _BY_MLIR:
@@ -54,9 +54,9 @@ def element_of(value: Intermediate | ir.Type | ir.Value) -> DType:
 
 
 def code_dtype(value: Intermediate | ir.Value, stated: str | None, name: str) -> DType:
-    """The dtype of an operand: what the attribute states, else what the element type tells.
+    """The dtype of an operand: the one that the attribute states, else the one that the element type implies.
 
-    Raises OpError when the two contradict each other.
+    Raises OpError if the two contradict each other.
     """
     element = element_of(value)
     if stated is None:
@@ -68,8 +68,8 @@ def code_dtype(value: Intermediate | ir.Value, stated: str | None, name: str) ->
 
 
 def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name: str) -> Shape:
-    """The shape in codes of an operand packed along its last axis. `length` is the true last size when
-    another operand or the result tells it."""
+    """The shape in codes of an operand packed along its last axis. `length` is the true size of this axis if another
+    operand or the result determines it."""
     if packing == "none":
         return shape
     if not d.bits < 8:
@@ -90,12 +90,12 @@ def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name
 
 
 def scale_blocks(scale: Intermediate | ir.Value, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
-    """`shapes.blocks` for a value, as a rule."""
+    """`shapes.blocks` of a value, as a verifier rule: raises OpError."""
     return shape_blocks(shape_of(scale), shape, name, of)
 
 
 def shape_blocks(scale: Shape, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
-    """`shapes.blocks`, as a rule."""
+    """`shapes.blocks`, as a verifier rule: raises OpError."""
     try:
         return blocks(scale, shape, name, of)
     except ShapeError as e:
@@ -103,14 +103,15 @@ def shape_blocks(scale: Shape, shape: Shape, name: str, of: str) -> tuple[int | 
 
 
 def packed_zero_shape(zero: ir.Value, scale: ir.Value, d: DType, packing: str, name: str) -> Shape:
-    """The shape of a zero point in mode `packed_int`, in codes: packed like the codes, one a scale."""
+    """The shape in codes of a zero point in mode `packed_int`: one per scale, packed like the weight's codes."""
     if scale is None or not shape_of(scale):
         fail(f"'{name}' is packed along its last axis, which a scale of the same shape must tell")
     return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
 
 
 def axes_along(own: Shape, axes: AxisSizes, shape: Shape) -> AxisSizes:
-    """The sizes of an operand of shape `own` that broadcasts, in blocks or not, to one of `shape` with sizes `axes`."""
+    """The sizes (see `Op.sizes`) of an operand of shape `own` that broadcasts, perhaps in blocks, to one of `shape`,
+    whose sizes are `axes`."""
     count = len(own)
     if count > len(shape):
         return (None,) * count
@@ -125,7 +126,7 @@ def axes_along(own: Shape, axes: AxisSizes, shape: Shape) -> AxisSizes:
 
 
 def packed_axes(axes: AxisSizes, d: DType, packing: str) -> AxisSizes:
-    """The sizes of an operand in bytes whose sizes in codes are `axes`. The last one of `interleaved` counts words."""
+    """The sizes in bytes of an operand whose sizes in codes are `axes`. `interleaved` leaves out the last size."""
     if packing == "none" or not axes or not isinstance(axes[-1], str):
         return axes
     if packing == "interleaved":
@@ -134,7 +135,7 @@ def packed_axes(axes: AxisSizes, d: DType, packing: str) -> AxisSizes:
 
 
 def routed_shape(ids: ir.Value) -> tuple[int | None, int]:
-    """The shape `[T, topk]` of the experts of each token; topk is static."""
+    """The shape `[T, topk]` of `expert_ids`. Raises OpError unless topk is static."""
     shape = shape_of(ids)
     if len(shape) != 2 or shape[1] is None:
         fail(f"'expert_ids' has shape {show(shape)}, but must be [T, topk] with a static topk")
@@ -142,7 +143,7 @@ def routed_shape(ids: ir.Value) -> tuple[int | None, int]:
 
 
 def check_codebook(codebook: ir.Value | None, d: DType, name: str) -> None:
-    """A codebook goes with dtype `codebook`. `name` is the operand that holds the codes."""
+    """Check that a codebook is given exactly for dtype `codebook`. `name` is the operand that holds the codes."""
     if d.name == "codebook" and codebook is None:
         fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
     if codebook is None:
@@ -154,7 +155,7 @@ def check_codebook(codebook: ir.Value | None, d: DType, name: str) -> None:
 
 
 def check_zero_point(zero: ir.Value | None, mode: str, d: DType, name: str, packing: str) -> None:
-    """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
+    """Check that a zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
     prefix = f"{name}_" if name else ""
     attribute = f"{prefix}zero_mode"
     if mode.startswith("offset") and (not d.is_int or d.signed):
@@ -186,7 +187,7 @@ def magnitude(d: DType, mode: str, zero: ir.Value | None) -> int:
     if mode.startswith("offset"):
         lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))
     if zero is not None and mode in ("int", "offset_int", "packed_int"):
-        # Packed ones are codes; bytes have the signedness of the codes, less their offset.
+        # Packed zero points are codes. 8-bit ones have the signedness of the codes, signed for `offset_int`.
         known = None if mode == "packed_int" else constant_array(zero)
         if known is not None and known.dtype == np.int8 and not d.signed and mode == "int":
             known = known.view(np.uint8)
@@ -196,7 +197,7 @@ def magnitude(d: DType, mode: str, zero: ir.Value | None) -> int:
 
 
 def check_exact(k: int | None, lhs: int, rhs: int, group: bool) -> None:
-    """The exact i32 sum cannot wrap: `k * |lhs| * |rhs|` stays below 2^31."""
+    """Check that the exact i32 sum cannot wrap: `k * |lhs| * |rhs|` stays below 2^31."""
     if k is None:
         fail("K is dynamic, so that the i32 sum cannot be shown not to overflow; make K static")
     worst = k * lhs * rhs
@@ -210,7 +211,7 @@ def check_exact(k: int | None, lhs: int, rhs: int, group: bool) -> None:
 
 
 def check_broadcast(own: Shape, shape: Shape, name: str) -> None:
-    """`own` broadcasts (numpy's rule) to `shape`."""
+    """Check that `own` broadcasts to `shape` by numpy's rule."""
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(s != 1 and d is not None and s is not None and s != d
                                     for s, d in zip(padded, shape, strict=False)):  # fmt: skip
@@ -222,14 +223,14 @@ def same(a: int | None, b: int | None) -> bool:
 
 
 def check_result(value: Intermediate | ir.Value, expected: Shape, what: str = "result") -> None:
-    """The declared result shape is what the operands give."""
+    """Check that the declared result shape is the one that the operands determine."""
     own = shape_of(value)
     if len(own) != len(expected) or not all(same(x, y) for x, y in zip(own, expected, strict=True)):
         fail(f"{what} has shape {show(own)}, but the operands give {show(expected)}")
 
 
 def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:
-    """Shape of `input` in codes."""
+    """The shape of `input` in codes, for `infer`."""
     shape = operands["input"][0]
     if attributes["packing"] == "none" or dtype is None:
         return shape
@@ -244,10 +245,11 @@ def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> S
 
 
 def with_bounds(given: Keywords) -> Keywords:
-    """Arguments of a product's function that are given, the bounds of activation "clamp" as `act_clamp`: they may be
-    written `activation="clamp(lo, hi)"` or `activation="clamp", clamp=(lo, hi)`. Elsewhere `clamp` bounds codes.
+    """The arguments of a product's function that are not None, with the bounds of activation "clamp" as `act_clamp`:
+    a caller may write `activation="clamp(lo, hi)"` or `activation="clamp", clamp=(lo, hi)`. Otherwise `clamp` bounds
+    codes.
 
-    Raises ValueError for one without two bounds."""
+    Raises ValueError if the activation does not have two bounds."""
     kw = dict(given)
     activation = kw.get("activation") or "none"
     if activation.startswith("clamp("):

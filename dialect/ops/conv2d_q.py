@@ -42,12 +42,12 @@ from .product import ProductOp, gated_width
 if TYPE_CHECKING:
     from ...core.mlir import ir
 
-# Axes of a filter as (F, KH, KW, C).
+# The positions of the axes (F, KH, KW, C) in each filter layout.
 FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
 
 
-def _places(layout: str) -> tuple[int, ...]:
-    """Which of (F, KH, KW, C) each axis of a filter is."""
+def _fhwc_indices(layout: str) -> tuple[int, ...]:
+    """For each axis of a filter, its index in (F, KH, KW, C)."""
     return tuple(FILTER_AXES[layout].index(i) for i in range(4))
 
 
@@ -69,12 +69,14 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
     padding = attr(I64s(4), default=(0, 0, 0, 0), doc="(top, left, bottom, right), in pixels of the real value 0")
     groups = attr(I64, default=1, doc="groups of channels; as many as channels for a depthwise convolution")
     transposed = attr(BOOL, default=False, doc="whether it is a transposed convolution")
-    output_padding = attr(I64s(2), default=(0, 0), doc="rows and columns added to a transposed one")
+    output_padding = attr(
+        I64s(2), default=(0, 0), doc="rows and columns added to the result of a transposed convolution"
+    )
     result = result(RESULT, doc="`[N, OH, OW, F]`, or `[N, F, OH, OW]` by `input_layout`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        """Raises ValueError for what has no result shape at all."""
+        """Raises ValueError if the operands have no result shape."""
         for name in ("input", "weight"):
             if len(shape := operands[name][0]) != 4:
                 raise ValueError(f"{name!r} must have four axes, but has shape {show(shape)}")
@@ -111,7 +113,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         return s if self.input_layout == "NHWC" else (s[0], s[2], s[3], s[1])
 
     def epilogue_shape(self, value: ir.Value) -> Shape:
-        """`[F]` is one value per filter in either layout; more axes are in the result's own layout."""
+        """The shape in NHWC order: `[F]` is one value per filter in any layout, more axes have the result's layout."""
         s = shape_of(value)
         if self.input_layout == "NHWC" or len(s) < 2 or len(s) > 4:
             return s
@@ -119,7 +121,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         return (n, h, w, c)
 
     def filter_codes_shape(self) -> Shape:
-        """The weight's own shape, in codes."""
+        """The shape of the weight in codes, in its own layout."""
         last = None
         if self.rhs_packing != "none":
             if self.weight_layout != "FHWC":
@@ -149,7 +151,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
                 Size(name, stride, reach + extra - pads - stride),
             )
             spatial.append(back if self.transposed else forward)
-        filters = tuple("N" if axis == 0 else None for axis in _places(self.weight_layout))
+        filters = tuple("N" if axis == 0 else None for axis in _fhwc_indices(self.weight_layout))
         found = self.epilogue_sizes(("B", *spatial, "N"))
         scales = {self.ROLES[n]: ("N",) for n in ("rhs_scale", "rhs_zero_point")
                   if getattr(self, n) is not None and len(shape_of(getattr(self, n))) == 1}  # fmt: skip
@@ -195,7 +197,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         check_result(self.result, out if self.input_layout == "NHWC" else (out[0], out[3], out[1], out[2]))
 
     def _verify_values(self, k: int) -> None:
-        """Scales and zero points: per tensor for the input; per tensor or per filter for the weight."""
+        """Check scales and zero points: per tensor for the input; per tensor or per filter for the weight."""
         a, b = self.lhs_code, self.rhs_code
         weight_shape = self.filter_codes_shape()
         f_axis = FILTER_AXES[self.weight_layout][0]
@@ -230,8 +232,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
             self._verify_padding_code()
 
     def padding_zero_range(self) -> tuple[int, int] | None:
-        """The least and the largest `lhs_zero_point` whose code exists, where the program needs that code: padding is
-        filled with it. None where there is no padding, or where the type of the zero point holds no others."""
+        """The smallest and the largest `lhs_zero_point` for which the value 0 has a code: padding is filled with this
+        code. None if there is no zero point or no padding, or if the zero point's type has no other values."""
         d, zero = self.lhs_code, self.lhs_zero_point
         if zero is None or not (any(self.padding) or self.transposed):
             return None
@@ -241,7 +243,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         return d.lo - offset, d.hi - offset
 
     def _verify_padding_code(self) -> None:
-        """A constant zero point; others are asked at run time."""
+        """Check a constant zero point against `padding_zero_range`; others are checked at run time."""
         span = self.padding_zero_range()
         given = self.lhs_zero_point
         known = None if span is None or given is None else constant_array(given)
@@ -254,7 +256,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
 
 
 def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int) -> str:
-    """Why a convolution's result would have a negative size."""
+    """The message for a convolution whose result would have a negative size."""
     layouts = attributes["input_layout"], attributes["weight_layout"]
     sides = [f"{name!r} {show(operands[name][0])} ({layout})"
              for name, layout in zip(("input", "weight"), layouts, strict=True)]  # fmt: skip

@@ -41,9 +41,9 @@ from .common import (
 
 class DequantOp(Op, name="dequant", function="dequantize"):
     """Dequantise codes `[.., L]` (or packed bytes) to floats `[.., L]`: `(input - zero_point) * scale` for `zero_mode`
-    `int`; the numerics contract has the other modes.
+    `int`; the numerics contract defines the other modes.
 
-    `length` is L where packed bytes do not tell it; `out_dtype` the float type, f32 if not stated.
+    `length` is L if the packed bytes do not determine it; `out_dtype` is the float type, f32 by default.
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 1.
     """
 
@@ -58,7 +58,7 @@ class DequantOp(Op, name="dequant", function="dequantize"):
     dtype = attr(Enum((*CODES, "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")), doc="dtype of the codes, if not the array's")
     zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="how codes are dequantised with the zero point")
     packing = attr(Enum(PACKING), default="none", doc="how codes below a byte are packed along the last axis")
-    length = parameter(I64, doc="L, where packed bytes do not say it")
+    length = parameter(I64, doc="L, if the number of packed bytes does not determine it")
     out_dtype = parameter(Enum(("f32", "f16", "bf16")), default="f32", doc="dtype of the result")
     result = result(FLOAT, doc="floats `[.., L]`")
 

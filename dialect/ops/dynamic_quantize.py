@@ -35,14 +35,13 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
     `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated at the largest finite number.
-    `clamp` is the range that the codes use, by default their type's; `eps` is the smallest scale, which recipe
-    `torchao` states.
+    `clamp` is the range of the codes, by default their type's; `eps` is the smallest scale, for recipe `torchao` only.
     """
 
     input = operand(FLOAT, doc="floats `[.., M, K]`")
-    granularity = attr(Enum(GRANULARITY), default="token", doc="what shares a scale")
+    granularity = attr(Enum(GRANULARITY), default="token", doc="elements that share a scale")
     group_size = attr(I64, doc="elements of a group along K; for granularity 'group'")
-    symmetric = attr(BOOL, default=True, doc="whether there is no zero point")
+    symmetric = attr(BOOL, default=True, doc="whether the zero point is fixed at 0")
     rounding = attr(Enum(ROUNDING), default="half_even", doc="how quotients are rounded to codes")
     recipe = attr(Enum(RECIPE), default="torchao", doc="formula of scale and zero point")
     out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8", doc="dtype of the codes")

@@ -130,11 +130,11 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         check_result(self.result, expected)
 
     def _verify_group_bias(self, experts: int, shape: Shape, n: int | None) -> None:
-        """A bias `[G, N]` is one row a group; anything else broadcasts as usual."""
+        """Verify the epilogue: a bias `[G, N]` has one row per group, any other bias broadcasts as usual."""
         bias = None if self.bias is None else shape_of(self.bias)
         per_group = bias is not None and len(bias) > 1
         if bias is not None and per_group and bias[:-1] != (experts,) and bias[:-1] != (1,):
-            fail(f"'bias' has shape {show(bias)}; write [N], or [{experts}, N] for one row a group")
+            fail(f"'bias' has shape {show(bias)}; write [N], or [{experts}, N] for one row per group")
         self.verify_epilogue(shape, n, bias_rows=(experts,) if per_group else None)
 
     def _routed_shape(self, lhs: Shape, n: int | None) -> Shape:

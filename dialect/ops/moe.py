@@ -1,4 +1,4 @@
-"""qmlir.moe: a mixture-of-experts layer, two grouped products with what lies between them."""
+"""qmlir.moe: a mixture-of-experts layer: two grouped products, with an activation and requantisation between them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class MoeOp(Op, name="moe"):
     `input [T, H]`, or `[T, topk, H]` with one row per slot; `w1 [E, H, F]` (`[E, H, 2F]` for a gated activation) and
     `w2 [E, F, N]`, or `[E, F, H]` and `[E, N, F]` with `weights_transposed`; biases `[F]` or `[E, F]`; result `[T, N]`.
 
-    The intermediate `[T, topk, F]` is a float, or codes: with `intermediate_scale []` requantised by it, without by
-    `dynamic_quantize` per token (`recipe`; symmetric, asymmetric for the recipes that are).
+    The intermediate `[T, topk, F]` holds floats or codes. Codes are requantised by `intermediate_scale []` if it is
+    given, else by `dynamic_quantize` per token: symmetric for i8 with `recipe` torchao, amax or aiter, else asymmetric.
     Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
     """
 
@@ -75,31 +75,33 @@ class MoeOp(Op, name="moe"):
     w1 = operand(ANY, doc="first weights, codes or floats `[E, H, F]`, of a gated activation `[E, H, 2F]`")
     w2 = operand(ANY, doc="second weights, codes or floats `[E, F, N]`")
     expert_ids = operand(INDEX, doc="the experts of each token `[T, topk]`")
-    routing_weights = operand(FLOAT, doc="their factors `[T, topk]`")
+    routing_weights = operand(FLOAT, doc="factors of the experts' results `[T, topk]`")
     input_scale = operand(FLOAT, optional=True, doc="scale of `input`, broadcast in blocks against its shape")
     input_zero_point = operand(ZERO, optional=True, doc="zero point of `input`")
     w1_scale = operand(FLOAT, optional=True, doc="scale of `w1`, broadcast in blocks against its shape")
     w1_zero_point = operand(ZERO, optional=True, doc="zero point of `w1`, of any shape that its scale may have")
-    w1_bias = operand(NUMBER, optional=True, doc="added behind the first product, `[F]` or `[E, F]` (2F if gated)")
+    w1_bias = operand(NUMBER, optional=True, doc="added after the first product, `[F]` or `[E, F]` (2F if gated)")
     w2_scale = operand(FLOAT, optional=True, doc="scale of `w2`, broadcast in blocks against its shape")
     w2_zero_point = operand(ZERO, optional=True, doc="zero point of `w2`, of any shape that its scale may have")
-    w2_bias = operand(NUMBER, optional=True, doc="added behind the second product, `[N]` or `[E, N]`")
+    w2_bias = operand(NUMBER, optional=True, doc="added after the second product, `[N]` or `[E, N]`")
     intermediate_scale = operand(FLOAT, optional=True, doc="scale of the intermediate's codes, `[]`")
     intermediate_zero_point = operand(INT_TENSOR, optional=True, doc="its zero point")
     codebook = operand(FLOAT, optional=True, doc="f32 `[16]`, the values of codes of dtype 'codebook'")
 
-    input_dtype = attr(Enum(ROW_TYPES), doc="dtype of `input`, where its array does not say it")
-    weight_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of both weights, where their arrays do not say it")
+    input_dtype = attr(Enum(ROW_TYPES), doc="dtype of `input`, if it is not its array's")
+    weight_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of both weights, if it is not their arrays'")
     weight_packing = attr(Enum(PACKING), default="none", doc="packing of both weights along their last axis")
     weight_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="meaning of their zero points")
     input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True, doc="meaning of its zero point")
-    compute_dtype = attr(Enum(("f32", "f16", "bf16")), doc="type that weights are rounded to where `input` is a float")
+    compute_dtype = attr(
+        Enum(("f32", "f16", "bf16")), doc="type that weights are rounded to if `input` is a float tensor"
+    )
     weights_transposed = attr(BOOL, default=False, doc="whether the weights are `[E, F, H]` and `[E, N, F]`")
     activation, act_clamp, gate_layout = activation_fields()
     intermediate_dtype = attr(Enum(INTERMEDIATE), default="f32", doc="dtype between the two products")
     recipe = attr(Enum(RECIPE), default="torchao", doc="whose formula quantises an 8-bit intermediate per token")
     rounding = attr(Enum(ROUNDING), default="half_even", doc="how the intermediate is rounded to codes")
-    routing_stage = attr(Enum(ROUTING_STAGE), default="output", doc="what `routing_weights` multiply")
+    routing_stage = attr(Enum(ROUTING_STAGE), default="output", doc="tensor that `routing_weights` multiply")
     skip_invalid = attr(BOOL, default=False, doc="whether ids outside [0, E) are skipped")
     out_dtype = attr(Enum(("f32", "f16", "bf16")), function_default="f32", doc="dtype of the result")
     group_size = attr(I64, doc="least elements along the contracted axes per scale, if below 8")
@@ -114,7 +116,7 @@ class MoeOp(Op, name="moe"):
         n = columns(w2, packed, 1 if attributes["weights_transposed"] else 2)
         return [((operands["input"][0][0], n), attributes["out_dtype"])]
 
-    # ---- the parts, for the verifier and the lowering
+    # ---- the two products, for the verifier and the lowering
 
     @property
     def out_code(self) -> DType:
@@ -123,7 +125,7 @@ class MoeOp(Op, name="moe"):
 
     @property
     def intermediate_width(self) -> int | None:
-        """F."""
+        """The size F of the intermediate."""
         if not self.weights_transposed:
             return shape_of(self.w2)[1]
         n = shape_of(self.w1)[1]
@@ -131,12 +133,12 @@ class MoeOp(Op, name="moe"):
 
     @property
     def quantises_dynamically(self) -> bool:
-        """Whether the intermediate gets its scale from the data."""
+        """Whether the intermediate's scale is computed from the data."""
         return DTYPES[self.intermediate_dtype].is_int and self.intermediate_scale is None
 
     @property
     def symmetric(self) -> bool:
-        """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
+        """Whether a dynamically quantised intermediate has no zero point, which its dtype and the recipe determine."""
         return self.intermediate_dtype == "i8" and self.recipe in ("torchao", *SYMMETRIC_RECIPES)
 
     def first(self, **replaced: object) -> FieldView:
@@ -192,11 +194,11 @@ class MoeOp(Op, name="moe"):
         return FieldView(GroupedMatmulOp, {**shared, **values, **replaced})
 
     def _mode(self, zero: object) -> str:
-        """The zero mode of a weight: the offset forms hold without a zero point too."""
+        """The zero mode of a weight: the offset modes apply even without a zero point."""
         return str(self.weight_zero_mode) if zero is not None or self.weight_zero_mode.startswith("offset") else "none"
 
     def products(self) -> tuple[FieldView, FieldView]:
-        """Both products, of an intermediate of which only the type is known."""
+        """Both products, for an intermediate of which only the type is known."""
         ids = shape_of(self.expert_ids)
         hidden = Intermediate(tensor_type((*ids, self.intermediate_width), self.intermediate_dtype))
         scale: Intermediate | ir.Value | None = self.intermediate_scale
@@ -214,7 +216,7 @@ class MoeOp(Op, name="moe"):
         for product, names, own in zip(self.products(), (_FIRST, _SECOND), own_names, strict=True):
             for name, axes in product.sizes().items():
                 if names.get(name, name) in self.operands_by_name():
-                    found[names.get(name, name)] = tuple(_called(axis, own) for axis in axes)
+                    found[names.get(name, name)] = tuple(_renamed_size(axis, own) for axis in axes)
         return {**found, "routing_weights": ("T", "topk"), "result": ("T", "N")}
 
     # ---- rules
@@ -242,8 +244,8 @@ class MoeOp(Op, name="moe"):
         if columns is not None and width is not None and columns != each * width:
             halves = f", a gate and a value each with '{self.activation}'" if each == 2 else ""
             fail(f"'w1' {show(w1)} gives {columns} columns, but 'w2' {show(w2)} takes {width} rows{halves}")
-        _rules(first, _FIRST)
-        _rules(second, _SECOND)
+        _verify_product(first, _FIRST)
+        _verify_product(second, _SECOND)
         rows = shape_of(self.input)[0]
         check_result(self.result, (rows, shape_of(self.result)[-1]))
 
@@ -266,10 +268,13 @@ class MoeOp(Op, name="moe"):
                 fail(f"'{name}' is one value, because it is constant along the second product's K, but has shape "
                      f"{show(shape_of(value))}")  # fmt: skip
         if self.intermediate_zero_point is not None and self.intermediate_scale is None:
-            fail("'intermediate_zero_point' goes with 'intermediate_scale'; a dynamic quantisation finds its own")
+            fail(
+                "'intermediate_zero_point' requires 'intermediate_scale'; a dynamic quantisation computes its own "
+                "zero point"
+            )
 
 
-# What the rules of grouped_matmul call its operands, and what they are here.
+# The roles of fields in the rules of grouped_matmul, and the names of the same fields in this op.
 _COMMON = {
     "rhs_dtype": "weight_dtype", "rhs_transposed": "weights_transposed", "rhs_packing": "weight_packing",
     "rhs_zero_mode": "weight_zero_mode",
@@ -287,8 +292,8 @@ _SECOND = _COMMON | {
 }  # fmt: skip
 
 
-def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> str | Size | int | None:
-    """An axis of a product, by this op's names of the sizes."""
+def _renamed_size(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> str | Size | int | None:
+    """The size of a product's axis, in this op's size names."""
     if isinstance(axis, str):
         return names.get(axis, axis)
     if axis is None or isinstance(axis, int) or axis.name not in names:
@@ -297,8 +302,8 @@ def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> s
     return axis.after(other if isinstance(other, Size) else Size(other))
 
 
-def _rules(product: FieldView, names: dict[str, str]) -> None:
-    """The rules of one product, with this op's names of the operands in the message."""
+def _verify_product(product: FieldView, names: dict[str, str]) -> None:
+    """Verify one product; a message has this op's names of the operands."""
     try:
         product.verify_semantics()
     except OpError as e:

@@ -8,12 +8,12 @@ from .common import check_result, element_of, routed_shape
 
 
 class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
-    """`expert_ids [T, topk]` to the layout that block-wise grouped products read (vLLM, AITER).
+    """Sort the slots of `expert_ids [T, topk]` into the layout that block-wise grouped products read (vLLM, AITER).
 
     A slot is `token * topk + k`. `sorted_token_ids [NB * block_size]` (i32) lists the slots of expert 0, then 1, ...,
-    in ascending order; the places that pad an expert's last block, and the unused blocks at the end, hold T * topk.
-    `block_expert_ids [NB]` (i32) is the expert of each block, -1 for unused ones, and `num_tokens_post_padded []`
-    (i32) the number of places in used blocks. NB = min(T * topk, ceil(T * topk / block_size) + experts - 1).
+    in ascending order; the entries that pad an expert's last block, and the unused blocks at the end, are T * topk.
+    `block_expert_ids [NB]` (i32) is the expert of each block, -1 for unused blocks, and `num_tokens_post_padded []`
+    (i32) is the number of entries in used blocks. NB = min(T * topk, ceil(T * topk / block_size) + experts - 1).
     Raises InputError for an id outside [0, experts) unless skip_invalid. Source: vLLM, moe_align_block_size.
     """
 
@@ -23,7 +23,7 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     skip_invalid = attr(BOOL, default=False, doc="whether ids outside [0, E) are left out")
     sorted_token_ids = result(INDEX, doc="slots `t * topk + k` by expert, padded to whole blocks")
     block_expert_ids = result(INDEX, doc="the expert of each block, -1 of unused ones")
-    num_tokens_post_padded = result(INDEX, doc="slots in used blocks, padding counted, `[]`")
+    num_tokens_post_padded = result(INDEX, doc="number of slots in used blocks, with padding, `[]`")
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:

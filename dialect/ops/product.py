@@ -1,4 +1,4 @@
-"""What all products share: quantised operands and the epilogue (docs/semantics.md, sections 1 and 4)."""
+"""The base class of all products: quantised operands and the epilogue (docs/semantics.md, sections 1 and 4)."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
     from ...core.mlir import ir
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
-# Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many
-# groups as channels, the scale is taken for one of channels up to the second number.
+# Groups along K of fewer elements must be stated (docs/semantics.md, section 6). The second bound is for a scale with
+# as many groups as channels or tokens, which is most likely a transposed per-channel or per-token scale.
 LEAST_GROUP, COMMON_GROUP = 8, 32
 
 
-# Dtypes of activations and of weights, those of short codes of activations apart.
+# Dtypes of activations and of weights; sub-byte codes of activations are not included.
 _FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
 ROW_TYPES, WEIGHT_TYPES = ("i8", "u8", *_FLOATS), (*CODES, *_FLOATS)
 
 
 def activation_fields() -> tuple[str, tuple[float, ...] | None, str]:
-    """What a product, and `moe` between its two, says of its activation: which it is, the range of `clamp`, and where
-    the gate of a gated one is."""
+    """Declare the attributes of an activation (of a product, or of `moe` between its two products): its name, the
+    bounds of `clamp`, and the layout of the gates."""
     return (
         attr(Enum(ACTIVATION), default="none", doc="the activation; a gated one halves N"),
         attr(F64s(2), doc="bounds (low, high) of activation 'clamp'"),
@@ -70,31 +70,33 @@ def activation_fields() -> tuple[str, tuple[float, ...] | None, str]:
 
 
 class ProductOp(Op):
-    """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
+    """Base class of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
 
     result: ir.Value
     lhs_scale = operand(FLOAT, optional=True, doc="scale of `{lhs}`, broadcast in blocks against its shape")
     rhs_scale = operand(FLOAT, optional=True, doc="scale of `{rhs}`, broadcast in blocks against its shape")
     lhs_zero_point = operand(ZERO, optional=True, doc="zero point of `{lhs}`, of a shape that its scale may have")
     rhs_zero_point = operand(ZERO, optional=True, doc="zero point of `{rhs}`, of a shape that its scale may have")
-    bias = operand(NUMBER, optional=True, doc="one number per output channel `[N]`, or what broadcasts to the result")
+    bias = operand(
+        NUMBER, optional=True, doc="one value per output channel `[N]`, or a shape that broadcasts to the result"
+    )
     c = operand(FLOAT, optional=True, doc="added after the scales, times `beta`; broadcast")
     act_scale = operand(FLOAT, optional=True, doc="factor after the activation; broadcast")
     out_scale = operand(FLOAT, optional=True, doc="scale of the result's codes, broadcast in blocks")
     out_multiplier = operand(FLOAT, optional=True, doc="factor to the result's codes, in place of `1 / out_scale`")
     out_zero_point = operand(INT_TENSOR, optional=True, doc="zero point of the result's codes")
     codebook = operand(FLOAT, optional=True, doc="f32 `[16]`, the values of codes of dtype 'codebook'")
-    lhs_global_scale = operand(FLOAT, optional=True, doc="one scale more for all of `{lhs}` (NVFP4), `[]`")
-    rhs_global_scale = operand(FLOAT, optional=True, doc="one scale more for all of `{rhs}` (NVFP4), `[]`")
+    lhs_global_scale = operand(FLOAT, optional=True, doc="second scale, of the whole `{lhs}` (NVFP4), `[]`")
+    rhs_global_scale = operand(FLOAT, optional=True, doc="second scale, of the whole `{rhs}` (NVFP4), `[]`")
 
-    lhs_dtype = attr(Enum((*ROW_TYPES, *CODES[2:])), doc="dtype of `{lhs}`, where its array does not say it")
-    rhs_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of `{rhs}`, where its array does not say it")
+    lhs_dtype = attr(Enum((*ROW_TYPES, *CODES[2:])), doc="dtype of `{lhs}`, if it is not its array's")
+    rhs_dtype = attr(Enum(WEIGHT_TYPES), doc="dtype of `{rhs}`, if it is not its array's")
     rhs_packing = attr(Enum(PACKING), default="none", doc="packing of `{rhs}` along its last axis")
     rhs_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True, doc="meaning of the zero point")
     lhs_zero_mode = attr(
         Enum(("none", "int", "offset_int")), default="none", implied=True, doc="meaning of the zero point"
     )
-    compute_dtype = attr(Enum(("f32", "f16", "bf16")), doc="type of a dequantised side beside a float one")
+    compute_dtype = attr(Enum(("f32", "f16", "bf16")), doc="compute type of a product of floats by dequantised codes")
     bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True, doc="where `bias` is added")
     alpha = attr(F32, default=1.0, doc="factor of the scaled product, in `alpha * y + beta * c`")
     beta = attr(F32, default=0.0, doc="factor of `c`")
@@ -102,10 +104,10 @@ class ProductOp(Op):
     out_dtype = attr(Enum(OUT), function_default="f32", doc="dtype of the result; 'i32' is the raw accumulator")
     rounding = attr(Enum(ROUNDING), default="half_even", doc="how the result is rounded to codes")
     clamp = attr(I64s(2), doc="bounds (low, high) of the result's codes, by default their type's")
-    # It says nothing that the shapes do not, and is asked for where these are most likely a mistake.
+    # The shapes already determine it; it is required where they are most likely a mistake.
     group_size = attr(I64, doc="least elements along K per scale, if below 8")
 
-    # ---- what the lowering and the verifier both ask
+    # ---- for the lowering and the verifier
 
     @property
     def sides(self) -> tuple[Intermediate | ir.Value, ir.Value]:
@@ -131,7 +133,7 @@ class ProductOp(Op):
 
     @property
     def lhs_plain(self) -> bool:
-        """A float operand without a scale."""
+        """Whether `lhs` is a float operand without a scale."""
         return self.lhs_code.name in _PLAIN and self.lhs_scale is None
 
     @property
@@ -143,13 +145,13 @@ class ProductOp(Op):
         return self.activation in GATED
 
     def epilogue_shape(self, value: ir.Value) -> Shape:
-        """Shape of an epilogue operand, in the axes that the rules are stated in."""
+        """Shape of an epilogue operand, in the axis order of the rules."""
         return shape_of(value)
 
     # ---- sizes
 
     def side_sizes(self, names: tuple[str, str], lhs: AxisSizes, rhs: AxisSizes, shapes: tuple[Shape, Shape]) -> Sizes:
-        """The sizes of both sides, called `names`, with their scales and zero points; `shapes` are in codes."""
+        """The sizes of both sides (named `names`), their scales and zero points; `shapes` are in codes."""
         found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.rhs_packing)}
         for side, axes, shape in (("lhs", lhs, shapes[0]), ("rhs", rhs, shapes[1])):
             packed = side == "rhs" and self.rhs_zero_mode == "packed_int"
@@ -164,7 +166,7 @@ class ProductOp(Op):
         return found
 
     def epilogue_sizes(self, axes: AxisSizes, bias: AxisSizes | None = None) -> Sizes:
-        """The sizes of the operands of the epilogue, and of the result. `axes` are the product's, `N` the last;
+        """The sizes of the epilogue's operands and of the result. `axes` are the sizes of the product, `N` last;
         `bias` replaces them for the bias."""
         result: AxisSizes = (*axes[:-1], Size("N", div=2)) if self.gated else axes
         found: Sizes = {"result": self.result_axes(result)}
@@ -178,13 +180,13 @@ class ProductOp(Op):
                 to = bias
             elif len(own) > 1:
                 to = self.result_axes(to)
-            # Scales of a result may be given in blocks; everything else has the result's sizes or one element.
+            # Scales of a result may be given in blocks; axes of other operands have the result's size or one element.
             blocked = name not in ("bias", "c") and 1 < len(own) <= len(shape)
             found[name] = axes_along(own, to, shape if blocked else own) if len(own) <= len(to) else (None,) * len(own)
         return found
 
     def result_axes(self, axes: AxisSizes) -> AxisSizes:
-        """The axes that the rules are stated in, in the order of the result's own."""
+        """Permute axes from the order of the rules to the order of the result's axes."""
         return axes
 
     # ---- rules
@@ -199,8 +201,8 @@ class ProductOp(Op):
         of: tuple[str, str],
         terms: int | None = None,
     ) -> None:
-        """Codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names; `terms`: the most
-        that one sum has, where it is less than K."""
+        """Check codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names; `terms`: the
+        largest number of terms of one sum, if it is less than K."""
         a, b = self.lhs_code, self.rhs_code
         blocks_k: list[int | None] = []
         for side, d, shape, axis, name in (
@@ -239,7 +241,7 @@ class ProductOp(Op):
         self._grouped = grouped
 
     def verify_shared(self, of: tuple[str, str]) -> None:
-        """The codebook and the scales of whole tensors. `of`: the operands' names."""
+        """Check dtypes, codebook, `compute_dtype` and global scales. `of`: the operands' names."""
         for d, name in ((self.lhs_code, of[0]), (self.rhs_code, of[1])):
             if d.name == "f64":
                 fail(f"'{name}' is f64, which a product does not take; use f32, f16 or bf16")
@@ -254,7 +256,7 @@ class ProductOp(Op):
                 fail(f"'{name}' is one value per tensor, but has shape {show(shape_of(value))}")
 
     def _verify_rank(self, value: Intermediate | ir.Value, shape: Shape, axis: int, name: str) -> None:
-        """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
+        """Refuse a one-axis scale that aligns with K, the last axis: most likely it is meant for the other axis."""
         own = shape_of(value)
         if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:
             rows = "[N, 1] for one value per channel" if name.startswith("rhs") else "[M, 1] for one value per token"
@@ -263,8 +265,8 @@ class ProductOp(Op):
             )
 
     def _verify_group(self, own: Shape, shape: Shape, axis: int, name: str, of: str, group: int | None) -> None:
-        """Groups along K are as long as they are stated to be. Where nothing is stated: not so short that the writer
-        most likely meant one value per channel or a token."""
+        """Check that groups along K are multiples of `group_size`. If it is not stated, refuse groups so short that the
+        scale is most likely meant per channel or per token."""
         stated = self.group_size
         if group is None or shape[axis] == 0:
             return
@@ -281,16 +283,16 @@ class ProductOp(Op):
             return
         hint = f"groups of fewer than {LEAST_GROUP} have to be stated: group_size = {group}"
         if swapped:
-            turned = [*own] if len(own) > 1 else [1, *own]
-            turned[place[axis]], turned[place[other]] = 1, shape[other]
+            wanted = [*own] if len(own) > 1 else [1, *own]
+            wanted[place[axis]], wanted[place[other]] = 1, shape[other]
             what = "channel" if name.startswith("rhs") else "token"
             hint = (
-                f"did you mean {show(turned)}, one value per {what}? For groups of {group} state group_size = {group}"
+                f"did you mean {show(wanted)}, one value per {what}? For groups of {group} state group_size = {group}"
             )
         fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}; {hint}")
 
     def verify_epilogue(self, shape: Shape, columns: int | None, bias_rows: Shape | None = None) -> None:
-        """Everything after the contraction. `shape` is the product's shape (before a gated activation);
+        """Check everything after the contraction. `shape` is the product's shape (before a gated activation);
         `bias_rows` replaces its leading axes for the bias."""
         out = self.out_code
         integer = self.lhs_code.is_int and self.rhs_code.is_int
@@ -329,7 +331,10 @@ class ProductOp(Op):
                 fail(f"operand '{name}' requantises, but the result is {out.name}; use an i8 result")
             shape_blocks(self.epilogue_shape(value), result, name, "result")
         if self.out_scale is not None and self.out_multiplier is not None:
-            fail("'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m")
+            fail(
+                "'out_scale' and 'out_multiplier' cannot both be given: the result is multiplied by 1/out_scale or by "
+                "out_multiplier"
+            )
         if self.act_scale is not None:
             shape_blocks(self.epilogue_shape(self.act_scale), result, "act_scale", "result")
         if self.clamp is not None:
@@ -339,7 +344,7 @@ class ProductOp(Op):
                     f"'clamp' bounds requantised codes, but the result is {out.name}; use activation 'clamp' for floats"
                 )
             if not out.lo <= lo <= hi <= out.hi:
-                fail(f"'clamp' [{lo}, {hi}] does not lie in the range [{out.lo}, {out.hi}] of {out.name}")
+                fail(f"'clamp' [{lo}, {hi}] is outside the range [{out.lo}, {out.hi}] of {out.name}")
 
     def _verify_bias(self, shape: Shape, rows: Shape | None, out: DType, integer: bool) -> None:
         if self.bias is None:
@@ -354,7 +359,8 @@ class ProductOp(Op):
         elif stage == "scaled":
             if d.kind != "float" or out.name == "i32":
                 fail(
-                    f"'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is {self.bias.type}"
+                    f"'bias' with bias_stage 'scaled' must be float, and the result must not be the raw i32 "
+                    f"accumulator, but is {self.bias.type}"
                 )
         elif out.name in ("i8", "u8"):
             fail("bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'")
@@ -363,12 +369,12 @@ class ProductOp(Op):
 
 
 def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None:
-    """N of `rhs` whose row axis is `axis`, packed or not."""
+    """The size in codes of `rhs` along `axis`, which is N."""
     shape = operands["rhs"][0]
     n = shape[axis]
     if attributes["rhs_packing"] == "none" or axis != len(shape) - 1 or n is None:
         return n
-    # Packed along N: an odd N shows in the scale or the bias.
+    # Packed along N: the scale or the bias shows an N that does not fill the last byte.
     per = DTYPES[attributes["rhs_dtype"]].per_byte
     for name in ("rhs_scale", "bias"):
         if name in operands and operands[name][0]:
@@ -379,5 +385,5 @@ def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None
 
 
 def gated_width(n: int | None, attributes: Attributes) -> int | None:
-    """N of the result."""
+    """N of the result: a gated activation halves it."""
     return n // 2 if n is not None and attributes["activation"] in GATED else n

@@ -59,5 +59,5 @@ class QuantizeOp(Op, name="quantize"):
             scale_blocks(self.zero_point, shape, "zero_point", "input")
         d = DTYPES[self.out_dtype]
         if self.clamp is not None and not d.lo <= self.clamp[0] <= self.clamp[1] <= d.hi:
-            fail(f"'clamp' {list(self.clamp)} does not lie in the range [{d.lo}, {d.hi}] of {d.name}")
+            fail(f"'clamp' {list(self.clamp)} is outside the range [{d.lo}, {d.hi}] of {d.name}")
         check_result(self.result, shape)

@@ -11,8 +11,8 @@ from .common import check_result, element_of, shape_of
 class RouteOp(Op, name="route"):
     """Choose the experts of each token from `logits [T, E]`.
 
-    Results: `expert_ids [T, topk]` (i32, best first; of equal logits the lower id) and `routing_weights [T, topk]`
-    (f32): the scores of the chosen experts, divided by their sum with `renormalize`.
+    Results: `expert_ids [T, topk]` (i32, best first; for equal logits the lower id) and `routing_weights [T, topk]`
+    (f32): the scores of the chosen experts, divided by their sum if `renormalize` is set.
     """
 
     logits = operand(FLOAT, doc="floats `[T, E]`")
@@ -33,7 +33,7 @@ class RouteOp(Op, name="route"):
     def verify_semantics(self) -> None:
         shape = shape_of(self.logits)
         if len(shape) != 2:
-            fail(f"'logits' has shape {show(shape)}, but must be [T, E], one score a token and expert")
+            fail(f"'logits' has shape {show(shape)}, but must be [T, E], one score per token and expert")
         if element_of(self.logits).name == "f64":
             fail("'logits' is f64; use f32, f16 or bf16")
         tokens, experts = shape

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """A constant weight: codes one an element (1-bit ones -1 and 1), indices and pointers."""
+    """A constant weight: codes, one per element (those of i1 are -1 and 1), indices and row pointers."""
 
     codes: Array
     indices: Array
@@ -55,18 +55,18 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
 
     `csr`: `values [E]`, `indices [E]` (columns), `indptr [rows + 1]`. `coo`: `values [E]`, `indices [2, E]`. `bsr`:
     `values [E, r, c]` with `block = [r, c]`, `indices [E]`, `indptr [rows / r + 1]`. `2:4`: `values [N, K/2]`, `indices
-    [N, ceil(K/8)]`: two 2-bit positions for each group of four along K. Entries are sorted and stored once.
+    [N, ceil(K/8)]`: two 2-bit positions for each group of four along K. Entries are sorted; each is stored once.
 
-    The function takes them as one argument, a `SparseWeight`: eager calls give the program its arrays, `.compile` folds
-    it and takes a `SparseSpec` for one that is known at run time.
-    Raises InputError when such a one has indices that are out of range or not sorted.
+    The function takes the weight as one argument, a `SparseWeight`: eager calls pass its arrays to the program,
+    `.compile` folds it as a constant, or takes a `SparseSpec` for a weight that is known only at run time.
+    Raises InputError if the indices of a run-time weight are out of range or not sorted.
     """
 
     SIDES = product_sides("lhs", "values")
 
     lhs = operand(ANY, doc="codes or floats `[B.., M, K]`")
     values = operand(ANY, doc="the stored codes or floats")
-    indices = operand(SPARSE_INDEX, doc="where they are, as `format` has it")
+    indices = operand(SPARSE_INDEX, doc="positions of the entries, in the form of `format`")
     indptr = operand(SPARSE_INDEX, optional=True, doc="where each row begins in `indices`, `[rows + 1]`")
     format = attr(Enum(SPARSE_FORMAT), required=True, doc="how entries are stored")
     rhs_shape = attr(I64s(2), required=True, doc="shape of the dense weight, `[K, N]`")
@@ -86,13 +86,13 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
 
     @property
     def rows_columns(self) -> tuple[int, int]:
-        """Rows and columns that `indices` count: of blocks for `bsr`."""
+        """Numbers of rows and columns that `indices` address: those of blocks for `bsr`."""
         rows, columns = self.rhs_shape
         return (rows // self.block[0], columns // self.block[1]) if self.block is not None else (rows, columns)
 
     @property
     def stored(self) -> int:
-        """Number of entries (`bsr`: blocks) of the indices."""
+        """Number of stored entries (`bsr`: blocks)."""
         return int((shape_of(self.indices) or (0,))[-1] or 0)
 
     def values_shape(self) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         return logical_shape(shape_of(self.values), self.rhs_code, self.rhs_packing, self.values_shape()[-1], "values")
 
     def constant(self) -> Stored | None:
-        """The weight when all of it is constant."""
+        """The weight if all of its arrays are constant, else None."""
         values, indices = constant_array(self.values), constant_array(self.indices)
         indptr = None if self.indptr is None else constant_array(self.indptr)
         if values is None or indices is None or (self.indptr is not None and indptr is None):
@@ -126,12 +126,12 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         return False
 
     def longest(self) -> int:
-        """The most terms that one sum has: known for a constant weight, else from the number of stored entries."""
+        """The largest number of terms of one sum; for a weight that is not constant a bound, from K and `stored`."""
         k: int = self.rhs_shape[1 if self.rhs_transposed else 0]
         if self.format == "2:4":
             return k // 2
         r, c = self.block or (1, 1)
-        # Axis of `indices` that counts N, and how many terms of a sum an entry is.
+        # Which of row and column runs along N, and how many terms one entry adds to a sum.
         axis, depth = (0, c) if self.rhs_transposed else (1, r)
         indices = constant_array(self.indices)
         indptr = None if self.indptr is None else constant_array(self.indptr)
@@ -166,8 +166,8 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         self._verify_structure()
         if self.rhs_zero_point is not None or self.rhs_zero_mode != "none":
             fail(
-                "a sparse weight takes no zero point: what is not stored is the real value 0, which would be another "
-                "code; quantise the weight symmetrically (rhs_zero_mode 'none')"
+                "a sparse weight takes no zero point: entries that are not stored are the real value 0, which would "
+                "not be code 0; quantise the weight symmetrically (rhs_zero_mode 'none')"
             )
         self.verify_sides(lhs, tuple(shape), len(lhs) - 1, rhs_k, k, ("lhs", "weight"), self.longest())
         self.verify_epilogue((*lhs[:-1], n), n)
@@ -191,7 +191,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
                 fail(f"K = {self.rhs_shape[1]} is not a multiple of 4, which format '2:4' needs")
 
     def _verify_structure(self) -> None:
-        """Lengths; and the contents where they are constant."""
+        """Check the shapes of the arrays, and their contents if they are constant."""
         indices, structured = shape_of(self.indices), self.format == "2:4"
         if (element_of(self.indices).bits == 8) != structured:
             fail(

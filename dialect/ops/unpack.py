@@ -11,13 +11,13 @@ from .common import check_result, logical_shape, packed_axes, shape_of, unpacked
 class UnpackOp(Op, name="unpack"):
     """Unpack bytes `[.., ceil(L * bits / 8)]` to codes `[.., L]`, one per byte.
 
-    `length` is L where the last byte is not full.
+    `length` is L if the last byte is not full.
     """
 
     input = operand(CODE, doc="bytes `[.., ceil(L * bits / 8)]`")
     dtype = attr(Enum(CODES[2:]), required=True, doc="dtype of the codes")
     packing = attr(Enum(PACKING[1:]), default="low_first", doc="order of the codes in a byte or word")
-    length = parameter(I64, doc="L, where the last byte is not full")
+    length = parameter(I64, doc="L, if the last byte is not full")
     result = result(CODE, doc="codes `[.., L]`, one per byte")
 
     @staticmethod

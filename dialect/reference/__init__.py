@@ -1,4 +1,4 @@
-"""qmlir.reference: what every operation means, in numpy; the oracle of all tests.
+"""qmlir.reference: every operation in numpy; the oracle of all tests.
 
 The functions take the keyword arguments of `qmlir.ops.*` and follow docs/semantics.md bit for bit. Integer
 sums are exact; f32 steps are single f32 operations in the stated order; float contractions are evaluated in
@@ -24,9 +24,9 @@ _R = TypeVar("_R")
 
 
 def _public(function: Callable[_P, _R], definition: type[Op] = Op) -> Callable[_P, _R]:
-    """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element, and for dtypes as
-    `dtype_name` takes them, and by names that arguments had before. The definition says which argument is an operand's
-    dtype, which such an array says itself."""
+    """Wrap a function so that it also accepts arrays of sub-byte ml_dtypes types (one code per element), dtypes in any
+    form that `dtype_name` takes, and old names of arguments. `definition` says which argument is the dtype of an
+    operand: for a sub-byte array it is set from the array's type."""
     dtypes = {side.operand: side.dtype for side in definition.SIDES}
     signature = inspect.signature(function)
     names = list(signature.parameters)
@@ -73,7 +73,7 @@ __all__ = [
     "sparse_matmul",
     "unpack",
 ]
-# By the name of the dialect's op.
+# By op name in the dialect.
 BY_NAME: dict[str, Callable[..., object]] = {**{name: globals()[name] for name in __all__}, "dequant": dequantize}
 
 

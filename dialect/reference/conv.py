@@ -18,14 +18,14 @@ _TO_FHWC = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
 
 
 def filter_parameter(x: Array | None, layout: str) -> Array | None:
-    """A per-filter vector `[F]` in the filter's own layout: `[F,1,1,1]` or `[1,1,1,F]`."""
+    """Reshape a per-filter vector `[F]` to the filter's layout: `[F,1,1,1]` or `[1,1,1,F]`."""
     if x is None or np.ndim(x) != 1:
         return x
     return np.asarray(x).reshape((1, 1, 1, -1) if layout == "HWCF" else (-1, 1, 1, 1))
 
 
 def _to_nhwc(epilogue: dict[str, Array | np.generic | float | str]) -> dict[str, Array | np.generic | float | str]:
-    """Epilogue operands of two axes and more are in the result's layout; `[F]` is one value per filter."""
+    """Transpose epilogue operands of two or more axes from the result's layout NCHW; `[F]` is one value per filter."""
     out = dict(epilogue)
     for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
         value = out.get(name)
@@ -74,7 +74,7 @@ def conv2d_q(
     )
     a = make_side("input", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none",
                   False, None, global_scale=input_global_scale)  # fmt: skip
-    channels = np.shape(input)[1 if input_layout == "NCHW" else 3] // groups  # which bytes of packed codes do not say
+    channels = np.shape(input)[1 if input_layout == "NCHW" else 3] // groups  # not known from the bytes of packed codes
     b = make_side("weight", np.asarray(weight), weight_dtype, weight_scale, weight_zero_point, weight_zero_mode,
                   weight_packing, False, None if weight_packing == "none" else channels, codebook,
                   weight_global_scale)  # fmt: skip
@@ -97,7 +97,7 @@ def conv2d_q(
         out = e.raw(acc)
     else:
         if not weight_only and (a.scale is not None or b.scale is not None):
-            sa = F32(1) if a.scale is None else _one(a.scale)
+            sa = F32(1) if a.scale is None else _scale_per_image(a.scale)
             sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[weight_layout])[:, 0, 0, 0]
             y = y * (sa * sb)
         if not weight_only:
@@ -108,8 +108,8 @@ def conv2d_q(
     return np.ascontiguousarray(np.moveaxis(out, -1, 1)) if input_layout == "NCHW" else out
 
 
-def _one(scale: Array) -> Array:
-    """The input's scale: per tensor, or per image `[N,1,1,1]`."""
+def _scale_per_image(scale: Array) -> Array:
+    """The input's expanded scale as one value per image, `[N,1,1,1]`."""
     return scale[:, :1, :1, :1]
 
 
@@ -123,14 +123,14 @@ def _convolve(
     transposed: bool,
     output_padding: tuple[int, int],
 ) -> Array:
-    """NHWC x FHWC, by patches."""
+    """Convolve NHWC with FHWC, as matrix products of patches."""
     top, left, bottom, right = padding
     (sh, sw), (dh, dw) = strides, dilations
     n, h, width, c = x.shape
     f, kh, kw, cg = w.shape
     if transposed:
-        # A transposed convolution is a stride-1 convolution of the input spread by the stride, with the kernel
-        # turned around; padding p becomes dilation*(k-1) - p.
+        # A transposed convolution is a stride-1 convolution of the input with stride - 1 zeros between its pixels, and
+        # the kernel rotated by 180 degrees; padding p becomes dilation*(k-1) - p.
         spread = np.zeros((n, max(0, (h - 1) * sh + 1), max(0, (width - 1) * sw + 1), c), x.dtype)
         spread[:, ::sh, ::sw] = x
         x, w = spread, w[:, ::-1, ::-1]

@@ -26,13 +26,13 @@ def dynamic_quantize(
     clamp: tuple[int, int] | None = None,
     eps: float = _DEFAULTS["eps"],
 ) -> tuple[Array, Array, Array | None]:
-    """`input [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
+    """Quantise float `input [.., M, K]` to `(q, s, z)`; `z` (i32) is None when symmetric.
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
-    (ChooseQuantizationParams), `amax` (symmetric), `aiter` (pertoken_quant: `amax` that divides by the scale). Codes
-    of an 8-bit float are symmetric, rounded half to even and
-    saturated at the largest finite number. `clamp` narrows the range of the codes; `eps` is the smallest scale.
+    (ChooseQuantizationParams), `amax` (symmetric), `aiter` (pertoken_quant: `amax`, but divides by the scale). Codes
+    of an 8-bit float are symmetric, rounded half to even and saturated at the largest finite number. `clamp` narrows
+    the range of the codes; `eps` is the smallest scale.
     """
     d = DTYPES[out_dtype]
     lo, hi = clamp if clamp is not None else (d.lo, d.hi)
@@ -72,7 +72,7 @@ def dynamic_quantize(
 
 
 def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str, eps: float = 0.0) -> tuple[Array, Array]:
-    """Scale (f32) and zero point (integers) of an asymmetric range that holds 0."""
+    """Scale (f32) and zero point (integer) of the asymmetric range `mn` to `mx`, which contains 0."""
     if recipe == "fbgemm":
         lo64, hi64, m, x = float(lo), float(hi), mn.astype(np.float64), mx.astype(np.float64)
         s64 = (x - m) / (hi64 - lo64)
@@ -92,5 +92,5 @@ def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str, eps: float = 0.
 
 
 def _zero_point(z: Array, lo: int, hi: int) -> Array:
-    """As an integer; the lowest code for a range that holds NaN, or whose scale is infinite or 0."""
+    """A zero point as a code; `lo` if it is NaN: the range holds NaN, or its scale is infinite or 0."""
     return np.clip(np.where(np.isnan(z), lo, z), lo, hi).astype(np.int64)

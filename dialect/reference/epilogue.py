@@ -37,19 +37,19 @@ class ReferenceEpilogue:
     clamp: tuple[int, int] | None = None
 
     def stage(self) -> str:
-        """Where the bias goes: stated, or by its type (an i32 bias belongs to the accumulator)."""
+        """The stage at which the bias is added: stated, else "acc" for an i32 bias and "scaled" for any other."""
         if self.bias_stage is not None:
             return self.bias_stage
         return "acc" if self.bias is not None and np.asarray(self.bias).dtype == np.int32 else "scaled"
 
     def acc_bias(self, acc: Array) -> Array:
-        """Step 1: the i32 bias on the accumulator (int64), modulo 2^32."""
+        """Step 1: add the i32 bias to the accumulator (int64), modulo 2^32."""
         if self.bias is None or self.stage() != "acc":
             return acc
         return (acc + np.asarray(self.bias).astype(np.int64)).astype(np.int32).astype(np.int64)
 
     def raw(self, acc: Array) -> Array:
-        """The result i32: the accumulator, to which step 7 adds a bias of that type."""
+        """The i32 result: the accumulator, plus the i32 bias of step 7."""
         if self.bias is not None and self.stage() == "out":
             acc = acc + np.asarray(self.bias).astype(np.int64)
         return acc.astype(np.int32)
@@ -90,7 +90,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def activate(y: Array, name: str, clamp: tuple[float, float] | None, gate_layout: str) -> Array:
-    """f32 to f32; transcendental functions in float64, rounded once."""
+    """Apply an activation to f32 values; transcendental functions are computed in float64 and rounded once."""
     if name in GATED:
         half = y.shape[-1] // 2
         gate, up = (y[..., :half], y[..., half:]) if gate_layout == "halves" else (y[..., ::2], y[..., 1::2])

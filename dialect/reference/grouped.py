@@ -16,20 +16,20 @@ from .values import integers
 
 _DEFAULTS = GroupedMatmulOp.DEFAULTS
 _PER_EXPERT = ("rhs_scale", "rhs_zero_point")
-_OF_ROWS = ("lhs_scale", "lhs_zero_point", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
+_PER_ROW = ("lhs_scale", "lhs_zero_point", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
 
 
-def _of_group(x: Array | None, g: int, count: int) -> Array | None:
-    """Element `g` of a per-group parameter whose leading axis is the groups, or blocks of them; shared ones as they
-    are."""
+def group_values(x: Array | None, g: int, count: int) -> Array | None:
+    """The values of group `g` of a parameter whose leading axis is the groups, or blocks of groups; a shared parameter
+    is unchanged."""
     if x is None or np.ndim(x) < 3:
         return x
     return np.asarray(x)[g * np.shape(x)[0] // count]
 
 
 def by_row(x: Array, shape: tuple[int, ...]) -> Array:
-    """A parameter that broadcasts in blocks to rows `[.., X]` of `shape`, with one value for each row: `[rows, Y]`.
-    One without rows as it is."""
+    """Expand a parameter that broadcasts in blocks to `shape`, `[.., X]`, to one entry per row: `[rows, Y]`. A
+    parameter without a row axis is unchanged."""
     if np.ndim(x) < 2:
         return x
     x = np.asarray(x).reshape((1,) * (len(shape) - np.ndim(x)) + np.shape(x))
@@ -38,16 +38,16 @@ def by_row(x: Array, shape: tuple[int, ...]) -> Array:
     return x.reshape(math.prod(shape[:-1]), x.shape[-1])
 
 
-def _bias_of(bias: Array | None, g: int, count: int) -> Array | None:
-    """A bias `[G, N]` is per group, `[N]` shared."""
+def _group_bias(bias: Array | None, g: int, count: int) -> Array | None:
+    """The bias of group `g`: `[G, N]` is per group, `[N]` is shared."""
     if bias is None or np.ndim(bias) < 2:
         return bias
     return np.asarray(bias)[g if np.shape(bias)[0] == count else 0]
 
 
 def check_ids(expert_ids: Array, experts: int, skip_invalid: bool) -> Array:
-    """The ids, -1 for those outside `[0, experts)`. Raises ValueError with the position of the first one, unless
-    `skip_invalid`."""
+    """The ids, with -1 for those outside `[0, experts)`. Raises ValueError with the position of the first such id,
+    unless `skip_invalid`."""
     ids = integers(expert_ids, "'expert_ids'")
     bad = (ids < 0) | (ids >= experts)
     if bad.any() and not skip_invalid:
@@ -79,14 +79,14 @@ def grouped_matmul(
         if (sizes < 0).any() or sizes.sum() != lhs.shape[0]:
             raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
         owner = np.repeat(np.arange(count), sizes)
-        rowed = {n: by_row(kw[n], lhs.shape) for n in _OF_ROWS if kw.get(n) is not None}
+        rowed = {n: by_row(kw[n], lhs.shape) for n in _PER_ROW if kw.get(n) is not None}
         return _rows(lhs, rhs, owner, {**kw, **rowed})
     assert expert_ids is not None
     ids = check_ids(expert_ids, count, skip_invalid)
     tokens, topk = ids.shape
     rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(tokens * topk, lhs.shape[-1])
     kw = dict(kw)
-    for name in _OF_ROWS:
+    for name in _PER_ROW:
         value = kw.get(name)
         if value is None:
             continue
@@ -106,7 +106,7 @@ def grouped_matmul(
 
 
 def _rows(lhs: Array, rhs: Array, owner: Array, kw: Keywords) -> Array:
-    """Each row times the weight of its owner; rows of owner -1 are zero."""
+    """Multiply each row by the weight of its group, `owner`; rows with owner -1 become zero."""
     count = rhs.shape[0]
     kw = with_bounds(kw)
     out: Array | None = None
@@ -116,9 +116,9 @@ def _rows(lhs: Array, rhs: Array, owner: Array, kw: Keywords) -> Array:
             continue
         part = dict(kw)
         for name in _PER_EXPERT:
-            part[name] = _of_group(kw.get(name), g, count)
-        part["bias"] = _bias_of(kw.get("bias"), g, count)
-        for name in _OF_ROWS:
+            part[name] = group_values(kw.get(name), g, count)
+        part["bias"] = _group_bias(kw.get("bias"), g, count)
+        for name in _PER_ROW:
             value = kw.get(name)
             if value is not None and np.ndim(value) == 2:
                 part[name] = np.asarray(value)[rows]

@@ -27,9 +27,9 @@ class ReferenceSide:
 
     name: str
     dtype: DType
-    values: Array  # decoded numbers less the mode's offset, int64 or f32, [.., R, K]
+    values: Array  # decoded values less the mode's offset, int64 or f32, [.., R, K]
     scale: Array | None  # f32, one per element after `expand`, broadcastable to `values`
-    zero: Array | None  # int64 (integer modes) or f32 (float modes), same
+    zero: Array | None  # int64 (integer modes) or f32 (float modes), one per element like `scale`
     mode: str
     k_block: int | None  # elements along K that share scale and zero point; None: all
     global_scale: Array | None = None
@@ -53,7 +53,7 @@ class ReferenceSide:
         return self.values if self.zero is None or self.float_zero else wrap32(self.values - self.zero)
 
     def real(self, dtype: str) -> Array:
-        """Dequantised in f32, rounded to `dtype`."""
+        """The values, dequantised in f32 and rounded to `dtype`."""
         s = F32(1) if self.scale is None else self.scale
         y = self.numbers.astype(F32) * s
         if self.zero is not None and self.float_zero:
@@ -106,7 +106,7 @@ def make_side(
 
 
 def _columns(x: Array | None, start: int, length: int) -> Array | None:
-    """The part of a per-element scale for one group: constant there, so one column `[.., R, 1]`."""
+    """The part of a per-element scale for one group, as one column `[.., R, 1]` because it is constant in the group."""
     if x is None:
         return None
     return x if x.shape[-1] == 1 else x[..., start : start + 1]
@@ -118,12 +118,12 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def sums(multiply: Callable[[Array, Array], Array], a: Array, b: Array, terms: int) -> Array:
-    """What `multiply` makes of two arrays, in float64; of integers modulo 2^32, in int64. `terms`: the products that
-    one of its sums has."""
+    """`multiply(a, b)` in float64; of two integer arrays modulo 2^32, as int64. `terms`: the number of products in one
+    of its sums."""
     if a.dtype.kind != "i" or b.dtype.kind != "i":
         return multiply(a.astype(np.float64), b.astype(np.float64))
     worst = terms * int(np.abs(a).max(initial=0)) * int(np.abs(b).max(initial=0))
-    exact = np.float64 if worst < 2**53 else np.int64  # numpy has a BLAS for the first, the second wraps at 2^64
+    exact = np.float64 if worst < 2**53 else np.int64  # float64 uses BLAS; int64 wraps at 2^64
     return wrap32(multiply(a.astype(exact), b.astype(exact)).astype(np.int64))
 
 
@@ -194,13 +194,13 @@ def scaled_matmul(
 ) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 
-    `rhs_packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
-    `qmlir.reference.epilogue.ReferenceEpilogue`; `group_size` says what the shapes of the scales say too.
+    `rhs_packing` is the packing of sub-byte codes along the last axis of `rhs`. Epilogue keywords are those of
+    `qmlir.reference.epilogue.ReferenceEpilogue`; `group_size` has no effect: the shapes of the scales determine it.
     """
     e = ReferenceEpilogue(**with_bounds(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     k = lhs.shape[-2 if lhs_transposed else -1]
-    # Behind a gated activation a bias has half of the columns.
+    # A bias that is added after a gated activation has only half of the columns.
     bias = None if e.activation in GATED and e.bias_stage == "out" else e.bias
     n_hint = columns_hint(rhs, rhs_dtype, rhs_packing, rhs_scale, bias)
     a = make_side("lhs", lhs, lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", lhs_transposed, None,
@@ -218,7 +218,7 @@ def scaled_matmul(
 
 
 def columns_hint(rhs: Array, dtype: str | None, packing: str, *others: Array | None) -> int | None:
-    """True N of a packed `[K, N]` operand: what a scale or bias of that width says, else all codes."""
+    """True N of a packed `[K, N]` operand: the width of a scale or bias that fits; None for all codes of the bytes."""
     if packing == "none" or dtype is None:
         return None
     per = DTYPES[dtype].per_byte

@@ -23,9 +23,9 @@ def route(
 ) -> tuple[Array, Array]:
     """`logits [T, E]` to `expert_ids [T, topk]` (i32) and `routing_weights [T, topk]` (f32).
 
-    The experts with the largest logits, best first; of equal ones the lower id; NaN counts as the least. Their weights
-    are the scores over all experts: softmax (`exp(x - max) / sum`) or sigmoid, with `renormalize` divided by the sum
-    of those chosen.
+    The experts are those with the largest logits, best first; of equal logits the lower id is first, and NaN counts as
+    the smallest. Their weights are their scores over all experts, softmax (`exp(x - max) / sum`) or sigmoid;
+    `renormalize` divides them by the sum of the chosen scores.
     """
     x = np.asarray(logits).astype(np.float64)
     order = np.argsort(-np.where(np.isnan(x), -np.inf, x), axis=1, kind="stable")
@@ -99,8 +99,9 @@ def moe(
 ) -> Array:
     """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`: two grouped products.
 
-    Shapes and the forms of the intermediate are those of the op. With `routing_stage` "input" the weight multiplies
-    the token instead: its scale (`f32(w) * s`; `s = 1` for codes without one), or the float itself where it has none.
+    Shapes and the forms of the intermediate are those of the op. With `routing_stage` "input" the routing weight
+    multiplies the token instead: its scale (`f32(w) * s`, `s = 1` for codes without one), or the values of a float
+    token without a scale.
     """
     x, weights = np.asarray(input), np.asarray(routing_weights).astype(F32)
     shared: Keywords = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "rhs_packing": weight_packing,
@@ -135,7 +136,7 @@ def _given(kw: Keywords) -> Keywords:
 
 
 def _weighted(x: Array, scale: Array | None, weights: Array) -> tuple[Array, Array | None]:
-    """The rows of each slot times their weight: `[T, topk, H]`, or the scale `[T, topk, 1]`."""
+    """Tokens and scale times the routing weights: floats become rows `[T, topk, H]`, else the scale `[T, topk, 1]`."""
     if scale is None and x.dtype.name in ("float32", "float16", "bfloat16"):
         rows = x if x.ndim == 3 else np.broadcast_to(x[:, None], (*weights.shape, x.shape[-1]))
         return (rows.astype(F32) * weights[..., None]).astype(x.dtype), None

@@ -1,5 +1,5 @@
-"""The meaning of `arith` and `math` ops in numpy, element by element: for scalars inside of a body (as arrays over the
-iteration space) and for tensors alike. Signless integers are held as signed ones."""
+"""`arith` and `math` ops in numpy, element by element, for tensors and for the scalars in the body of a structured op
+(as arrays over the iteration space). Signless integers have signed numpy types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLOATS = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 
 def numpy_type(element: ir.Type) -> NumpyType | None:
-    """How elements of an MLIR type are held, None for types that are not known here."""
+    """The numpy type for elements of an MLIR type; None for unsupported types."""
     name = str(element)
     if name in _INTEGERS:
         return np.dtype(_INTEGERS[name])
@@ -37,12 +37,12 @@ def _signed(x: Array) -> Array:
 
 
 def _on_unsigned(f: Callable[..., Array]) -> Callable[..., Array]:
-    """The signed result of a function of unsigned operands."""
+    """Apply a function to operands reinterpreted as unsigned, and reinterpret its result as signed."""
     return lambda *xs: _signed(np.asarray(f(*(_unsigned(np.asarray(x)) for x in xs))))
 
 
 def _divide(x: Array, y: Array) -> Array:
-    """Toward zero; a division by zero is undefined and gives 0."""
+    """Divide, rounding toward zero; a division by zero is undefined and does not raise here."""
     with np.errstate(divide="ignore"):
         q = x // np.where(y == 0, 1, y)
         return np.asarray(np.where((q < 0) & (q * y != x), q + 1, q)).astype(x.dtype)
@@ -57,7 +57,7 @@ def _shift(f: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _in_f64(f: Callable[..., ArrayLike]) -> Callable[..., Array]:
-    """Transcendental functions in float64, rounded once, as the reference of the dialect evaluates them."""
+    """Evaluate a transcendental function in float64 and round once, as the dialect's reference does."""
 
     def apply(*xs: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -102,7 +102,7 @@ _COMPARE_INTEGERS: tuple[Callable[..., ArrayLike], ...] = (
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.less, np.less_equal, np.greater,
     np.greater_equal,
 )  # fmt: skip
-# Predicates 1 to 6 are ordered (false where one is NaN), 8 to 13 the same ones unordered.
+# Predicates 1 to 6 are ordered (false if an operand is NaN), 8 to 13 are the same predicates, unordered.
 _COMPARE_FLOATS: tuple[Callable[..., ArrayLike], ...] = (
     np.equal, np.greater, np.greater_equal, np.less, np.less_equal, np.not_equal,
 )  # fmt: skip
@@ -122,7 +122,7 @@ def _compare_floats(predicate: int, x: Array, y: Array) -> Array:
 
 
 def _to_integer(x: Array, to: NumpyType) -> Array:
-    """A float out of range is undefined; it saturates here as on most hardware."""
+    """Truncate floats to integers. A value out of range is undefined; it saturates here as on most hardware."""
     info = np.iinfo(to)
     with np.errstate(invalid="ignore"):
         whole = np.nan_to_num(np.trunc(x.astype(np.float64)))
@@ -139,7 +139,7 @@ def _convert(name: str, x: Array, to: NumpyType) -> Array:
     if name in ("arith.extui", "arith.uitofp", "arith.index_castui"):
         x = _unsigned(x)
     elif x.dtype == bool and name in ("arith.extsi", "arith.sitofp", "arith.index_cast"):
-        x = -x.astype(np.int8)  # a set bit is -1
+        x = -x.astype(np.int8)  # a set i1 is -1
     if name == "arith.trunci" and to.kind == "b":
         return (x & 1).astype(bool)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -10,7 +10,7 @@ from .matmul import scaled_matmul
 
 
 class SparseWeightLike(Protocol):
-    """What a sparse weight tells; `qmlir.SparseWeight` is one."""
+    """The interface of a sparse weight; `qmlir.SparseWeight` implements it."""
 
     @property
     def dtype(self) -> str: ...
@@ -22,8 +22,8 @@ class SparseWeightLike(Protocol):
 def sparse_matmul(lhs: Array, weight: SparseWeightLike, **kw: Any) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B sparse, `[K, N]` or `[N, K]` as the weight says.
 
-    An absent entry is the real value 0; so there is no zero point on the weight. Keywords are those of
-    `scaled_matmul` without what the weight tells itself.
+    An absent entry is the real value 0, so the weight has no zero point. Keywords are those of `scaled_matmul` except
+    `rhs_dtype` and `rhs_transposed`, which the weight states.
     """
     if kw.get("rhs_zero_point") is not None or kw.get("rhs_zero_mode", "none") != "none":
         raise ValueError("a sparse weight has no zero point: absent entries are the real value 0")

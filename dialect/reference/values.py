@@ -25,13 +25,12 @@ def expand(x: Array, shape: tuple[int, ...], name: str, of: str) -> Array:
 
 
 def code_dtype(q: Array, dtype: str | None) -> DType:
-    """The dtype of codes: stated, or the one of the array."""
+    """The dtype of codes: the stated one, else that of the array."""
     return DTYPES[dtype if dtype is not None else from_numpy(q.dtype)]
 
 
 def decode(q: Array, d: DType, codebook: Array | None = None) -> Array:
-    """Stored codes to the numbers they stand for, before scale and zero point: int64, or f32 for tables
-    and small floats."""
+    """Decode stored codes to their values, before scale and zero point: int64, or f32 for table types and floats."""
     if d.kind == "table":
         return table(d.name, codebook)[q.astype(np.int64) & 15]
     if d.kind == "float":
@@ -42,17 +41,17 @@ def decode(q: Array, d: DType, codebook: Array | None = None) -> Array:
 
 
 def as_stated(x: Array, signed: bool) -> Array:
-    """Bytes read as signed or unsigned ones; other integers as they are."""
+    """Reinterpret 8-bit integers as signed or unsigned; others are unchanged."""
     return x.view(np.int8 if signed else np.uint8) if x.dtype in (np.int8, np.uint8) else x
 
 
 def zero_mode_of(mode: str | None, zero_point: Array | np.generic | int | None) -> str:
-    """The mode that holds: `int` when a zero point is given and nothing is stated."""
+    """The zero mode: the stated one, else `int` if a zero point is given, else `none`."""
     return mode if mode is not None else ("none" if zero_point is None else "int")
 
 
 def offset_of(mode: str, d: DType) -> int:
-    """What the `offset_*` modes subtract from the unsigned code."""
+    """The offset that the `offset_*` modes subtract from the unsigned code."""
     return 1 << (d.bits - 1) if mode.startswith("offset") else 0
 
 
@@ -92,8 +91,8 @@ def dequant(
 
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
-    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale. One of 8 bits has the
-    signedness of its codes, less their offset."""
+    """Zero points as int64; those of mode `packed_int` are unpacked to the shape of their scale. An 8-bit zero point
+    has the signedness of its codes; it is signed in the `offset_*` modes."""
     z = integers(zero_point, f"a zero point of mode '{mode}'")
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
@@ -103,7 +102,7 @@ def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode:
 
 
 def integers(value: Array | np.generic | int, what: str) -> Array:
-    """An array of integers. Raises ValueError for any other: a fraction would be cut off."""
+    """A value as an array of integers. Raises ValueError for other types: their fractions would be truncated."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu" and not is_sub_byte(array.dtype):
         raise ValueError(f"{what} holds integers, but is {array.dtype}")
@@ -111,7 +110,7 @@ def integers(value: Array | np.generic | int, what: str) -> Array:
 
 
 def wrap32(x: Array) -> Array:
-    """Integers modulo 2^32, as signed ones (int64)."""
+    """Integers wrapped modulo 2^32 to the range of i32, as int64."""
     return x.astype(np.int32).astype(np.int64)
 
 
@@ -158,7 +157,7 @@ def quantize(
     """`clamp(round(x * (1/s)) + z, lo, hi)`: floats `[..]` to 8-bit or sub-byte codes, one per element."""
     d = DTYPES[out_dtype]
     if out_dtype == "i1":
-        raise ValueError("out_dtype 'i1' stands for -1 and 1, so that no number rounds to 0; use u1")
+        raise ValueError("out_dtype 'i1' has only the values -1 and 1, so that no value rounds to 0; use u1")
     x = np.asarray(input).astype(F32)
     lo, hi = clamp or (d.lo, d.hi)
     s = expand(reciprocal(scale), x.shape, "scale", "input")

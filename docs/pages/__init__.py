@@ -1,1 +1,1 @@
-"""Pages that are made from the code: one a scheme, a pass and a target; refusals; where others are faster."""
+"""Pages that are generated from the code: schemes, passes, targets, refusals, known slower cases and others."""

@@ -23,7 +23,7 @@ MODULES = {
     "signing": ("sign", "verify", "digest", "check_digest"),
 }  # fmt: skip
 SECTIONS = ("Args", "Attributes", "Raises", "Returns")
-# Where documentation is named in a docstring by its path in the repository.
+# A page of the documentation that a docstring names by its path in the repository.
 _PAGE = re.compile(r"`?docs/([\w-]+)\.md`?")
 
 
@@ -81,7 +81,7 @@ def operation_page(name: str, op: Operation) -> str:
         if (field := fields.get(operand)) and field.constraint:
             needed = "" if field.optional else "required; "
             rows.append(f"| `{operand}` | {_cell(field.doc)} | {needed}{_cell(field.takes)} |")
-    # The op's own docstring: the arguments, which `help()` of the function adds, are the tables.
+    # The op's own docstring. `help()` of the function adds the arguments to it, which the tables have here.
     parts = [f"# qmlir.ops.{name}\n\n{MADE}\n",
              f"```py\n{signature_text(f'qmlir.ops.{name}', op)}\n```\n\n{docstring(definition)}\n"]  # fmt: skip
     table = "| operand | is | must be |\n|---|---|---|\n" + "\n".join(rows)
@@ -97,11 +97,11 @@ def operation_page(name: str, op: Operation) -> str:
         rows.append(f"| `{attribute}` | {_cell(found.doc)} | {_cell(found.takes)} | {default} |")
     if rows:
         table = "| attribute | is | must be | default |\n|---|---|---|---|\n" + "\n".join(rows)
-        inferred = "\n`inferred`: where it is not given, it follows from the operands.\n" if "inferred" in table else ""
+        inferred = "\n`inferred`: if not given, it follows from the operands.\n" if "inferred" in table else ""
         parts.append(f"## Attributes\n\n{table}\n{inferred}")
     results = [f for f in definition.FIELDS if f.kind == "result"]
     listed = "\n".join(f"* `{f.name}`: {f.doc} ({f.takes})" for f in results)
-    returns = f"`qmlir.ops.{name}(..., target=T)` returns arrays of the kind of its arguments (numpy, torch)."
+    returns = f"`qmlir.ops.{name}(..., target=T)` returns the same kind of arrays as its arguments (numpy, torch)."
     parts.append(f"## Results\n\n{listed}\n\n{returns}\n")
     described, _, arguments = docstring(op.compile).partition("**Args**")
     options = [line for line in arguments.splitlines() if not any(f"`{p}`: " in line for p in parameters)]
@@ -117,7 +117,7 @@ def callable_text(name: str, value: Callable[..., Any]) -> str:
 
 
 def signature_text(name: str, value: Callable[..., Any]) -> str:
-    """The signature, an argument a line where it is long."""
+    """The signature, with one line per argument if it is long."""
     parameters, lines, keyword_only = inspect.signature(value).parameters.values(), [], False
     for p in parameters:
         if p.name == "self":
@@ -171,7 +171,7 @@ def module_page(name: str, members: tuple[str, ...]) -> str:
 
 
 def docstring(value: Any) -> str:
-    """A docstring as Markdown: `Args:` and the like become lists, indented text becomes code."""
+    """A docstring as Markdown: sections such as `Args:` become lists, indented text becomes code."""
     parts: list[str] = []
     listed = code = False
     for line in (inspect.getdoc(value) or "").splitlines():
@@ -205,7 +205,7 @@ def _code(names: str) -> str:
 
 
 def _links(text: str) -> str:
-    """Pages of the documentation as links."""
+    """The text with paths of documentation pages replaced by links."""
     return _PAGE.sub(lambda m: f"[{m[1].replace('-', ' ')}](../{m[1]}.md)", text)
 
 

@@ -1,4 +1,4 @@
-"""The error catalogue: every class with the message of an example, which is run when the page is written."""
+"""Writes errors.md: every error class with the message of an example, which runs when the page is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .guides import product
 
 @dataclass(frozen=True)
 class Example:
-    """Code that raises, and what to do about it."""
+    """Code that raises the error, and the remedy."""
 
     error: type[errors.QmlirError]
     code: str
@@ -118,7 +118,8 @@ Raised on [emulated GPUs](emulation.md#detected-faults) only.
 | `TuningWarning` | {inspect.getdoc(errors.TuningWarning)} |
 | `EagerFallbackWarning` | A subgraph of `torch.compile` does not compile and runs eagerly ([torch](torch.md#torchcompile)). |
 
-`DiagnosticsError` is the base of the errors that point into a program; their `diagnostics` have a message and a location each.
+`DiagnosticsError` is the base class of the errors that point into a program; each of their `diagnostics` has a message
+and a location.
 """  # noqa: E501
 _HEAD = """# Error catalogue
 
@@ -127,8 +128,8 @@ _HEAD = """# Error catalogue
 All errors of qmlir are subclasses of `qmlir.errors.QmlirError`; Python itself raises a TypeError for a keyword that a
 function does not have, and `qmlir.reference`, which is numpy, raises numpy's errors and ValueError. A message says what
 is wrong, where, why, and what would work. On the command line it is printed without a traceback, and the exit code is
-1, or 2 for wrong usage. A traceback is a bug of qmlir: please report it. Why the strategies of a target decline a
-product is described in [declined or slow operations](refused.md).
+1, or 2 for wrong usage. A traceback is a bug of qmlir: please report it. [Declined or slow operations](refused.md)
+describes why the strategies of a target decline a product.
 
 In the examples, `x` is `int8[2, 8]`, `w` is `int8[8, 4]`, `layer` is a function compiled for `x`, `program` is MLIR
 text, and `slow` is a product of floats with a dynamic number of rows.

@@ -1,4 +1,4 @@
-"""What `benchmarks.gpu` measured on devices."""
+"""Writes benchmarks-gpu.md: the measurements of `benchmarks.gpu` on devices."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _HEAD = """\
 writes on a machine with the device, in a folder that `python -m benchmarks.gpu build DIR` makes.*
 
 First every kernel family is checked on the device against `qmlir.reference`, integers exactly, each program three
-times. Then works are measured. A call of qmlir runs a program of many products on operands that together are larger
-than the cache, from Python, and returns when the largest of their first rows is there (the H100's returned all 64
-results, each of which costs a call some microseconds); a peer runs as many calls of torch, timed by the
-device's events. `us` is the median time of one product, and `kernels` what the device spends of it in kernels; `ratio`
-is qmlir's time over the peer's, measured in alternation.
+times. Then the works are measured. A call of qmlir, from Python, runs a program of many products on operands that
+together are larger than the cache. The program returns the largest of the products' first rows. (On the H100 it
+returned all 64 results, each of which costs a call some microseconds.) A peer runs the same number of torch calls,
+timed by the device's events. `us` is the median time of one product, and `kernels` the part of it that the device
+spends in kernels; `ratio` is qmlir's time divided by the peer's, measured in alternation.
 
 Missed goals, and where the time goes (counted with NVIDIA's profiler):
 
-* One to sixteen rows by codes of four bits, 16-bit activations: a kernel takes 15 us where memory would take 6. A
-  scheduler has 3 warps, and started an instruction in every second clock while 15 of them took eight codes apart and
-  scaled them; 13 do now. The tensor core's tile of 16 rows is multiplied for one row too.
-* Products of fp8 with sums in f32, as the semantics say: each code is converted to f16 in registers for `mma.sync`,
-  which reaches two thirds of what `wgmma` does with f16 that is in memory. Sums as the instruction keeps them
-  (`wgmma-fp8-fast`) were measured with tiles of 128 x 192: 1.26 to 1.40 of torch._scaled_mm's time. Those of 128 x 128,
-  which are there now, took 133 us where they took 142 (4096 x 4096 x 4096, the kernel alone).
-* What a call takes beside its kernels is 300 to 580 us on the H200's host where a program has some 60 products: its
-  130 arguments, the launches, and the first kernel's start. Of w8a8 of few rows it is two fifths; of experts' products
-  for one token, which come with a check of the ids, nearly all of it.
+* One to sixteen rows by 4-bit codes, 16-bit activations: a kernel takes 15 us, whereas memory would take 6. A
+  scheduler has 3 warps, and started an instruction in every second clock when unpacking and scaling eight codes took
+  15 instructions; now it takes 13. Even for one row the tensor core multiplies its tile of 16 rows.
+* fp8 products with sums in f32, as the semantics require: each code is converted to f16 in registers for `mma.sync`,
+  which reaches two thirds of the rate of `wgmma` on f16 in memory. Products with the sums of the fp8 instruction
+  (`wgmma-fp8-fast`) were measured with tiles of 128 x 192: 1.26 to 1.40 of torch._scaled_mm's time. The present tiles
+  of 128 x 128 took 133 us; those of 128 x 192 took 142 (4096 x 4096 x 4096, the kernel alone).
+* On the H200's host, the overhead of a call in addition to its kernels is 300 to 580 us for a program of some 60
+  products: its 130 arguments, the launches, and the start of the first kernel. That is two fifths of the time of w8a8
+  with few rows, and nearly all of the time of experts' products for one token, which include a check of the ids.
 * The first convolution of ResNet-50 reads its three channels code by code.
 """
 

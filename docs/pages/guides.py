@@ -1,4 +1,4 @@
-"""Guides that run their examples: why an operation is declined; the first page; the notebook as a page."""
+"""Guides with examples that run: why an operation is declined; the first page; the notebook as a page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES = (
     ),
     (
         "Weight as an argument",
-        "The program is compiled, but not by a built-in kernel, which would have to pack the weight in every call. "
+        "The program is compiled, but without a built-in kernel, which would have to pack the weight in every call. "
         "Make the\nweight a constant, or a parameter that is compiled in.",
         product("4", 64, 32),
         "cpu:znver4",
@@ -59,7 +59,7 @@ CASES = (
     ),
     (
         "Too few rows for a matrix instruction",
-        "AMX tiles have 16 rows. With few rows vector code is as fast, and is used where the estimates say so.",
+        "AMX tiles have 16 rows. With few rows vector code is as fast, and is used if its estimate is lower.",
         FEW_ROWS,
         "cpu:sapphirerapids",
     ),
@@ -79,9 +79,9 @@ program that every strategy declines.
 
 What helps most often:
 
-* **Do not pad operands yourself.** Strategies pad odd sizes where they need it.
+* **Do not pad operands yourself.** Strategies pad odd sizes if necessary.
 * **Make weights constants**, or parameters that are compiled in: then they are packed at compile time.
-* **Use static sizes** where a strategy asks for them; compile one program for each of several sizes if need be.
+* **Use static sizes** if a strategy asks for them; if necessary, compile one program per size.
 * **Prefer symmetric activations**: a zero point is exact, but costs a correction of the sums.
 * **Choose group sizes of 32, 64 or 128**: a group has to be a multiple of an instruction's K.
 """
@@ -108,31 +108,32 @@ checked against the shapes and changes no result.
 ## Arguments of different sizes
 
 Dynamic sizes that an operation requires to be equal have one name in the program's signature, as in
-`main(lhs: i8[M, 256], lhs_scale: f32[M, 1])`. A call with other sizes is an `InputError` that names both arguments; the
-program itself compares them too, in whatever runtime it is loaded. That holds for a size of 1 as well: an axis is
-broadcast only where the program's own type states 1. `TensorSpec(("M", 256), "i8")` gives a size a name, and
-sizes of one name are the same.
+`main(lhs: i8[M, 256], lhs_scale: f32[M, 1])`. A call with unequal sizes is an `InputError` that names both arguments;
+the program itself compares them too, in any runtime that loads it. That includes a size of 1: an axis is
+broadcast only if the program's type states 1. `TensorSpec(("M", 256), "i8")` gives a size a name, and
+sizes of one name are equal.
 
 ## Arguments that a program is not for
 
-A signature also says which sizes and which numbers a program takes, where its operations show it:
+A signature also states which sizes and values a program accepts, if its operations imply limits:
 
 ```text
 main(ids: i64[B, S]) -> (f32[B, S, 64]) where S is at most 512, ids are in [0, 31999]
 ```
 
-Here a table of positions has 512 rows and one of words 32,000; any other call is an `InputError` that names the place.
-Sizes come from tables whose rows are looked up by position, from what the program itself compares, and from the ranges
-of `torch.export` (`Dim("S", max=512)`, `4 * Dim("k")`). Numbers are those that an argument holds, with a constant
-added, or counted from the end where they are negative. Indices that a program computes otherwise (positions counted
-from a mask, `qmlir-check-indices`) are checked by the program where nothing shows that they are inside.
+Here the program has a table of positions with 512 rows and one of words with 32,000; any other call is an `InputError`
+that names the position of the value. Limits of sizes come from tables whose rows are looked up by position, from the
+comparisons in the program itself, and from the ranges of `torch.export` (`Dim("S", max=512)`, `4 * Dim("k")`). Limits
+of values apply to an argument whose elements are indices: directly, with a constant added, or counted from the end if
+negative. Indices that a program computes in another way (positions counted from a mask) are checked by the program
+itself unless they are known to be inside (`qmlir-check-indices`).
 
 ## Invalid programs
 
-An op that breaks the rules of its definition is an error on every target, with its location: shapes that do not match,
-a scale that does not divide an axis, a sum that may overflow i32, an unknown attribute. The rules are in the [numerics
-contract](semantics.md), the errors in the [error catalogue](errors.md). `artifact.import_report` lists the operators of
-a model that were not imported as quantised operations; see [ONNX](onnx.md) and [torch](torch.md).
+An op that violates the rules of its definition is an error on every target, with its location: shapes that do not
+match, a scale that does not divide an axis, a sum that may overflow i32, an unknown attribute. The rules are in the
+[numerics contract](semantics.md), the errors in the [error catalogue](errors.md). `artifact.import_report` lists the
+operators of a model that were not imported as quantised operations; see [ONNX](onnx.md) and [torch](torch.md).
 """)
     return "".join(parts)
 
@@ -210,7 +211,7 @@ Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [kn
 
 
 def notebook_page(cells: Sequence[Mapping[str, Any]]) -> str:
-    """The notebook as a page: its text and code. What it shows is seen when it is run."""
+    """The notebook as a page: its text and code, without outputs."""
     parts = []
     for cell in cells:
         text = "".join(cell["source"])
@@ -218,7 +219,7 @@ def notebook_page(cells: Sequence[Mapping[str, Any]]) -> str:
     first, *rest = parts
     note = (
         "*This page is written by `python docs/generate.py` from `samples/11_notebook/torch_to_tuned.ipynb`, which\n"
-        "the slow tests execute. Open that to see tables and pictures.*"
+        "the slow tests execute. Open the notebook to see tables and pictures.*"
     )
     title, _, text = first.partition("\n")
     return "\n\n".join([title, note, text.strip(), *rest]) + "\n"

@@ -20,9 +20,9 @@ one bit of the element's row or column. One line per matrix describes it, lowest
 ```
 
 These are linear layouts ([Triton](https://arxiv.org/abs/2505.23819), [CuTe](https://arxiv.org/abs/2603.02298)). A dot
-is a bit without effect: both halves of a wave hold the same elements. Where blocks along K have scales, `a_scale` and
-`b_scale` say which lane's register holds those of a row or column, in which byte (`s` is the block); registers of lanes
-whose bit is a dot are not read if it is set. `qmlir inspect --layout rocm:gfx942
+is a bit without effect: both halves of a wave hold the same elements. If blocks along K have scales, `a_scale` and
+`b_scale` say which lane's register holds the scales of a row or column, and in which byte (`s` is the block). In these
+layouts a dot means that the register of a lane is not read if that bit is set. `qmlir inspect --layout rocm:gfx942
 MFMA_I32_16x16x32_I8` prints the layout as a table in the terminal; `-o picture.svg` draws it in colours, and `--json`
 prints it as data. [How to add an instruction](../adding-an-instruction.md).
 
@@ -32,8 +32,8 @@ From the layout, `qmlir/kernels/tile` derives:
   integers it computes them.
 * **Packing of weights.** `TiledMma` repeats an instruction along K and along the columns, and renumbers both so that
   the elements of a lane are contiguous: columns may be renumbered if weight and result agree, K if both operands agree.
-  So the codes of a lane for one step are one load, and its results one store. `packing.packed` gives the reshapes and
-  transpositions that bring a weight into this order.
+  So the codes of a lane for one step are one load, and its results one store. `packing.packed` returns the reshapes and
+  transpositions that convert a weight to this order.
 * **Runs of the epilogue.** `TiledMma.held` tells which registers are neighbouring columns of the result.
 
 Sizes that are not powers of two (numbers of tiles, tails) are outside of the layout; tails are padded or clamped. The
@@ -47,7 +47,7 @@ and compute products from the registers of the lanes.
 
 
 def pages() -> dict[str, str]:
-    """The page and its pictures, by file name."""
+    """The page and its pictures: file name -> text."""
     found: dict[str, tuple[Fragments, str]] = {}  # by picture
     rows = []
     for target in all_targets():

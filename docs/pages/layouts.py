@@ -1,4 +1,4 @@
-"""Pictures of how codes and scales lie: plain SVG, nothing loaded from anywhere."""
+"""Pictures of the layouts of codes and scales: plain SVG without external resources."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Grid:
     """A matrix whose cells have the colour of the scale that they share.
 
     Attributes:
-        block: rows and columns that share a scale, 0 for all of the axis; None where there is no scale.
-        axes: what is written beside the rows and above the columns.
+        block: rows and columns that share a scale, 0 for the whole axis; None without scales.
+        axes: the labels next to the rows and above the columns.
     """
 
     title: str
@@ -42,7 +42,7 @@ def _grid(grid: Grid, left: float, top: float) -> list[str]:
     for i in range(grid.rows):
         for j in range(grid.columns):
             scale = i // per_row * across + j // per_column
-            assert scale < len(COLOURS), "a colour would stand for two scales"
+            assert scale < len(COLOURS), "two scales would have the same colour"
             bare = grid.block is None or (i, j) in grid.zeros
             fill = "#ffffff" if bare else COLOURS[scale]
             parts.append(f'<rect x="{left + j * CELL:g}" y="{top + i * CELL:g}" width="{CELL}" height="{CELL}" '
@@ -53,7 +53,7 @@ def _grid(grid: Grid, left: float, top: float) -> list[str]:
 
 
 def _fields(label: str, fields: Sequence[tuple[str, int]], left: float, top: float) -> list[str]:
-    """Bits of bytes, the lowest on the right; each field is named."""
+    """The bits of bytes, the lowest on the right, as named fields."""
     bit = 17
     parts, x = [svg_text(left, top - 8, label, 12)], left
     for number, (name, bits) in enumerate(fields):
@@ -67,7 +67,7 @@ def _fields(label: str, fields: Sequence[tuple[str, int]], left: float, top: flo
 def picture(
     grids: Sequence[Grid], words: Sequence[tuple[str, Sequence[tuple[str, int]]]], notes: Sequence[str] = ()
 ) -> str:
-    """Matrices side by side, below them words of memory, below these lines of text."""
+    """Draw matrices side by side, below them words of memory, and below these lines of text."""
     parts: list[str] = []
     x, tallest, widest = 34.0, 0, 300.0
     for grid in grids:
@@ -91,7 +91,7 @@ def picture(
 
 
 def pipeline_picture() -> str:
-    """The way a program goes."""
+    """The picture of the compilation pipeline."""
     boxes = [("torch, ONNX,", "checkpoints"), ("qmlir ops", "(MLIR)"), ("linalg", "one form each"),
              ("strategies of", "the target"), ("IREE", ""), (".vmfb", "with manifest")]  # fmt: skip
     below = ["import, raise", "verify, fold", "lower", "select", "kernels, codegen", ""]

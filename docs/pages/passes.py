@@ -1,4 +1,4 @@
-"""One page a pass: what it does, its options, and a program before and after it, from its own lit tests."""
+"""Writes one page per pass: what it does, its options, and a program before and after it, from its lit tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qmlir.passes.registry import PASSES, pass_class
 from qmlir.passes.workarounds import workarounds
 
 TESTS = Path(__file__).resolve().parents[2] / "test"
-# Where a pass's example is from: a lit file, and which function of it.
+# The source of each pass's example: a lit file, and the number of one of its parts.
 EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-verify": ("passes/verify.mlir", 1), "qmlir-fold": ("passes/fold.mlir", 0),
     "qmlir-check-indices": ("passes/check_indices.mlir", 0),
@@ -84,7 +84,7 @@ def page(name: str, readable: Callable[[str], str]) -> str:
     module_text = inspect.getdoc(inspect.getmodule(cls)) or ""
     parts.append(module_text.partition("\n\n")[2])  # the first line is the summary
     described = inspect.getdoc(cls) or ""
-    if not described.startswith(f"{cls.__name__}("):  # what dataclasses write themselves
+    if not described.startswith(f"{cls.__name__}("):  # the docstring that dataclasses generate
         parts.append(f"\n{described}")
     options = [f for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # noqa: C416
     if options:
@@ -133,7 +133,7 @@ def example(name: str) -> tuple[str, str, str]:
 
 
 def first_function(text: str) -> str:
-    """The text with its first function alone, and what stands before it."""
+    """The text up to the end of its first function."""
     starts = [m.start() for m in re.finditer(r"^ *func\.func", text, re.M)]
     return text if len(starts) < 2 else text[: starts[1]]
 
@@ -146,7 +146,7 @@ CANARIES = "test/passes/Inputs/canaries"
 
 
 def workarounds_page() -> str:
-    """The faults that are worked around, in one table."""
+    """The text of workarounds.md: a table of the faults that are worked around."""
     of_module = {place.partition(":")[0]: name for name, place in PASSES.items()}
     of_fault = {fault: reason.value for reason, fault in FAULT_OF.items()}
     rows = []
@@ -166,18 +166,19 @@ def workarounds_page() -> str:
 
 *This page is written by `python docs/generate.py` from what each workaround states.*
 
-Faults and limits of IREE 3.13, of MLIR and LLVM in it, and of drivers below it that the project works around. The
+Faults and limits that the project works around: of IREE 3.13, of its MLIR and LLVM, and of the drivers below it. The
 canary of a fault is the smallest known program that shows it: `test/passes/test_canaries.py` compiles it without the
-workaround, and is expected to fail, strictly. The day IREE is mended, that test says so. A canary without a file is a
-program that its test makes. The issue is one of upstream that describes the fault or a part of it, open or closed: each
-fault was searched for among the issues and pull requests of IREE and LLVM, and none is known where nothing was found.
+workaround, and is strictly expected to fail. When IREE fixes a fault, that test reports it. A canary without a file is
+a program that its test makes. The last column has the upstream issue, open or closed, that describes the fault or a
+part of it. The issues and pull requests of IREE and LLVM were searched for each fault; "none is known" means that none
+was found.
 
 | fault | worked around by | canary | issue |
 |---|---|---|---|
 {table}
 
-Where a tensor must be computed in a dispatch of its own, a fusion barrier says why (`qmlir/ir/barriers.py` lists the
-reasons); [qmlir-resolve-barriers](passes/qmlir-resolve-barriers.md) drops those that the target does not need.
+If a tensor must be computed in a separate dispatch, a fusion barrier states the reason (`qmlir/ir/barriers.py` lists
+the reasons); [qmlir-resolve-barriers](passes/qmlir-resolve-barriers.md) drops those that the target does not need.
 """
 
 
@@ -189,8 +190,8 @@ def pages(readable: Callable[[str], str]) -> dict[str, str]:
 
 *This page is written by `python docs/generate.py`.*
 
-In the order of the default pipelines; [each target's page](../targets/index.md) lists those that run for it.
-[How to add a pass](../adding-a-pass.md).
+The passes are listed in the order of the default pipelines; [each target's page](../targets/index.md) lists those that
+run for it. [How to add a pass](../adding-a-pass.md).
 
 ## Core
 

@@ -1,4 +1,4 @@
-"""One page per scheme: what is stored, its value, a picture of the layout, and a product that runs."""
+"""Writes one page per scheme: the stored codes and their values, a picture of the layout, and an example that runs."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ assert y.shape == (4, 32)
         "w4a16-group",
         "W4A16: 4-bit weights in groups, float activations",
         "Weight only. Two codes share a byte; a group of codes along K shares a scale, and a zero "
-        "point where the scheme has\n"
-        "them. Weights become floats as they are read, products and sums are those of floats.",
+        "point if the scheme has\n"
+        "them. Weights are converted to floats as they are read; products and sums are computed in floats.",
         [
             ("codes", "i4 or u4, packed `low_first`, `high_first` or `interleaved`"),
             ("scales", "`[N, K/g]` for weights `[N, K]`; g divides K, and below 8 `group_size` must state it"),
@@ -197,7 +197,7 @@ assert np.array_equal(y, x.astype(np.int32) @ w.T)
         "Table codes: nf4, e2m1, any 16 values",
         "A 4-bit code is an index into 16 values. nf4 has the quantiles of a normal distribution "
         "(QLoRA), e2m1 the values of\n"
-        "fp4. Weights become floats by a look-up.",
+        "fp4. Weights are converted to floats by a look-up.",
         [
             ("codes", "nf4, e2m1, or a user-defined table"),
             ("scales", "in groups along K: 64 for bitsandbytes"),
@@ -263,7 +263,7 @@ assert np.array_equal(y, np.full((2, 4), 4.0, np.float32))
             Grid("weights [N, K], groups along K", 4, 8, (1, 4), ("N", "K")),
         ],
         [
-            ("e2m1: two codes a byte", [("s", 1), ("exp", 2), ("f", 1), ("s", 1), ("exp", 2), ("f", 1)]),
+            ("e2m1: two codes per byte", [("s", 1), ("exp", 2), ("f", 1), ("s", 1), ("exp", 2), ("f", 1)]),
             ("e8m0: a scale", [("exponent: 2^(e - 127)", 8)]),
         ],
         """\
@@ -283,7 +283,7 @@ assert np.array_equal(y, np.full((2, 8), 64 * 0.5 * 4, np.float32))
         "2:4 sparse weights",
         "Of each four codes along K two are zero and not stored; the positions of the others take two "
         "bits each. The result is\n"
-        "that of the dense weight, exactly for integers. CSR, COO and block (BSR) weights are the same operation.",
+        "that of the dense weight, exactly for integers. The operation also takes CSR, COO and block (BSR) weights.",
         [
             ("codes", "those of the dense schemes"),
             ("positions", "two bits per stored code"),
@@ -302,7 +302,7 @@ assert np.array_equal(y, np.full((2, 8), 64 * 0.5 * 4, np.float32))
         ],
         [
             ("a row of K = 8: its four codes", byte("code 0", "code 1", "code 2", "code 3")),
-            ("their places, each in its four: a byte", [("p3", 2), ("p2", 2), ("p1", 2), ("p0", 2)]),
+            ("their positions within four: a byte", [("p3", 2), ("p2", 2), ("p1", 2), ("p0", 2)]),
         ],
         SETUP
         + """
@@ -328,8 +328,8 @@ assert np.array_equal(y, x.astype(np.int32) @ dense)
             ("`packed_int`", "`(q - unpack(z)) * s`: GPTQ, AWQ"),
         ],
         [
-            Grid("activations [M, K], z a token", 4, 8, (1, 0), ("M", "K")),
-            Grid("weights [K, N], z a channel", 8, 6, (0, 1), ("K", "N")),
+            Grid("activations [M, K], per-token z", 4, 8, (1, 0), ("M", "K")),
+            Grid("weights [K, N], per-channel z", 8, 6, (0, 1), ("K", "N")),
         ],
         [("u8 codes around a zero point", byte("q[k]", "q[k+1]", "q[k+2]", "q[k+3]"))],
         SETUP
@@ -346,7 +346,7 @@ assert np.allclose(y, ((x.astype(np.int32) - 3) @ w) * np.float32(0.01))
 
 
 def pages() -> dict[str, str]:
-    """File name -> text, pictures too."""
+    """The pages and their pictures: file name -> text."""
     found = {}
     for scheme in SCHEMES:
         found[f"schemes/{scheme.name}.md"] = scheme.page()

@@ -1,4 +1,4 @@
-"""Speed against peers: the picture of every kind of work, and the page of what is slower."""
+"""Speed against peers: the picture of all kinds of work, and losing.md, the page of the slower cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FASTER, _SLOWER = "#4878a8", "#c44e52"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One program on one number of threads. `ratio` is our time over the best peer's."""
+    """One program on one number of threads. `ratio` is qmlir's time divided by the best peer's."""
 
     kind: str
     work: str
@@ -45,8 +45,8 @@ class Kind:
 
 
 def measurements(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> list[Measurement]:
-    """Every measured program that has a peer, of the results of `benchmarks.cpu` and `benchmarks.decoder`. The means
-    that those list beside them are none."""
+    """Every measured program that has a peer, from the results of `benchmarks.cpu` and `benchmarks.decoder`, without
+    the means in these results."""
     found = []
     peers: dict[str, set[str]] = {}
     for work in cpu["works"]:
@@ -71,7 +71,7 @@ def kinds(found: Sequence[Measurement]) -> list[Kind]:
 
 
 def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
-    """A line for each kind of work on a logarithmic axis: a dot for each measurement, a bar at their geometric mean."""
+    """Draw a line per kind of work on a logarithmic axis: a dot per measurement, a bar at their geometric mean."""
     found = measurements(cpu, decoders)
     left, width, top, step = 330.0, 420.0, 74.0, 24.0
     low = min(0.5, *(m.ratio for m in found)) / 1.08
@@ -115,8 +115,8 @@ def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
 
 
 def losing_page(machines: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    """The text of losing.md. `machines`: by the name of its picture what `benchmarks.cpu` and `benchmarks.decoder`
-    measured on each."""
+    """The text of losing.md. `machines`: the results of `benchmarks.cpu` and `benchmarks.decoder` on each machine, by
+    the name of the machine's picture."""
     parts = [_machine(picture, cpu, decoders) for picture, (cpu, decoders) in machines.items()]
     every = [m for cpu, decoders in machines.values() for m in measurements(cpu, decoders)]
     return f"""# Known slower cases
@@ -157,24 +157,24 @@ Each slower measurement:
 
 
 def machine_name(cpu: Mapping[str, Any]) -> str:
-    """The CPU's name as its system has it, and whether it has AMX: hypervisors hide the rest of the name."""
+    """The CPU's name from its system, and whether it has AMX: hypervisors hide the rest of the name."""
     tiles = " with AMX" if "amx-int8" in cpu["environment"]["features"] else ""
     return f"{cpu['environment']['cpu']}{tiles}"
 
 
 LIMITS = """## Limits that were not measured
 
-* **GPUs**: an NVIDIA H100 has run these programs ([figures](benchmarks-gpu.md)), no AMD, Intel or Arm GPU has. The
-  other targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there
-  are no times for them.
-* **Arm CPUs**: the kernels are executed in an emulator; LLVM's models of the cores judge their
-  [inner loops](kernels.md#kernels-for-arm), and nobody has measured a call.
+* **GPUs**: an NVIDIA H100 and an H200 have run these programs ([figures](benchmarks-gpu.md)), but no AMD, Intel or Arm
+  GPU has. The other targets are executed in an emulator or only compiled, as [each target's page](targets/index.md)
+  says, so there are no times for them.
+* **Arm CPUs**: the kernels are executed in an emulator. Their [inner loops](kernels.md#kernels-for-arm) are analysed
+  with LLVM's models of the cores; no call has been measured.
 * **AMX-FP16** (Granite Rapids) has run only with its instructions in software.
 * **Vulkan**: products of two float operands with a dynamic number of rows are slow; the compiler
   [warns](refused.md#float-products-with-a-dynamic-number-of-rows-on-vulkan). Products of codes are not affected.
-* **Compile time**: compiling takes seconds, while libraries of ready kernels need none. The compilation cache avoids
-  the second compilation of a program.
-* **Eager calls**: the first call of an eager function compiles. Compile ahead of time where that matters.
+* **Compile time**: compiling takes seconds, whereas libraries of precompiled kernels need no time. The compilation
+  cache avoids the second compilation of a program.
+* **Eager calls**: the first call of an eager function compiles. Compile ahead of time if that matters.
 * **Whole models**: operations other than products and convolutions use IREE's code generation and may be slower than
   hand-written kernels.
 * **Call overhead**: a call from Python costs microseconds, which dominate programs of a few microseconds.

@@ -1,4 +1,4 @@
-"""One page per target: the device, its level of proof, its strategies and passes, and the instructions found."""
+"""Writes one page per target: the device, its level of proof, its strategies and passes, and the instructions found."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from qmlir.targets import EMULATED, MEASURED, RUNS, Target, all_targets, backend
 
 MADE = "*This page is written by `python docs/generate.py`.*"
 ARM = (
-    "Executed: IREE's runtime for Arm loads the programs in QEMU, an emulator of user processes, in the tests of each "
-    "kernel. No such device has run them. The inner loops are judged by LLVM's model of the core "
+    "Executed: in the tests of each kernel, IREE's runtime for Arm runs the programs in QEMU, an emulator of user "
+    "processes. No such device has run them. The inner loops are analysed with LLVM's model of the core "
     "([figures](../kernels.md#kernels-for-arm))."
 )
 RAN = {
-    "cuda": "Ran on a device: every kernel family was checked and measured on an H100 "
+    "cuda": "Ran on a device: every kernel family was checked and measured on an H100 and an H200 "
     "([figures](../benchmarks-gpu.md)). The tests execute every form of the support matrix in an "
     "[emulator](../emulation.md), which runs and checks each PTX instruction.",
-    "vulkan": "Ran on a device: every kernel family was checked on an H100 ([which](../benchmarks-gpu.md)). In the "
-    "tests it is compiled, and the instruction found in the SPIR-V.",
+    "vulkan": "Ran on a device: every kernel family was checked on an H100 and an H200 ([list](../benchmarks-gpu.md)). "
+    "The tests compile the programs and find the instruction in the SPIR-V.",
 }
 STATUS = {
     "cpu": "Compiled, and the code checked for its instructions. The tests run on the host's CPU, as the target `cpu`.",
-    "cuda": "Executed in an [emulator](../emulation.md), which runs and checks each PTX instruction: every form of "
-    "the support matrix. No such device has run it.",
-    "rocm": "Executed in an [emulator](../emulation.md), which runs and checks each instruction: every form of the "
-    "support matrix, and small models in the slow tests. No such device has run it.",
-    "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
+    "cuda": "Every form of the support matrix is executed in an [emulator](../emulation.md), which runs and checks "
+    "each PTX instruction. No such device has run them.",
+    "rocm": "Every form of the support matrix, and small models in the slow tests, are executed in an "
+    "[emulator](../emulation.md), which runs and checks each instruction. No such device has run them.",
+    "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run the programs.",
 }
 
 
@@ -65,8 +65,8 @@ def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], 
     rows = [(name, cell(row[target.spelling], notes)) for name, row in matrix.items() if target.spelling in row]
     if rows:
         listed = "\n".join(f"| {name} | {text} |" for name, text in rows)
-        parts.append(f"\n## What is compiled\n\nThe instruction found in the code of each form "
-                     f"([how](../support.md)).\n\n| form | instruction |\n|---|---|\n{listed}\n")  # fmt: skip
+        parts.append(f"\n## What is compiled\n\nThe instruction found in the code of each form of the "
+                     f"[support matrix](../support.md).\n\n| form | instruction |\n|---|---|\n{listed}\n")  # fmt: skip
         if notes:
             parts.append("\n" + "\n".join(f"{i}. " + " ".join(n.split()) for i, n in enumerate(notes, 1)) + "\n")
     else:

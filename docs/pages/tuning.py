@@ -28,7 +28,7 @@ one to a database, which `qmlir compile --tuning tuning.json` reads ([all option
 4. **Measurement**: one process with pinned threads times each candidate in alternation with the default, so that drift
    of the machine affects both. A candidate with different results is refused. The best one is measured again, and the
    slower of its two times counts.
-5. **Choice**: a candidate is chosen if it needs at most 98 % of the default's time.
+5. **Choice**: a candidate is chosen if it takes at most 98 % of the default's time.
 
 `--emit DIR` does steps 1 to 3 and `--measure DIR` step 4, which needs only the runtime and can run on another machine.
 `--dask ADDRESS` measures on the workers of a Dask cluster. An interrupted search continues where it stopped.

@@ -1,1 +1,1 @@
-"""The compiler's own passes: what any version of IREE and any device would need."""
+"""The compiler's own passes, which any version of IREE and any device would need."""

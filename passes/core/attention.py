@@ -1,4 +1,4 @@
-"""qmlir-attention: lower attention to a kernel of the target, or to two products and a softmax."""
+"""qmlir-attention: lower attention to a kernel of the target, or to two matrix products and a softmax."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionPass(Pass):
-    """Asks the target's kernels about each `iree_linalg_ext.attention`. One that no kernel accepts becomes two products
-    and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros. So does one
-    with a body that changes the scores before the mask is added: IREE's own lowering is wrong about those
-    (`kernels/attention.has_body`).
+    """Replaces each `iree_linalg_ext.attention` with a kernel of the target. If no kernel accepts it, it becomes two
+    matrix products and a softmax, which subtracts the largest score first; queries whose keys are all masked get zeros.
+    Kernels are not asked about an attention with a body that changes the scores before the mask is added. It becomes
+    products as well, because IREE's own lowering of such a body is wrong (`kernels/attention.has_body`).
     """
 
     name: ClassVar[str] = "qmlir-attention"
@@ -55,8 +55,8 @@ class AttentionPass(Pass):
 
 
 def _decide(a: Attention, strategies: Sequence[GroupStrategy[Attention]]) -> tuple[Decision, Plan | None]:
-    """The answers up to the first that accepts. Where none does there is no decision to tell of: what is made of the
-    op are products, which are decided about in their turn."""
+    """Ask the strategies in order until one accepts. If none does, the decision is not reported: the op becomes
+    products, and `qmlir-select` makes decisions about these."""
     kind = str(ir.RankedTensorType(a.q.value.type).element_type)
     m, n, k = (a.sizes[one[0]] if len(one) == 1 else None for one in (a.rows, a.keys, a.inner))
     batch = tuple(a.sizes[b] for b in a.batch)
@@ -68,29 +68,31 @@ def _attention_ops(module: ir.Module) -> list[OpLike]:
     return collect(module, OP)
 
 
-def _shared(a: Attention) -> tuple[int, ...]:
-    """Axes of the batch along which queries share keys and values: more rows of them."""
+def _query_batch(a: Attention) -> tuple[int, ...]:
+    """Batch axes along which queries share keys and values; they become additional rows."""
     return tuple(b for b in a.batch if b not in a.k.axes)
 
 
-def _own(a: Attention) -> tuple[int, ...]:
+def _key_batch(a: Attention) -> tuple[int, ...]:
     return tuple(b for b in a.batch if b in a.k.axes)
 
 
 def _decomposable(a: Attention) -> bool:
-    """One axis of each kind beside the batch, whose axes merge into one, and one type of floats."""
+    """Whether there is one axis of each kind besides the batch, whose axes can be merged, and one float type."""
     kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in a.tensors}
     groups = (a.rows, a.keys, a.inner, a.columns)
-    merged = all(sum(a.sizes[b] is None for b in merging) < 2 for merging in (_own(a), (*_shared(a), *a.rows)))
+    merged = all(
+        sum(a.sizes[b] is None for b in merging) < 2 for merging in (_key_batch(a), (*_query_batch(a), *a.rows))
+    )
     return merged and kinds == {str(a.scale.type)} and all(len(group) == 1 for group in groups)
 
 
 def _decomposed(a: Attention) -> ir.Value:
-    """The op's result, at the insertion point. Products have one axis of batch, the form that every target compiles."""
+    """The op's result, at the insertion point. Products have one batch axis, the form that every target compiles."""
     sizes = a.size_values()
     (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
     t = ir.RankedTensorType(a.q.value.type).element_type
-    batch, rows = _own(a), (*_shared(a), m)
+    batch, rows = _key_batch(a), (*_query_batch(a), m)
     queries = _ordered(a.q, (*batch, *rows, inner))
     scores = _product(sizes, batch, rows, queries, _ordered(a.k, (*batch, inner, keys)), keys, t)
     loops = (*batch, *rows, keys)
@@ -112,21 +114,24 @@ def _decomposed(a: Attention) -> ir.Value:
     largest = over_keys(scores, float("-inf"), arith.maximumf)
 
     def weight(score: ir.Value, top: ir.Value) -> ir.Value:
-        """With a largest score of 0 where all keys are masked: their weights are 0."""
-        return math.exp(arith.subf(score, _but(top, float("-inf"), 0.0)))
+        """`exp(score - top)`, with 0 for `top` where all keys are masked: their weights are then 0."""
+        return math.exp(arith.subf(score, _replaced(top, float("-inf"), 0.0)))
 
     weights = elementwise([Arg(scores, everywhere), Arg(largest, of_rows)], shape, t, weight)
     total = over_keys(weights, 0.0, arith.addf)
     weights = elementwise(
-        [Arg(weights, everywhere), Arg(total, of_rows)], shape, t, lambda w, sum_: arith.divf(w, _but(sum_, 0.0, 1.0))
+        [Arg(weights, everywhere), Arg(total, of_rows)],
+        shape,
+        t,
+        lambda w, sum_: arith.divf(w, _replaced(sum_, 0.0, 1.0)),
     )
     result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
     found = (*batch, *rows, columns)
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
 
 
-def _but(x: ir.Value, value: float, instead: float) -> ir.Value:
-    """`x`, but for one value of it."""
+def _replaced(x: ir.Value, value: float, instead: float) -> ir.Value:
+    """`x`, or `instead` where `x` equals `value`."""
     same = arith.cmpf(arith.CmpFPredicate.OEQ, x, scalar(value, x.type))
     return arith.select(same, scalar(instead, x.type), x)
 
@@ -145,7 +150,7 @@ def _product(
     column: int,
     t: ir.Type,
 ) -> ir.Value:
-    """`[batch.., rows.., K]` by `[batch.., K, N]`."""
+    """The product of `[batch.., rows.., K]` and `[batch.., K, N]`."""
     count = len(batch)
     lead = [list(range(count))] if count else []
     lhs = collapse(lhs, [*lead, [count + i for i in range(len(rows))], [count + len(rows)]])

@@ -82,7 +82,7 @@ class BakeParametersPass(Pass):
             op.results[0].replace_all_uses_with(constant)
             op.erase()
         if found:
-            # No PassError: its reproducer would lack the parameter files.
+            # Not a PassError, because its reproducer would lack the parameter files.
             raise DiagnosticsError(found)
         for _, _, operation in named.values():
             operation.erase()

@@ -1,4 +1,4 @@
-"""qmlir-channels-last: convolutions of floats with their channels last, and all that is between them."""
+"""qmlir-channels-last: convert float convolutions, and the ops between them, to channels last."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _T = TypeVar("_T")
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
 _CONVOLUTIONS = ("linalg.conv_1d_ncw_fcw", "linalg.conv_2d_nchw_fchw")
 _GROUPED = "linalg.conv_2d_ngchw_gfchw"
-_OF_GROUPS = [[0], [1, 2], [3], [4]]  # axes of an image whose channels are groups
-_MOST = 256 << 20  # bytes of the patches of bfloat16
+_SPLIT_GROUPS = [[0], [1, 2], [3], [4]]  # reassociation of an image whose channel axis is split into groups
+_MOST_BYTES = 256 << 20  # largest size in bytes of the patches of a bf16 convolution
 
 
 @dataclass(frozen=True)
 class ChannelsLastPass(Pass):
-    """The kernels of CPUs for convolutions of f32 and bfloat16 by a constant filter read images whose channels lie side
-    by side, and IREE's code for a convolution of each channel by itself has vectors only so. What elementwise ops,
-    padding, pooling, slices, concatenations and sums over pixels read of their results they read so too, and give it
-    on: transposes are left where a network takes images in and gives them out.
+    """The CPU kernels for f32 and bf16 convolutions by a constant filter read images whose channels are contiguous, and
+    IREE vectorises depthwise convolutions only in that layout. So this pass converts these convolutions to channels
+    last. Elementwise ops, padding, pooling, slices, concatenations and sums over pixels that read their results are
+    converted as well. Transposes remain where a network takes images in and where it returns them.
 
-    Of bfloat16 `qmlir-select` makes the patches. Where these would take more than 256 MiB, of each image where their
-    number is dynamic, the convolution stays.
+    `qmlir-select` later builds the patches of bf16 convolutions. A convolution whose patches would take more than
+    256 MiB (per image if the number of images is dynamic) stays.
     """
 
     name: ClassVar[str] = "qmlir-channels-last"
-    summary: ClassVar[str] = "convolutions of floats, and what is between them, with their channels last (CPU)"
+    summary: ClassVar[str] = "convert float convolutions, and the ops between them, to channels last (CPU)"
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
@@ -58,7 +58,7 @@ class ChannelsLastPass(Pass):
 
 
 def _rewrite(block: ir.Block, elements: Sequence[str]) -> None:
-    """Each op gives its images on with their channels last, as far as there is a rule for it."""
+    """Convert each op for which there is a rule, so that it forwards its images with their channels last."""
     for op in operations_of(block):
         whole = op.name != _GROUPED and _is_convolution(op, elements)
         rule = _convolution if whole else _RULES.get(op.name)
@@ -70,7 +70,7 @@ def _rewrite(block: ir.Block, elements: Sequence[str]) -> None:
                 continue
             op.results[0].replace_all_uses_with(made)
         op.erase()
-    # A size that nobody asks for would be another reader of what a kernel takes in.
+    # Erase unused ops: an unused `tensor.dim` would be another use of a value that a kernel could fuse.
     for unread in reversed(collect(block.owner, _GROUPED, "linalg.transpose", *_WITHOUT_EFFECT)):
         if not list(unread.results[0].uses):
             unread.erase()
@@ -94,7 +94,7 @@ def _is_depthwise(op: OpLike) -> bool:
 
 
 def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
-    """Whether it is one that a kernel takes."""
+    """Whether `op` is a convolution over all channels, or all of a group, that a kernel accepts."""
     if op.name not in (*_CONVOLUTIONS, _GROUPED) or not _static_images(op):
         return False
     data, weight, init = (type_of(value) for value in op.operands)
@@ -103,25 +103,25 @@ def _is_over_channels(op: OpLike, elements: Sequence[str]) -> bool:
         return False
     images = 1 if init.is_dynamic_dim(0) else init.get_dim_size(0)
     patches = 2 * prod(list(weight.shape)[1:]) * prod(list(init.shape)[2:]) * images
-    return numbers_known(op.operands[1]) if kind == "f32" else patches <= _MOST
+    return numbers_known(op.operands[1]) if kind == "f32" else patches <= _MOST_BYTES
 
 
 # ------------------------------------------------------------------------------------------------------- images
 
 
 def _first_order(rank: int) -> list[int]:
-    """Where the axes of an image `[N, C, ..]` come from in `[N, .., C]`."""
+    """The permutation that transposes `[N, .., C]` to `[N, C, ..]`."""
     return [0, rank - 1, *range(1, rank - 1)]
 
 
 def _first(value: ir.Value) -> ir.Value:
-    """An image `[N, .., C]` as `[N, C, ..]`."""
+    """Transpose an image `[N, .., C]` to `[N, C, ..]`."""
     return transpose(value, _first_order(type_of(value).rank))
 
 
 def _last(value: ir.Value) -> ir.Value:
-    """An image `[N, C, ..]` as `[N, .., C]`: what it was made of, if it has been that."""
-    source, padding = _turned_from(value), static_padding(value)
+    """An image `[N, C, ..]` as `[N, .., C]`. A transpose from that layout is undone; padding and fills are rebuilt."""
+    source, padding = _source_with_channels_last(value), static_padding(value)
     if source is not None:
         return source
     if padding is not None:
@@ -134,15 +134,15 @@ def _last(value: ir.Value) -> ir.Value:
     return transpose(value, _moved(range(type_of(value).rank)))
 
 
-def _turned_from(value: ir.Value) -> ir.Value | None:
-    """The image `[N, .., C]` that `value` is with its channels first; None where it was made otherwise."""
+def _source_with_channels_last(value: ir.Value) -> ir.Value | None:
+    """The image `[N, .., C]` whose transpose to `[N, C, ..]` is `value`; None if another op makes `value`."""
     op = made_by(value, "linalg.transpose")
     turned = op is not None and list(op.attributes["permutation"]) == _first_order(type_of(value).rank)
     return op.operands[0] if op is not None and turned and type_of(value).rank > 2 else None
 
 
 def _moved(values: Sequence[_T]) -> list[_T]:
-    """What belongs to the axes of `[N, C, ..]`, as it belongs to those of `[N, .., C]`."""
+    """Reorder one value per axis of `[N, C, ..]` to the order of the axes of `[N, .., C]`."""
     return [values[0], *values[2:], values[1]]
 
 
@@ -160,7 +160,7 @@ def _padded(image: ir.Value, low: Sequence[int], high: Sequence[int], fill: ir.V
 
 
 def _as_lines(image: ir.Value, images: Extent) -> ir.Value:
-    """`[N, W, C]` as `[N, 1, W, C]`, padding in front of it too."""
+    """`[N, W, C]` as `[N, 1, W, C]`; a padding that makes the image is rebuilt with the new axis."""
     padding = static_padding(image)
     if padding is not None:
         low, high = ([side[0], 0, *side[1:]] for side in (padding.low, padding.high))
@@ -181,10 +181,10 @@ def _joined(image: ir.Value) -> ir.Value:
 
 
 def _convolution(op: OpLike) -> ir.Value:
-    """A convolution along lines is one of images of one line."""
+    """A convolution with channels last. One along a single axis becomes a convolution of images with one line."""
     data, weight, init = op.operands
     image, zero = _last(data), arith.constant(init.type.element_type, 0.0)
-    # Sizes are those of what it starts from: its result has one reader, which a kernel may take in.
+    # Take sizes from the init, not from the result: a kernel may fuse the result only if it has a single use.
     images, filters, *pixels = dims(init)
     windows = _windows(op, len(pixels))
     lines = len(pixels) == 1
@@ -202,12 +202,12 @@ def _convolution(op: OpLike) -> ir.Value:
     return _first(_joined(made) if lines else made)
 
 
-def _convolution_inreassociation(op: OpLike) -> ir.Value | None:
-    """A convolution of views of the groups of an image by known filters of f32; None where it is another."""
+def _grouped_convolution(op: OpLike) -> ir.Value | None:
+    """A grouped convolution by known f32 filters, whose image is an expanded view; None for any other."""
     data, weight, init = op.operands
     view, begins = made_by(data, "tensor.expand_shape"), made_by(init, "tensor.expand_shape")
     known = str(type_of(weight).element_type) == "f32" and _static_images(op) and numbers_known(weight)
-    if not known or view is None or reassociation(view) != _OF_GROUPS or not (begins or is_zero_fill(init)):
+    if not known or view is None or reassociation(view) != _SPLIT_GROUPS or not (begins or is_zero_fill(init)):
         return None
     images, (_, groups, filters, height, width) = dims(init)[0], type_of(init).shape
     image = _last(view.operands[0])
@@ -225,8 +225,7 @@ def _windows(op: OpLike, axes: int) -> dict[str, tuple[int, ...]]:
 
 
 def _added(image: ir.Value, init: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
-    """The sum of an image of `sizes` `[N, H, W, C]` and of what a convolution starts from, which has its channels
-    first."""
+    """The sum of an image of `sizes` `[N, H, W, C]` and the init of a convolution, which has its channels first."""
     if is_zero_fill(init):
         return image
     same = read = ir.AffineMap.get_identity(4)
@@ -241,7 +240,7 @@ def _added(image: ir.Value, init: ir.Value, sizes: Sequence[Extent]) -> ir.Value
 
 def _pooling(op: OpLike) -> ir.Value | None:
     data, window, init = op.operands
-    image = _turned_from(data)
+    image = _source_with_channels_last(data)
     if image is None:
         return None
     windows = _windows(op, type_of(window).rank)
@@ -251,14 +250,14 @@ def _pooling(op: OpLike) -> ir.Value | None:
 
 def _padding(op: OpLike) -> ir.Value | None:
     padding = static_padding(op.results[0])
-    image = _turned_from(op.operands[0])
+    image = _source_with_channels_last(op.operands[0])
     if padding is None or image is None:
         return None
     return _first(_padded(image, _moved(padding.low), _moved(padding.high), padding.fill))
 
 
 def _concatenation(op: OpLike) -> ir.Value | None:
-    images = [image for value in op.operands if (image := _turned_from(value)) is not None]
+    images = [image for value in op.operands if (image := _source_with_channels_last(value)) is not None]
     if len(images) < len(op.operands):
         return None
     axis = _moved(range(type_of(op.results[0]).rank)).index(int(op.attributes["dim"].value))
@@ -267,8 +266,8 @@ def _concatenation(op: OpLike) -> ir.Value | None:
 
 def _slice(op: OpLike) -> ir.Value | None:
     data, *dynamic = op.operands
-    image, kind = _turned_from(data), type_of(op.results[0])
-    # Of what may be dynamic only the number of images keeps its place.
+    image, kind = _source_with_channels_last(data), type_of(op.results[0])
+    # Only the number of images may be dynamic, because only axis 0 keeps its place among the dynamic operands.
     if image is None or kind.rank != type_of(data).rank or len(dynamic) != int(kind.is_dynamic_dim(0)):
         return None
     offsets, sizes, strides = (_moved(list(op.attributes[f"static_{n}"])) for n in ("offsets", "sizes", "strides"))
@@ -276,30 +275,30 @@ def _slice(op: OpLike) -> ir.Value | None:
 
 
 def _moved_type(kind: ir.Type) -> ir.Type:
-    """Of an image with its channels last, by the type of one that has them first."""
+    """The type of an image with its channels last, from its type with channels first."""
     return ir.RankedTensorType.get(_moved(list(ir.RankedTensorType(kind).shape)), kind.element_type)
 
 
 def _transposition(op: OpLike) -> ir.Value | None:
-    """Channels that a model itself brings to the end are there."""
+    """A transpose of the model itself to channels last folds away."""
     order = list(op.attributes["permutation"])
-    return _turned_from(op.operands[0]) if order == _moved(range(len(order))) else None
+    return _source_with_channels_last(op.operands[0]) if order == _moved(range(len(order))) else None
 
 
 def _collapse(op: OpLike) -> ir.Value | None:
-    """Pixels one behind the other; what a convolution in groups of channels makes of each group."""
+    """A collapse of the pixels into one axis, or of the groups in the result of a grouped convolution."""
     made = made_by(op.operands[0], _GROUPED)
-    if made is not None and reassociation(op) == _OF_GROUPS:
-        return _convolution_inreassociation(made)
-    image = _turned_from(op.operands[0])
+    if made is not None and reassociation(op) == _SPLIT_GROUPS:
+        return _grouped_convolution(made)
+    image = _source_with_channels_last(op.operands[0])
     if image is None or reassociation(op) != [[0], [1], [2, 3]]:
         return None
     return _first(_joined(image))
 
 
 def _expansion(op: OpLike) -> ir.Value | None:
-    """Pixels of an image in lines."""
-    image, kind = _turned_from(op.operands[0]), type_of(op.results[0])
+    """An expansion of the pixels `[N, C, H * W]` to `[N, C, H, W]`."""
+    image, kind = _source_with_channels_last(op.operands[0]), type_of(op.results[0])
     if image is None or reassociation(op) != [[0], [1], [2, 3]] or any(kind.is_dynamic_dim(d) for d in (1, 2, 3)):
         return None
     sizes = list(kind.shape)
@@ -308,22 +307,22 @@ def _expansion(op: OpLike) -> ir.Value | None:
 
 
 def _generic(op: OpLike) -> ir.Value | None:
-    """Reads images with their channels last, and where it makes an image makes it so. Products stay: kernels know them
-    by the order of their axes."""
+    """Read images with their channels last; a result that is an image gets its channels last too. Products stay,
+    because kernels recognise them by the order of their axes."""
     *inputs, init = op.operands
-    images = [_turned_from(value) for value in inputs]
+    images = [_source_with_channels_last(value) for value in inputs]
     maps = indexing_maps(op)
     read = next((m for m, image in zip(maps, images, strict=False) if image is not None and _is_whole(m)), None)
     if read is None or len(op.results) > 1 or collect(op, "linalg.index") or multiply_add(op) is not None:
         return None
-    # The loop of the channels inside of those of pixels.
+    # The loop of the channels moves to the inside of the pixel loops.
     _, channels, *pixels = axis_loops(read)
     order = [i for i in range(read.n_dims) if i != channels]
     order.insert(order.index(pixels[-1]) + 1, channels)
     makes_image = maps[-1] == read
     moved = [*(image is not None or m == read for m, image in zip(maps, images, strict=False)), makes_image]
     values = [_last(value) if last else value for value, last in zip(inputs, moved, strict=False)]
-    new_maps = [_of_moved(in_order(m, order), last) for m, last in zip(maps, moved, strict=True)]
+    new_maps = [_moved_map(in_order(m, order), last) for m, last in zip(maps, moved, strict=True)]
     kinds = loop_kinds(op)
     made = generic_like(op, [*values, _last(init) if makes_image else init], new_maps, [kinds[i] for i in order])
     for name in [str(n) for n in op.attributes]:
@@ -333,11 +332,11 @@ def _generic(op: OpLike) -> ir.Value | None:
 
 
 def _is_whole(m: ir.AffineMap) -> bool:
-    """Whether an image is read by a loop for each axis."""
+    """Whether each axis of an image follows a loop of its own."""
     return dims_of(m) is not None
 
 
-def _of_moved(m: ir.AffineMap, moved: bool) -> ir.AffineMap:
+def _moved_map(m: ir.AffineMap, moved: bool) -> ir.AffineMap:
     return ir.AffineMap.get(m.n_dims, 0, _moved(list(m.results))) if moved else m
 
 

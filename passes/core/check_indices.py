@@ -1,7 +1,7 @@
-"""qmlir-check-indices: a program ends with an error where an index that it computes is outside of a table.
+"""qmlir-check-indices: end a program with an error if an index that it computes is outside of its table.
 
-What arguments hold is compared before the call (`qmlir/ir/lookups.py`); this is about numbers in between, such as the
-positions that are counted from a mask. IREE reads, and scatters, wherever an index points.
+Indices in arguments are checked before the call (`qmlir/ir/lookups.py`). This pass checks indices that the program
+computes, such as positions counted from a mask. IREE itself reads, and scatters, wherever an index points.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckIndicesPass(Pass):
-    """Only where an index depends on what arguments hold and its bounds do not show that it is inside: the check is a
-    reduction that the host waits for."""
+    """Adds a check only if an index depends on the contents of arguments and its bounds do not show that it is inside:
+    the check is a reduction that the host waits for. Also checks the length of an axis whose positions are looked up in
+    a table."""
 
     name: ClassVar[str] = "qmlir-check-indices"
     summary: ClassVar[str] = "compare computed indices with the sizes of the tables that they are looked up in"
 
     def run(self, module: ir.Module, state: State) -> None:
         bounds = Bounds()
-        narrowest: dict[ir.Value, Computed] = {}  # of those that are looked up in several tables
+        narrowest: dict[ir.Value, Computed] = {}  # for each tensor of indices, its smallest table
         computed, walked = unchecked_indices(module)
         for found in computed:
             low, high = bounds.of_tensor(found.tensor)
@@ -49,7 +50,7 @@ class CheckIndicesPass(Pass):
 
 
 def _depends(value: ir.Value) -> bool:
-    """Whether a value depends on what an argument of the function holds, not only on its sizes."""
+    """Whether a value depends on the contents of an argument of the function, not only on its sizes."""
     left, seen = [value], {value}
     while left:
         op = producer(left.pop())

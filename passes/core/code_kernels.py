@@ -1,4 +1,4 @@
-"""qmlir-code-kernels: compute elementwise ops from 8-bit codes to 8-bit codes by a kernel of the target."""
+"""qmlir-code-kernels: replace elementwise ops from 8-bit codes to 8-bit codes with a kernel of the target."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Codes = pointwise.Pointwise | code_pooling.CodePooling
 
 @dataclass(frozen=True)
 class CodeKernelsPass(Pass):
-    """Asks the target's kernels about each chain of elementwise ops that begins and ends with 8-bit codes: dequantised,
-    computed in f32, quantised. A chain of one tensor becomes a table of 256 codes, evaluated as in the reference. A
-    MaxPool of dequantised codes becomes a MaxPool of the codes.
+    """Asks the target's kernels about each chain of elementwise ops that begins and ends with 8-bit codes: dequantise,
+    compute in f32, quantise. A chain with one input tensor becomes a table of 256 codes, evaluated as in the reference.
+    A MaxPool of dequantised codes becomes a MaxPool of the codes.
     """
 
     name: ClassVar[str] = "qmlir-code-kernels"
-    summary: ClassVar[str] = "compute elementwise ops and poolings of codes by a table or a kernel of the target"
+    summary: ClassVar[str] = "replace elementwise ops and poolings of codes by a lookup table or a kernel of the target"
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
@@ -42,7 +42,7 @@ class CodeKernelsPass(Pass):
             for op in reversed(operations_of(block)):
                 if op.name != "linalg.generic" or ROWS in op.attributes:
                     continue
-                if not any(list(r.uses) for r in op.results):  # only a chain behind it read it
+                if not any(list(r.uses) for r in op.results):  # its only use was in a chain that a kernel has replaced
                     op.erase()
                     continue
                 group = pointwise.find(op)
@@ -53,7 +53,7 @@ class CodeKernelsPass(Pass):
 
 
 def _take(op: OpLike, group: _Codes | None, strategies: Sequence[GroupStrategy[_Codes]]) -> bool:
-    """Whether a kernel does the work of a group, its results that of `op`."""
+    """Whether a kernel computes the group; its result then replaces that of `op`."""
     if group is None:
         return False
     plan = first_plan(strategies, group)

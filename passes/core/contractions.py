@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _UNSIGNED = ("arith.extui", "arith.uitofp")
 _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.global.load")
-# Ops that only move a constant's elements: what they give is as constant as what they take.
+# Ops that only move elements: the result is constant if the operand is.
 _MOVES = (*VIEWS, "linalg.transpose", "tensor.pad")
 
 
 @dataclass(frozen=True)
 class ConvolutionForm:
-    """Where the sizes of a named convolution are: positions in the types of filter and result."""
+    """The axes of filter and result that give the sizes of a named convolution."""
 
     kind: str
     batch: tuple[int, ...]  # of the result
@@ -54,7 +54,7 @@ def find_contractions(module: ir.Module) -> list[Contraction]:
 
 
 def describe(op: OpLike) -> Contraction | None:
-    """The description of one op, None when it is not a contraction."""
+    """The description of one op; None if it is not a contraction."""
     if op.name in CONVOLUTIONS:
         return _describe_convolution(op, CONVOLUTIONS[op.name])
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
@@ -68,22 +68,22 @@ def describe(op: OpLike) -> Contraction | None:
 
 
 def is_product(op: OpLike) -> bool:
-    """Whether an op multiplies two operands and adds up, windows or not, in the way that IREE chooses."""
+    """Whether an op is a matrix product or a convolution whose lowering IREE chooses (no `compilation_info`)."""
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
         return False
     return "compilation_info" not in op.attributes and multiply_add(op) is not None
 
 
 class ProductAxes:
-    """Which loops the axes of a product or a convolution follow, and what they are for.
+    """The loops that the axes of a product or a convolution follow, and the roles of these loops.
 
     Attributes:
         maps: the indexing maps of input, filter and result.
-        input, filter, result: the loops of each axis; an axis of windows follows two.
-        windows: the loops within a window, but for those of one step.
-        summed_by_input, summed_by_filter: the loops that are summed, in the operand's order, but for those of one step.
-        rows: the loops of the result that the input follows. The other ones of the result are of columns (channels).
-        still: the loops of an axis of the input whose windows are one: it is summed as channels are.
+        input, filter, result: the loops of each axis; a windowed axis follows two.
+        windows: the loops within a window, except those with a single step.
+        summed_by_input, summed_by_filter: the summed loops in the operand's order, except those with a single step.
+        rows: the loops of the result that the input follows. The result's other loops are columns (channels).
+        still: the loops of a windowed input axis that has only one window: it is summed like channels.
     """
 
     def __init__(self, op: OpLike) -> None:
@@ -108,20 +108,20 @@ class ProductAxes:
 
     @property
     def in_order(self) -> bool:
-        """Whether what is summed lies in the same order in both operands, and side by side in the filter."""
+        """Whether the summed loops have the same order in both operands and are adjacent in the filter."""
         order, summed = self._between, self.summed_by_filter
         apart = bool(summed) and order.index(summed[-1]) - order.index(summed[0]) >= len(summed)
         return summed == self.summed_by_input and not apart
 
     @property
     def whole(self) -> list[int]:
-        """The axes of the input that are summed and along which no window moves."""
+        """The summed axes of the input along which no window moves."""
         summed, moving = set(self.summed_by_input), self.windows - self.still
         return [i for i, loops in enumerate(self.input) if summed & {*loops} and not moving & {*loops}]
 
     @property
     def groups_between(self) -> bool:
-        """Whether groups alone lie between two axes of the input that are `whole`, while windows move along another."""
+        """Whether only groups are between two `whole` axes of the input, while windows move along another axis."""
         known, between = self._batch | self._once, []
         for a, b in pairwise(self.whole):
             between.append({x for loops in self.input[a + 1 : b] for x in loops})
@@ -129,13 +129,13 @@ class ProductAxes:
 
     @property
     def columns_lead(self) -> bool:
-        """Whether the result has an axis of columns in front of one of rows."""
+        """Whether a column axis of the result precedes a row axis."""
         order = [x in self.rows for loops in self.result for x in loops if x not in self._batch]
         return False in order and True in order[order.index(False) :]
 
 
 def _positions(affine_map: ir.AffineMap) -> tuple[int, ...] | None:
-    """The dims that a map's results are; None when a result is anything else (a window, a constant)."""
+    """The positions of the dims that are a map's results; None if a result is anything else (a window, a constant)."""
     if not all(isinstance(result, ir.AffineDimExpr) for result in affine_map.results):
         return None
     return tuple(result.position for result in affine_map.results)
@@ -159,7 +159,7 @@ def _describe_matmul(op: OpLike) -> Contraction | None:
     }
     roles = [letters.get((d in lhs, d in rhs, d in out), "") for d in range(count)]
     if "" in roles or "k" not in roles:
-        return None  # a dim that only one operand has: a broadcast or a plain reduction
+        return None  # only one operand has the dim: a broadcast or a plain reduction
 
     def size_of(role: str) -> int | None:
         return _product(s for s, r in zip(sizes, roles, strict=True) if r == role)
@@ -217,7 +217,7 @@ def _contraction(
 
 
 def _magnitude(op: OpLike, name: str, dtype: str) -> int:
-    """The bound that the op carries, else that of the type: 128 for i8, 255 for ui8 (extended as unsigned)."""
+    """The bound in the op's attribute `name`, else that of the type: 128 for i8, 255 for ui8 (extended as unsigned)."""
     if name in op.attributes:
         return int(op.attributes[name].value)
     bits = dtype.lstrip("ui")
@@ -236,7 +236,7 @@ def _shape(value: ir.Value) -> list[int | None]:
 
 
 def _product(sizes: Iterable[int | None]) -> int | None:
-    """1 for no sizes, None when one is dynamic."""
+    """The product of the sizes: 1 for no sizes, None if one is dynamic."""
     listed = list(sizes)
     known = [size for size in listed if size is not None]
     return prod(known) if len(known) == len(listed) else None

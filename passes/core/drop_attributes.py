@@ -1,4 +1,4 @@
-"""qmlir-drop-attributes: drop the attributes of qmlir's own, of which IREE knows nothing."""
+"""qmlir-drop-attributes: drop qmlir's own attributes, which IREE does not know."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DropAttributesPass(Pass):
-    """The last that reads them is a kernel or a pass of qmlir: facts (`qmlir/ir/facts.py`). The reasons of fusion
-    barriers stay: they say which of them IREE is to see only until dispatches are formed."""
+    """Drops the facts (`qmlir/ir/facts.py`) of ops, which only qmlir's kernels and passes read. The reasons of fusion
+    barriers stay, because they decide which barriers are removed once IREE has formed dispatches."""
 
     name: ClassVar[str] = "qmlir-drop-attributes"
     summary: ClassVar[str] = "drop the attributes that qmlir's passes have written on ops"

@@ -1,4 +1,4 @@
-"""qmlir-float-convolutions: convolutions of floats with channels first in a form that IREE computes with vectors."""
+"""qmlir-float-convolutions: rewrite float convolutions with channels first as products, which IREE vectorises."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from ..base import Pass, State
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-# `[N, C, ..]` by `[F, C, ..]`, or `[N, G, C, ..]` by `[G, F, C, ..]`, and the axes that windows have.
+# `[N, C, ..]` by `[F, C, ..]`, or `[N, G, C, ..]` by `[G, F, C, ..]`, and the number of axes of a window.
 _CONVOLUTIONS = {
     "linalg.conv_1d_ncw_fcw": 1, "linalg.conv_2d_nchw_fchw": 2, "linalg.conv_3d_ncdhw_fcdhw": 3,
     "linalg.conv_2d_ngchw_gfchw": 2,
 }  # fmt: skip
-_VECTORS = "linalg.conv_2d_nchw_fchw"  # with a stride of one IREE's code has vectors
-_SMALL = 4  # elements of a window
+_VECTORS = "linalg.conv_2d_nchw_fchw"  # vectorised by IREE if the stride is one
+_SMALL = 4  # elements of a window: up to this size its patches are small
 
 
 @dataclass(frozen=True)
 class FloatConvolutionsPass(Pass):
-    """IREE's code for a CPU goes element by element through convolutions that have their channels first, but for
-    those of images over all channels with a stride of one. So:
+    """IREE's CPU code computes convolutions with channels first element by element, except convolutions of images over
+    all channels with a stride of one. So:
 
-    * `[N, C, ..]` by `[F, C, K..]` becomes filters `[F, C * K..]` by patches `[C * K.., N * O..]`, a product of
-      matrices. The result has its channels first again.
-    * A convolution of each channel by itself gets its channels last, and its result channels first.
+    * `[N, C, ..]` by `[F, C, K..]` becomes filters `[F, C * K..]` by patches `[C * K.., N * O..]`, a matrix product.
+      The result has its channels first again.
+    * A grouped convolution becomes a batch of such products.
 
-    What has vectors already stays: its patches would be many times the image. Those of windows of up to four elements
-    are not: 64 to 64 channels, 2x2 on 56x56 takes 1.3 ms so on one core of a Sapphire Rapids, and 3.3 as a convolution.
+    A convolution that IREE vectorises stays: its patches would be many times the size of the image. Windows of up to
+    four elements have small patches and are rewritten too: 64 to 64 channels, 2x2 on 56x56, takes 1.3 ms as a product
+    on one core of a Sapphire Rapids, and 3.3 ms as a convolution.
     """
 
     name: ClassVar[str] = "qmlir-float-convolutions"
-    summary: ClassVar[str] = "convolutions of floats with channels first as products (CPU)"
+    summary: ClassVar[str] = "rewrite float convolutions with channels first as matrix products (CPU)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=_fits):
@@ -54,7 +55,7 @@ class FloatConvolutionsPass(Pass):
 
 
 def _fits(op: OpLike) -> bool:
-    """Whether all are floats of one type, and only the number of images is dynamic."""
+    """Whether the op is slow as it is, has one float type, and only its number of images is dynamic."""
     axes = _CONVOLUTIONS.get(op.name, 0)
     if not axes:
         return False
@@ -88,7 +89,7 @@ def _product(op: OpLike) -> ir.Value:
     patches = fusion_barrier(collapse(patches, [*each, list(inner), list(outer)]), Reason.PATCHES)
     matrix = collapse(weight, [*each, [lead], list(range(lead + 1, lead + 2 + axes))])
     start = filled([*groups, filters, dims(patches)[-1]], _zero(element))
-    f, p, q = lead, lead + 1, lead + 2  # filters, places, what is summed
+    f, p, q = lead, lead + 1, lead + 2  # loops of filters, output positions, and the reduction
     batch = tuple(range(lead))
     result = built([Arg(matrix, (*batch, f, q)), Arg(patches, (*batch, q, p))], start, (*batch, f, p), lead + 3,
                    multiply_add)  # fmt: skip

@@ -4,7 +4,7 @@
 * constant convolution weights are transposed to FHWC;
 * unsigned constant codes become signed codes, with a shifted zero point;
 * constant sparse weights are transposed to `[N, K]`, or become dense where gathering is slower;
-* two constant scales that are constant along K become one (their f32 product, as the contract forms it).
+* a constant per-tensor lhs scale and a constant rhs scale become one (their f32 product, as in docs/semantics.md).
 
 Folding runs before the lowering, on the dialect's own ops, so that its effect is visible in the IR.
 """
@@ -37,7 +37,7 @@ from .lower.values import full_rank
 
 @dataclass(frozen=True)
 class FoldPass(Pass):
-    """Every step is bit-exact."""
+    """Applies each folding step to each product op. Every step is bit-exact."""
 
     name: ClassVar[str] = "qmlir-fold"
     summary: ClassVar[str] = "fold constant weights and scales"
@@ -58,12 +58,12 @@ class FoldPass(Pass):
 
 
 def rebuilt(view: ProductOp, **changes: object) -> ProductOp:
-    """The op with some operands and attributes changed, by name or role, in the place of the old one."""
+    """Replace an op with a copy in which some operands and attributes are changed, given by name or role."""
     return rebuilt_as(type(view), view, changes)
 
 
 def rebuilt_as(cls: type[ProductOp], view: ProductOp, changes: Mapping[str, object]) -> ProductOp:
-    """As `rebuilt`, but as another op, which keeps what it knows."""
+    """As `rebuilt`, as an op of type `cls`, which keeps the operands and attributes that it has too."""
     changed = {view.ROLES.get(name, name): value for name, value in changes.items()}
     values: Mapping[str, object] = {**view.operands_by_name(), **view.attributes_by_name(), **changed}
     known = {f.name for f in cls.FIELDS}
@@ -80,7 +80,7 @@ def _weight_name(view: ProductOp) -> str:
 
 
 def fold_filter_layout(view: ProductOp) -> ProductOp:
-    """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
+    """Transpose a constant filter in HWCF or FCHW to FHWC, with its scale and zero point."""
     if not isinstance(view, Conv2dQOp) or view.weight_layout == "FHWC" or view.rhs_packing != "none":
         return view
     weight = constant_array(view.weight)
@@ -105,7 +105,7 @@ def fold_filter_layout(view: ProductOp) -> ProductOp:
 
 
 def fold_packing(view: ProductOp) -> ProductOp:
-    """Packed or sub-byte constant codes, one a byte, read as i8. Table codes stay 4-bit codes, unpacked."""
+    """Unpack packed or sub-byte constant codes to one code per byte, read as i8. Table codes remain 4-bit codes."""
     d = view.rhs_code
     weight = constant_array(getattr(view, _weight_name(view)))
     if weight is None or d.bits == 8 or d.kind == "float" or (not d.is_int and view.rhs_packing == "none"):
@@ -116,13 +116,13 @@ def fold_packing(view: ProductOp) -> ProductOp:
     codes = signed_codes(weight, d.name, view.rhs_packing, shape[-1])
     changes: dict[str, object] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
     if d.is_int and not view.rhs_zero_mode.startswith("offset"):
-        # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.
+        # A sub-byte dtype stays, because it bounds the codes; 1-bit codes are now the values -1 and 1, of dtype i8.
         changes["rhs_dtype"] = "i8" if d.name == "i1" else d.name
     return rebuilt(view, **changes)
 
 
 def fold_sparse(view: ProductOp) -> ProductOp:
-    """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it."""
+    """Convert a constant sparse weight to `[N, K]`, as csr or bsr, with its scale."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
@@ -157,7 +157,7 @@ def _transposed_scale(scale: ir.Value) -> ir.Value:
 
 
 def fold_densify(view: ProductOp) -> ProductOp:
-    """A constant sparse weight becomes dense where `form_of` says so."""
+    """Make a constant sparse weight dense if `form_of` chooses that form."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
@@ -169,7 +169,7 @@ def fold_densify(view: ProductOp) -> ProductOp:
 
 
 def fold_unsigned(view: ProductOp) -> ProductOp:
-    """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
+    """Convert constant u8 codes to i8 codes less 128, and subtract 128 from the zero point (a constant, or absent)."""
     if isinstance(view, SparseMatmulOp):
         return view
     if view.rhs_code.name != "u8" or view.rhs_zero_mode not in ("none", "int") or view.rhs_plain:
@@ -186,11 +186,11 @@ def fold_unsigned(view: ProductOp) -> ProductOp:
 
 
 def fold_scales(view: ProductOp) -> ProductOp:
-    """`s_a * s_b` of constants, where both sides are quantised and neither has groups along K."""
+    """Fold two constant scales into `s_a * s_b`, if both sides are quantised and the lhs has one scale."""
     if view.lhs_scale is None or view.rhs_scale is None or view.rhs_plain:
         return view
     if view.lhs_code.name in ("f32", "f16", "bf16"):
-        return view  # without its scale it would be plain, and the rhs be dequantised before the product
+        return view  # without its scale the lhs would be plain, and the rhs would be dequantised before the product
     lhs, rhs = constant_array(view.lhs_scale), constant_array(view.rhs_scale)
     if lhs is None or rhs is None or lhs.size != 1 or view.rhs_zero_mode in ("offset_float", "rescale"):
         return view

@@ -1,4 +1,4 @@
-"""qmlir-fuse-rows: form one dispatch, with one pass over memory, of a dynamic quantisation."""
+"""qmlir-fuse-rows: fuse a dynamic quantisation into one dispatch, with one pass over memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class FuseRowsPass(Pass):
     `flow.dispatch.region`.
 
     By default IREE forms one dispatch for the largest magnitude and one for the codes, and reads the data twice. With
-    its flag for fusing such rows everywhere (`aggressive-fusion`), other programs compile for a minute or not at all.
+    its flag that fuses such rows everywhere (`aggressive-fusion`), other programs compile for a minute or not at all.
     """
 
     name: ClassVar[str] = "qmlir-fuse-rows"
-    summary: ClassVar[str] = "form one dispatch of a dynamic quantisation"
+    summary: ClassVar[str] = "fuse a dynamic quantisation into one dispatch"
 
     def run(self, module: ir.Module, state: State) -> None:
         blocks: list[ir.Block] = []
@@ -38,7 +38,7 @@ class FuseRowsPass(Pass):
 
 
 def _clusters(block: ir.Block) -> list[list[OpLike]]:
-    """The marked operations of a block, in order, by which of them read each other's results."""
+    """The operations of a block marked `ROWS`, in order, grouped by which of them read each other's results."""
     clusters: list[list[OpLike]] = []
     for op in operations_of(block):
         if ROWS not in op.attributes:
@@ -51,7 +51,7 @@ def _clusters(block: ir.Block) -> list[list[OpLike]]:
 
 
 def _outline(block: ir.Block, cluster: list[OpLike]) -> None:
-    """Move the operations into a region at the place of the last one."""
+    """Move the operations into a dispatch region at the position of the last one."""
     order: dict[OpLike, int] = {op: i for i, op in enumerate(operations_of(block))}
     last = cluster[-1]
     leaving = []
@@ -60,11 +60,11 @@ def _outline(block: ir.Block, cluster: list[OpLike]) -> None:
             readers = [use.owner.operation for use in value.uses]
             outside = [r for r in readers if r not in cluster]
             if any(r in order and order[r] < order[last] for r in outside):
-                return  # something between reads a part of it: not one region
+                return  # an op between them reads one of their results: not one region
             if outside:
                 leaving.append((value, outside))
     with ir.InsertionPoint(last), last.location:
-        # The operand that a linalg op writes into has its result's shape, and is made outside.
+        # Sizes come from the destination of a linalg op: it has its result's shape and is defined outside the region.
         sizes = [s for value, _ in leaving for s in dims(_destination(value)) if not isinstance(s, int)]
         region = ir.Operation.create(
             "flow.dispatch.region", results=[v.type for v, _ in leaving], operands=sizes, regions=2,

@@ -1,4 +1,4 @@
-"""qmlir-recurrences: compute recurrent layers by a kernel of the target."""
+"""qmlir-recurrences: replace recurrent layers with a kernel of the target."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..base import Pass, State
 
 @dataclass(frozen=True)
 class RecurrencesPass(Pass):
-    """Asks the target's kernels about each call of a function that is a recurrent layer. Where none accepts, the call
-    and the function, a loop over the steps, stay.
+    """Asks the target's kernels about each call of a function that is a recurrent layer. If none accepts, the call
+    and the function, which is a loop over the time steps, stay.
     """
 
     name: ClassVar[str] = "qmlir-recurrences"
@@ -45,7 +45,7 @@ class RecurrencesPass(Pass):
 
 
 def _taken(call: RecurrenceCall, strategies: tuple[GroupStrategy[RecurrenceCall], ...], state: State) -> bool:
-    """Whether a kernel takes the call's place."""
+    """Whether a kernel replaces the call."""
     op, layer = call.op, call.layer
     about = Contraction(
         layer.cell, (layer.directions,), call.batch, layer.gates * layer.hidden, layer.hidden, "f32", "f32", "f32",

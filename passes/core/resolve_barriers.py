@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolveBarriersPass(Pass):
-    """A fusion barrier has the reason why a tensor must be computed in a dispatch of its own. If the reason applies to
-    some targets only (`PER_TARGET`) and not to this one, the barrier is dropped, and the tensor may fuse with its
+    """A fusion barrier states why a tensor must be computed in a dispatch of its own. If the reason applies to some
+    targets only (`PER_TARGET`) and not to this one, the barrier is dropped, and the tensor may fuse with its
     readers.
     """
 
@@ -38,7 +38,7 @@ def _reason(op: OpLike) -> str:
 
 
 def _drop(op: OpLike) -> None:
-    """What was said of the barrier is said of the operation behind it from here on."""
+    """Drop a barrier. Its other attributes move to the op that produces its operand."""
     (source,) = op.operands
     ties = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "flow.tensor.tie_shape"]
     made = producer(source)

@@ -1,4 +1,4 @@
-"""qmlir-row-kernels: compute layer norms, dynamic quantisation and neighbouring ops by a kernel of the target."""
+"""qmlir-row-kernels: replace layer norms, dynamic quantisation and neighbouring ops with a kernel of the target."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..base import Pass, State
 if TYPE_CHECKING:
     from ...core.mlir import OpLike, ir
 
-_LEAST = 8  # elements of a row: the shortest vector of any target
-# What may be moved behind a group: nothing else happens but that it has results.
+_SHORTEST_ROW = 8  # elements of a row: the shortest vector of any target
+# Ops that may be moved behind a group, because they have no side effects.
 _PURE = (
     "linalg.",
     "tensor.",
@@ -31,7 +31,7 @@ _PURE = (
 
 @dataclass(frozen=True)
 class RowKernelsPass(Pass):
-    """Asks the target's kernels about each group of elementwise ops and reductions along rows."""
+    """Replaces each group of elementwise ops and reductions along rows with a kernel of the target that accepts it."""
 
     name: ClassVar[str] = "qmlir-row-kernels"
     summary: ClassVar[str] = "compute norms and dynamic quantisation along rows by a kernel of the target"
@@ -44,7 +44,7 @@ class RowKernelsPass(Pass):
             return
         for function in functions(module):
             block = function.regions[0].blocks[0]
-            for rows in find(block, _LEAST):
+            for rows in find(block, _SHORTEST_ROW):
                 plan = first_plan(strategies, rows)
                 if plan is None or _partially_covered(rows):
                     continue
@@ -56,7 +56,7 @@ class RowKernelsPass(Pass):
 
 
 def _partially_covered(rows: RowGroup) -> bool:
-    """Whether a dynamic quantisation is in the group in part only: it has a better form whole (`qmlir-fuse-rows`)."""
+    """Whether only part of a dynamic quantisation is in the group: whole, it has a better form (`qmlir-fuse-rows`)."""
     for op in rows.operations:
         if ROWS not in op.attributes:
             continue
@@ -68,7 +68,7 @@ def _partially_covered(rows: RowGroup) -> bool:
 
 
 def _last(rows: RowGroup, block: ir.Block) -> OpLike | None:
-    """The group's last op, what reads the group moved behind it; None where that cannot be moved."""
+    """The group's last op, after moving the consumers in between behind it; None if one of them cannot be moved."""
     operations = operations_of(block)
     places = [i for i, op in enumerate(operations) if op in rows.operations]
     late = {v for v, _ in rows.outputs}

@@ -65,12 +65,12 @@ class SelectPass(Pass):
         failures: list[Diagnostic],
     ) -> None:
         """Apply a plan to every contraction; those that no strategy takes are added to `failures`."""
-        # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
+        # All are found before any is changed: a plan may replace its op, and the ops it builds are not asked about.
         for contraction in find_contractions(module):
             if 0 in contraction.sizes:
-                continue  # nothing to multiply: what is left of it is a fill
+                continue  # nothing to multiply: only a fill is left
             decision, plan = decide(contraction, strategies)
-            # Without the op: it may be gone soon, and a report must not keep the context alive.
+            # Without the op, which may be erased soon; a report must not keep the context alive either.
             state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))
             op = contraction.operation
             for name in MAGNITUDES:
@@ -95,14 +95,14 @@ def _preferred(target: Target, name: str) -> Sequence[Strategy]:
 
 
 def _slow(facts: Facts) -> str:
-    """Why a plan is expected to be slow, from wherever in its description that stands; "" when it is not."""
+    """Why a plan is expected to be slow, from any level of its description; "" if it is not."""
     if "slow" in facts:
         return str(facts["slow"])
     return next((s for v in facts.values() if isinstance(v, Mapping) and (s := _slow(v))), "")
 
 
 def _refusal(target: str, decision: Decision) -> str:
-    """Every strategy's reason, and what would make it fit."""
+    """The message of a refusal: every strategy's reason, and what would make it fit."""
     c = decision.contraction
     lines = [f"no strategy of {target} compiles this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}:"]
     lines += [f"  {answer_text(row)}" for row in decision.summary()["answers"]]

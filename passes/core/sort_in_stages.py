@@ -1,4 +1,4 @@
-"""qmlir-sort-in-stages: sort long axes by a network, every stage of which compares all pairs at once."""
+"""qmlir-sort-in-stages: sort long axes by a bitonic network, each stage of which compares all pairs in parallel."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _EQUAL = arith.CmpIPredicate.eq
 
 @dataclass(frozen=True)
 class SortInStagesPass(Pass):
-    """Makes a bitonic network (Batcher, "Sorting networks and their applications", 1968) of each sort along an axis of
-    `shortest` elements or more, and of `fewest` where the tensor has `many` or more: of n elements,
+    """Replaces each sort along an axis of `shortest` elements or more (`fewest` if the tensor has `many` or more) with
+    a bitonic network (Batcher, "Sorting networks and their applications", 1968). For n elements it has
     log2(n) (log2(n) + 1) / 2 stages.
 
-    IREE exchanges neighbours that are out of order until none are, which takes n^2 steps, on a GPU of one thread for
-    each line. What is sorted is the elements' places. A stage is one op over all of them, and all stages are one
-    kernel: the distance of what it compares is an operand. Elements that are equal to the comparison stay in order,
-    because then their places are compared; behind the last place are more, up to a power of two, which stay behind.
+    IREE exchanges neighbours that are out of order until none are, which takes n^2 steps, on a GPU in one thread per
+    line. The network sorts the positions of the elements. A stage is one op over all positions, and all stages are one
+    kernel, because the distance between compared elements is an operand. Elements that compare as equal keep their
+    order, because their positions are compared then. Positions are padded to a power of two; the padding stays last.
 
-    Of a dynamic size the stages are loops.
+    If the size is dynamic, the stages are loops.
     """
 
     name: ClassVar[str] = "qmlir-sort-in-stages"
-    summary: ClassVar[str] = "sort long axes by a network"
+    summary: ClassVar[str] = "sort long axes with a bitonic network"
     shortest: int = 128
-    fewest: int = 16  # routers choose among so many experts, for each of many tokens
+    fewest: int = 16  # a router sorts this many experts, for each of many tokens
     many: int = 512
 
     def run(self, module: ir.Module, state: State) -> None:
@@ -64,14 +64,14 @@ class _Network:
         self.op, self.axis = op, axis
         self.sizes = dims(op.operands[0])
         self.count = self.sizes[axis]
-        # How often a run doubles until all is one.
+        # How often the length of sorted runs doubles until one run is left.
         self.doublings: Extent
         self.whole: Extent
         if isinstance(self.count, int):
             self.doublings = (self.count - 1).bit_length()
             self.whole = 1 << self.doublings
         else:
-            # At least two places: what goes through a loop without a step, IREE frees twice.
+            # At least two positions: IREE frees a value twice if it passes through a loop of no iterations.
             last = arith.index_cast(i32(), arith.subi(arith.maxsi(self.count, index(2)), index(1)))
             bits = arith.subi(arith.constant(i32(), 32), math.ctlz(last))
             self.doublings = arith.index_cast(ir.IndexType.get(), bits)
@@ -109,12 +109,12 @@ class _Network:
         return doublings.results[0]
 
     def _at(self, place: ir.Value) -> list[ir.Value]:
-        """The indices of a place in the line of the loop."""
+        """The indices of a position in the line of the current loop iteration."""
         at = arith.index_cast(ir.IndexType.get(), place)
         return [at if i == self.axis else loop_index(i) for i in self.axes]
 
     def _key(self, x: ir.Value, place: ir.Value) -> ir.Value:
-        """The element at a place; zero where there may be none at all, of which nothing can be read."""
+        """The element at a position; zero if an axis of dynamic size is empty, where nothing can be read."""
         at = self._at(place)
         if isinstance(self.count, int):
             return tensor.extract(x, at)
@@ -127,14 +127,14 @@ class _Network:
         return found.results[0]
 
     def _stage(self, keys: Sequence[ir.Value], places: ir.Value, span: ir.Value, reach: ir.Value) -> ir.Value:
-        """Compare each element with the one at `i ^ reach`. Runs of `span` elements become ascending and descending in
-        turn."""
+        """Compare each element with the one at `i ^ reach`. Runs of `span` elements alternate between ascending and
+        descending order."""
         stored = fusion_barrier(places, Reason.SORT_STAGE, self.padded)
 
         def body(mine: ir.Value, _: ir.Value) -> ir.Value:
             at = arith.index_cast(i32(), loop_index(self.axis))
             theirs = tensor.extract(stored, self._at(arith.xori(at, reach)))
-            is_lower, is_ascending = (_has_no(at, bit) for bit in (reach, span))
+            is_lower, is_ascending = (_lacks_bit(at, bit) for bit in (reach, span))
             takes_first = arith.cmpi(_EQUAL, is_lower, is_ascending)
             stays = arith.cmpi(_EQUAL, self._before(keys, mine, theirs), takes_first)
             return arith.select(stays, mine, theirs)
@@ -142,7 +142,7 @@ class _Network:
         return generic([Arg(stored, tuple(self.axes))], empty(self.padded, i32()), self.axes, len(self.axes), body)
 
     def _before(self, keys: Sequence[ir.Value], place: ir.Value, other: ir.Value) -> ir.Value:
-        """Whether the element at `place` goes before the one at `other`, an i1."""
+        """Whether the element at `place` sorts before the one at `other`, an i1."""
         compare = self.op.regions[0].blocks[0]
         both, count = (place, other), arith.index_cast(i32(), as_index(self.count))
         if self.whole != self.count:
@@ -161,5 +161,5 @@ class _Network:
         return arith.select(behind, earlier, ahead)
 
 
-def _has_no(number: ir.Value, bit: ir.Value) -> ir.Value:
+def _lacks_bit(number: ir.Value, bit: ir.Value) -> ir.Value:
     return arith.cmpi(_EQUAL, arith.andi(number, bit), arith.constant(i32(), 0))

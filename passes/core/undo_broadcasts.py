@@ -1,4 +1,4 @@
-"""qmlir-undo-broadcasts: read what is repeated along an axis where it lies."""
+"""qmlir-undo-broadcasts: read a tensor that is repeated along an axis directly, not through copies of it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .contractions import is_product
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-# A size: what is known of it, by which two that are alike are equal.
+# What is known of a size: two sizes for which this is equal are equal.
 _Size: TypeAlias = "int | tuple[ir.Value, int] | ir.Value"
 
 
 @dataclass(frozen=True)
 class UndoBroadcastsPass(Pass):
-    """Front ends write a broadcast of dynamic sizes as a gather, which asks at run time whether a size is 1, and a
-    product of one matrix and rows in several axes as a batch of products whose matrices are copies of it.
+    """Front ends write a broadcast of dynamic sizes as a gather, which tests at run time whether a size is 1. They
+    write a product of one matrix with rows in several axes as a batch of products by copies of that matrix.
 
-    A gather whose indices are its own loops, because the sizes that it asks for are those of its loops, is an operand
-    that follows these loops; so what reads it can be part of a kernel for rows. A batch of products of floats that all
-    have the same matrix is one product of all their rows: it is packed, and multiplied in tiles of any of the rows.
+    If the sizes that a gather tests are those of its loops, its indices are its loops. It then becomes an op that reads
+    the tensor as an operand, so that its consumers can be part of a kernel for rows. A batch of float products that all
+    have the same matrix becomes one product of all rows: the matrix is packed, and tiles hold rows of any product.
     """
 
     name: ClassVar[str] = "qmlir-undo-broadcasts"
-    summary: ClassVar[str] = "read a tensor that is repeated along an axis in its stored layout"
+    summary: ClassVar[str] = "read a broadcast tensor directly instead of its copies"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "linalg.generic", where=_is_gather):
@@ -43,7 +43,7 @@ class UndoBroadcastsPass(Pass):
             matrix = _common_matrix(op)
             if matrix is not None:
                 with op.location, ir.InsertionPoint(op):
-                    op.results[0].replace_all_uses_with(_of_all_rows(op, matrix))
+                    op.results[0].replace_all_uses_with(_one_product(op, matrix))
                 op.erase()
 
 
@@ -51,7 +51,7 @@ class UndoBroadcastsPass(Pass):
 
 
 def _is_gather(op: OpLike) -> bool:
-    """Whether each element of the result is one of a tensor, chosen by the place of the result's."""
+    """Whether each element of the result is read from a tensor, at indices computed from its position."""
     extract = made_by(terminator_of(op.regions[0].blocks[0]).operands[0], "tensor.extract")
     return (
         len(op.operands) == len(op.results) == 1
@@ -87,7 +87,7 @@ def _read_by_loops(gather: OpLike) -> None:
 
 
 def _loop(index: ir.Value, out: ir.Value) -> int | None:
-    """The loop whose number an index is, also where 0 is chosen in its place if there is one number only."""
+    """The loop that gives an index, also if a select replaces the index by 0 when the loop's size is 1."""
     select = made_by(index, "arith.select")
     if select is not None:
         test = made_by(select.operands[0], "arith.cmpi")
@@ -101,7 +101,7 @@ def _loop(index: ir.Value, out: ir.Value) -> int | None:
 
 
 def _size(value: ir.Value, axis: int) -> _Size:
-    """What is known of the size of an axis: a number, the index of which it is made, or a tensor's axis."""
+    """What is known of the size of an axis: an integer, the index value that defines it, or a tensor and its axis."""
     kind = ir.RankedTensorType(value.type)
     if not kind.is_dynamic_dim(axis):
         return int(kind.get_dim_size(axis))
@@ -133,7 +133,7 @@ def _number(value: ir.Value) -> int | None:
 
 
 def _common_matrix(op: OpLike) -> ir.Value | None:
-    """`[K, N]` of a batch of products `[b.., M, K]` by `[b.., K, N]` of floats, all of which have it."""
+    """The matrix `[K, N]` that all products of a batch `[b.., M, K]` by `[b.., K, N]` of floats share, if they do."""
     lhs, rhs, out = op.operands
     rank = len(out.type.shape)
     batch, (m, n, k) = range(rank - 2), range(rank - 2, rank + 1)
@@ -143,10 +143,10 @@ def _common_matrix(op: OpLike) -> ir.Value | None:
     if lhs.type.element_type != rhs.type.element_type or not all(m.is_projected_permutation for m in maps):
         return None
     found = [axis_loops(m) for m in maps]
-    ours = [*found[2], *(i for i in found[0] if i not in found[2])]  # the op's loop of each of ours
+    ours = [*found[2], *(i for i in found[0] if i not in found[2])]  # the op's loop for each of (b.., m, n, k)
     if len(ours) != rank + 1 or found != [[ours[i] for i in (*batch, *own)] for own in ((m, k), (k, n), (m, n))]:
         return None
-    merged = made_by(rhs, "tensor.collapse_shape")  # the axes of the batch, of which there are more in front
+    merged = made_by(rhs, "tensor.collapse_shape")  # several batch axes may be merged into one
     if merged is not None and any(len(group) > 1 for group in reassociation(merged)[-2:]):
         return None
     copies = made_by(rhs if merged is None else merged.operands[0], "linalg.generic", "linalg.broadcast")
@@ -159,7 +159,7 @@ def _common_matrix(op: OpLike) -> ir.Value | None:
     return copies.operands[0] if same and list(read.results) == last else None
 
 
-def _of_all_rows(op: OpLike, matrix: ir.Value) -> ir.Value:
+def _one_product(op: OpLike, matrix: ir.Value) -> ir.Value:
     lhs, _, out = op.operands
     sizes = dims(out)
     last = len(sizes) - 1

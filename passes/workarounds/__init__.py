@@ -1,4 +1,4 @@
-"""Passes around faults and limits of what compiles and runs our programs, a package for each version of IREE."""
+"""Passes that work around faults and limits of IREE and of the drivers below it, one package per version of IREE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pkgutil
 from ...core.faults import Fault
 from . import iree_3_13
 
-# Parts of lowerings and of front ends that work around a fault, beside the passes of the package.
+# Modules of lowerings, targets and front ends that work around faults as well, in addition to the passes.
 HOOKS = (
     "core.cuda",
     "core.hal",

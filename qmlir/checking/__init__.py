@@ -1,4 +1,4 @@
-"""`qmlir.check`: one program run two ways, compared value by value, down to the layer that differs first."""
+"""`qmlir.check`: run a program in two ways and compare the values, down to the first layer that differs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found. `layers` is empty when they were not asked for and the outputs agree; `own` has, for each
-    layer, the error that it makes itself when it is given what the checked program gave it."""
+    """The result of `check`. `layers` is empty if layers were not requested and the outputs agree. `own` has the error
+    that each layer itself makes: the oracle recomputes the layer from the values that the checked program passed it."""
 
     program: str
     way: str
@@ -54,7 +54,7 @@ class Report:
 
     @property
     def first(self) -> Comparison | None:
-        """The first layer that differs: by its own doing, where that is known."""
+        """The first layer whose own error is beyond the tolerance; without `own`, the first layer that differs."""
         return next((c for c in (self.own or self.layers) if not c.ok), None)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Report:
         return html.section(title, html.table(head, rows), *note)
 
 
-_ADDED_UP = "no layer differs by its own doing: roundings before it move floats to the next code, and that adds up"
+_ADDED_UP = "no layer has an error of its own beyond the tolerance: rounding differences of earlier layers add up"
 _HEADER = f"{'value':<20} {'type':<16} {'max error':>10} {'mean error':>10} {'differ':>8} {'cosine':>9}"
 
 
@@ -135,7 +135,7 @@ def _first_bad(c: Comparison) -> str:
 
 
 def _comparable(one: Signature, other: Signature) -> bool:
-    """Whether results can be compared: their dtypes and static sizes are the same. Names of sizes need not be."""
+    """Whether results can be compared: equal counts, dtypes, ranks and static sizes. Names of sizes may differ."""
     return (
         len(one.inputs) == len(other.inputs)
         and len(one.outputs) == len(other.outputs)
@@ -169,20 +169,20 @@ def check(
     and layer.
 
     Args:
-        source: what `qmlir.compile` takes, or the path of a `.vmfb` (without layers).
-        against: an oracle (`reference`: the program in numpy; `onnxruntime`: ONNX Runtime, of an ONNX model), a target,
+        source: a program, as `qmlir.compile` takes it, or the path of a `.vmfb`, whose layers are not compared.
+        against: an oracle (`reference`: the program in numpy; `onnxruntime`: ONNX Runtime, for ONNX models), a target,
             or the path of another program, which is compiled for the same target, or of a `.vmfb`.
-        tolerance: what passes; a number is `Tolerance(relative=...)`.
-        arguments: in their order, or by their names; default: made up from `seed`, with `size` for dynamic sizes and
-            `shapes` for whole shapes.
-        layers: compare intermediate values too; done anyway when an output differs.
+        tolerance: the errors that are accepted; a number means `Tolerance(relative=...)`.
+        arguments: in order, or by name; default: generated from `seed`, with `size` for dynamic sizes and `shapes` for
+            whole shapes.
+        layers: compare intermediate values too; they are always compared if an output differs.
         step: a function that is called with a text before each step.
-        emulate: run the program on an emulated device, as in `qmlir.load`; a program of `against` too, where its target
-            is emulated.
+        emulate: run the program on an emulated device, as in `qmlir.load`; the program of `against` too, if its target
+            can be emulated.
         options: those of `qmlir.compile`: `start`, `parameters`, `flags`.
 
     Raises:
-        UsageError: what cannot be compared. What the two ways raise themselves.
+        UsageError: the programs cannot be compared. Errors of compiling and running them are passed on.
     """
 
     tolerance = Tolerance(tolerance) if isinstance(tolerance, (int, float)) else tolerance or Tolerance()
@@ -221,13 +221,13 @@ def check(
 
 
 def _with_layers(report: Report, mine: Runner, other: Runner, arguments: Sequence[Array], step: Step) -> Report:
-    """The report with the layers that both have."""
+    """The report, with a comparison of the layers that both programs have."""
     pairs, unmatched = _aligned(mine.layers(), other.layers())
     if not pairs:
         why = "the programs have no layers in common"
         if not mine.layers() or not other.layers():
             blind = next(way.name for way in (mine, other) if not way.layers())
-            why = f"{blind} does not show its layers: --against reference does, or the .mlir that a .vmfb was made of"
+            why = f"{blind} does not show its layers; use --against reference, or the .mlir that it was compiled from"
         return replace(report, note=why)
     ours, theirs = [p[0] for p in pairs], [p[1] for p in pairs]
     step(f"the layers on {report.way}")
@@ -262,8 +262,8 @@ def _bisected(
     pairs: list[tuple[Layer, Layer]],
     step: Step,
 ) -> Report:
-    """The first layer that differs when it alone is returned. An output differs, but no layer does when all are
-    returned: the fault needs the layers to be fused."""
+    """Bisect for the first layer that differs if it is the only value returned. An output differs, but no layer does
+    if all are returned: the fault appears only if the layers are fused."""
     tolerance, low, high = report.tolerance, 0, len(pairs) - 1
     worst: Comparison | None = None
     while low <= high:
@@ -277,14 +277,14 @@ def _bisected(
         else:
             worst, high = found, middle - 1
     if worst is None:
-        return replace(report, note="no layer differs when it is returned: the fault is in what fuses with the result")
+        return replace(report, note="no layer differs when it is returned: the fault is in ops fused with the result")
     layers = tuple(worst if c.name == worst.name else c for c in report.layers)
     note = "all layers agree when they are returned together; the one below differs when it is returned alone"
     return replace(report, layers=layers, own=(), note=note)
 
 
 def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, Layer]], list[str]]:
-    """Layers of two programs that correspond: in order, of the same op, shape and type."""
+    """Pairs of layers with the same op, shape and type, in program order, and the names of the unpaired layers."""
     matcher = difflib.SequenceMatcher(None, [a.form for a in ours], [b.form for b in theirs], autojunk=False)
     pairs: list[tuple[Layer, Layer]] = []
     unmatched: list[str] = []
@@ -297,6 +297,6 @@ def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, 
 
 
 def _like(x: Array, y: Array) -> Array:
-    """Codes of either sign are the same bits; they are compared as the expected ones are held."""
+    """`x` reinterpreted as `y`'s dtype if both are integers of one size: signedness only changes how bits are read."""
     same = x.dtype.kind in "iu" and y.dtype.kind in "iu" and x.dtype.itemsize == y.dtype.itemsize
     return np.ascontiguousarray(x).view(y.dtype) if same and x.dtype != y.dtype else x

@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and whether that is close enough."""
+"""Compares two arrays: their errors, and whether these are within a tolerance."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 
-# Relative to the largest expected value: the rounding of the type that holds the result, and of sums behind it.
+# Relative to the largest expected value: the rounding of the result's dtype, and of the sums that precede it.
 DEFAULT_TOLERANCE = {"float64": 1e-6, "float32": 1e-5, "float16": 2**-9, "bfloat16": 2**-6}
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What passes. Floats: an error of `relative` times the largest expected magnitude (None: by the type). Codes and
-    other integers: a difference of `codes`, in at most the share `share` of the elements."""
+    """The errors that `check` accepts. Floats: at most `relative` times the largest expected magnitude (None: a default
+    for each dtype). Codes and other integers: at most `codes`, in at most the fraction `share` of the elements."""
 
     relative: float | None = None
     codes: int = 0
@@ -36,7 +36,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Errors of `got` against `expected`; `differ` is the share of elements that are not the same."""
+    """Errors of `got` against `expected`; `differ` is the fraction of elements that differ."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Comparison:
     limit: float = 0.0  # the largest error that passes
 
     def to_json(self) -> dict[str, object]:
-        """JSON has no infinity: an error without bound is null."""
+        """The fields as JSON values; JSON has no infinity, so infinite errors become null."""
         found = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
 

@@ -1,4 +1,4 @@
-"""Programs that run on a target."""
+"""Runners of programs that are compiled for a target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Emulate = Emulation | None  # how to emulate the device; None: the program runs 
 
 
 class Compiled:
-    """A compiled program; see `runners.Runner`. With its source it can show its layers."""
+    """Runs a compiled program; see `runners.Runner`. It has layers only if it was compiled from source (`make`)."""
 
     def __init__(
         self, artifact: Artifact, name: str, function: str, make: Callable[[ir.Context], ir.Module] | None,
@@ -71,7 +71,7 @@ class Compiled:
         return results[len(results) - len(chosen) :]
 
     def _call(self, artifact: Artifact, arguments: Sequence[Array]) -> list[Array]:
-        # One thread: what is compared is the values, and a fault is to repeat itself.
+        # One thread: only values are compared, not times, and a fault should be reproducible.
         in_caller = driver_named(artifact.manifest.driver).in_caller
         device = in_caller if in_caller and self._emulate is None else None
         kept = self._options.get("parameters") if artifact.manifest.parameters else None
@@ -86,7 +86,7 @@ class Compiled:
 def compile_source(
     source: object, function: str, target: str, options: CompileOptions, emulate: Emulate = None
 ) -> Compiled:
-    """The program compiled for a target."""
+    """A runner of the program, compiled for a target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowFallbackWarning)
         artifact = compiler.compile(source, target=target, **options)
@@ -95,5 +95,5 @@ def compile_source(
 
 
 def load_file(path: Path, function: str, options: CompileOptions, emulate: Emulate = None) -> Compiled:
-    """A `.vmfb`, with the `parameters` of `options` where it keeps its weights apart."""
+    """A runner of a `.vmfb`; `parameters` of `options` names the files of its weights if they are not compiled in."""
     return Compiled(Artifact.open(path), str(path), function, None, options, emulate)

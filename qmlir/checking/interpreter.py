@@ -1,5 +1,5 @@
-"""A program at level `import`, `qmlir` or `linalg`, evaluated in numpy: ops of the dialect by `qmlir.reference`, what
-lies between them by the rules of `scalars` and `tensors`. It is the oracle `reference` of `qmlir check`."""
+"""Evaluates programs at level `import`, `qmlir` or `linalg` in numpy: dialect ops by `qmlir.reference`, other ops by
+the rules of `scalars` and `tensors`. This is the oracle `reference` of `qmlir check`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from .resources import ModuleResources
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# Called with each op and its results; what it returns takes their place.
+# Called with each op and its results; returns the results to continue with.
 Observer: TypeAlias = "Callable[[OpLike, list[Array]], list[Array]]"
 
 
 class NotEvaluated(DiagnosticsError):
-    """An op that is unsupported."""
+    """The interpreter does not support an op."""
 
 
 def _refuse(op: OpLike, what: str) -> NotEvaluated:
@@ -48,12 +48,12 @@ def _refuse(op: OpLike, what: str) -> NotEvaluated:
 
 
 class Interpreter:
-    """Evaluates functions of a module. Needs the context of the module alive."""
+    """Evaluates functions of a module, whose context must stay alive."""
 
     def __init__(self, module: ir.Module) -> None:
         self._functions: dict[str, OpLike] = {}
         self._globals: dict[str, OpLike] = {}
-        self._state: dict[str, Array] = {}  # what calls have stored
+        self._state: dict[str, Array] = {}  # values of the globals that have been stored to
         self._resources = ModuleResources(module)
         for op in module.body.operations:
             operation = op.operation
@@ -66,10 +66,10 @@ class Interpreter:
         """The results of a function.
 
         Raises:
-            NotEvaluated: an op that is not known, with its place. InputError: values that an op refuses.
+            NotEvaluated: an unsupported op, with its location. InputError: values that an op refuses.
         """
         f = self._functions[name]
-        return self._block(f.regions[0].blocks[0], [_held(x) for x in arguments], {}, observe)
+        return self._block(f.regions[0].blocks[0], [_as_signed(x) for x in arguments], {}, observe)
 
     def _block(
         self, block: ir.Block, arguments: Sequence[Array], outer: Mapping[ir.Value, Array],
@@ -135,7 +135,7 @@ class Interpreter:
             self._state[op.attributes["global"].value] = operands[0]
             return []
         if name == "cf.assert":
-            if not np.all(operands[0]):  # in the body of a linalg op it is asked of all elements at once
+            if not np.all(operands[0]):  # in the body of a linalg op, the condition of all elements
                 raise InputError(op.attributes["msg"].value)
             return []
         if name == "scf.if":
@@ -150,24 +150,24 @@ class Interpreter:
     def _constant(self, op: OpLike) -> Array:
         attribute, t = op.attributes["value"], op.results[0].type
         if not isinstance(t, ir.RankedTensorType):
-            held = scalars.numpy_type(t)
-            if held is None:
+            element_dtype = scalars.numpy_type(t)
+            if element_dtype is None:
                 raise _refuse(op, f"numpy has no {t}")
-            return np.asarray(attribute.value).astype(held)
+            return np.asarray(attribute.value).astype(element_dtype)
         return self._array(op, attribute, t)
 
     def _array(self, op: OpLike, attribute: ir.Attribute, t: ir.Type) -> Array:
-        held = scalars.numpy_type(t.element_type)
-        if held is None:
+        element_dtype = scalars.numpy_type(t.element_type)
+        if element_dtype is None:
             raise _refuse(op, f"numpy has no {t.element_type}")
         if 0 in t.shape:
-            return np.zeros(t.shape, held)
+            return np.zeros(t.shape, element_dtype)
         found = attribute_array(attribute)
         if found is None:
-            found = self._resources.array(attribute, held)
+            found = self._resources.array(attribute, element_dtype)
         if found is None:
             raise _refuse(op, f"the elements of {str(attribute)[:40]!r} cannot be read back")
-        return found.astype(held) if found.dtype != held else found
+        return found.astype(element_dtype) if found.dtype != element_dtype else found
 
     def _global(self, op: OpLike) -> Array:
         name = op.attributes["global"].value
@@ -179,8 +179,8 @@ class Interpreter:
         return self._array(op, attributes["initial_value"], ir.RankedTensorType(op.results[0].type))
 
 
-def _held(x: Array) -> Array:
-    """Unsigned integers as signed ones with the same bits."""
+def _as_signed(x: Array) -> Array:
+    """Unsigned integers as signed ones with the same bits, the dtype of MLIR's signless integers here."""
     x = np.asarray(x)
     return x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
 
@@ -189,7 +189,7 @@ def _held(x: Array) -> Array:
 
 
 def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
-    """The op by `qmlir.reference`, whose functions take operands and attributes by name."""
+    """Evaluate a dialect op by its function in `qmlir.reference`, which takes operands and attributes by name."""
     view = view_of(op)
     position = {v: i for i, v in enumerate(op.operands)}
     arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
@@ -218,7 +218,7 @@ def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
 
 
 def _accepted(function: Callable[..., object], keywords: Keywords) -> Keywords:
-    """Without attributes that say what the arrays say themselves."""
+    """The keywords that the function takes. It does not take those that the arrays imply."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return dict(keywords)
@@ -227,7 +227,7 @@ def _accepted(function: Callable[..., object], keywords: Keywords) -> Keywords:
 
 
 def _product(view: ProductOp, arrays: dict[str, Array], keywords: Keywords) -> None:
-    """Dtypes made explicit, codes seen with their sign."""
+    """Make the dtypes explicit keywords and view unsigned codes as unsigned arrays."""
     for side, code in zip(view.SIDES, (view.lhs_code, view.rhs_code), strict=True):
         packed = keywords.get(side.packing, "none") != "none"
         if code.kind != "float" and (not code.signed or packed):
@@ -266,7 +266,7 @@ def _codes(view: DequantOp | UnpackOp, arrays: dict[str, Array], keywords: Keywo
 
 
 def _sparse(view: SparseMatmulOp, arrays: dict[str, Array], keywords: Keywords) -> Array:
-    """The dense product with the densified weight."""
+    """A sparse product, computed as the dense product with the densified weight."""
     d = view.rhs_code
     codes = arrays.pop("values")
     if d.bits < 8:
@@ -297,9 +297,9 @@ def _dtype_of(t: ir.Type) -> str:
 
 
 def _as_type(x: Array, t: ir.Type) -> Array:
-    """A result of the reference as it is held."""
-    held = scalars.numpy_type(t.element_type)
+    """A result of the reference in the dtype that the interpreter uses for `t`."""
+    element_dtype = scalars.numpy_type(t.element_type)
     x = np.asarray(x)
-    if x.dtype.kind == "u" and held is not None and held.itemsize == x.dtype.itemsize:
-        return x.view(held)
-    return x.astype(held)
+    if x.dtype.kind == "u" and element_dtype is not None and element_dtype.itemsize == x.dtype.itemsize:
+        return x.view(element_dtype)
+    return x.astype(element_dtype)

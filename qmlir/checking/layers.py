@@ -1,5 +1,5 @@
-"""The layers of a program: the values between its arguments and results that are worth comparing, and the program that
-returns them too."""
+"""The layers of a program, which are its intermediate values worth comparing, and rewrites that make a function
+return them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..kernels.attention import OP as ATTENTION
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# Ops that compute nothing: they make, move or reshape.
-_QUIET = ("arith.constant", "arith.bitcast", "linalg.fill", "linalg.transpose", "linalg.broadcast", "linalg.copy")
+# Ops whose results are not layers: they create, move or reinterpret values, and compute nothing.
+_NOT_LAYERS = ("arith.constant", "arith.bitcast", "linalg.fill", "linalg.transpose", "linalg.broadcast", "linalg.copy")
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Layer:
     location: str
     shape: tuple[int | None, ...]
     element: str
-    position: tuple[int, int]  # the op's number in the function's block, and the result's
+    position: tuple[int, int]  # index of the op in the function's block, and of the result in the op
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What the same layer of another program has in common with this one."""
+        """The key by which a layer of another program is matched with this one."""
         return self.op, self.shape, self.element
 
 
@@ -42,17 +42,17 @@ def function_of(module: ir.Module, name: str) -> OpLike:
     """The public function `name`.
 
     Raises:
-        UsageError: there is none, with those that there are.
+        UsageError: there is no such function; the message lists those that exist.
     """
     return function_named({f.attributes["sym_name"].value: f for f in public_functions(module)}, name)
 
 
 def inline_calls(module: ir.Module, name: str) -> None:
-    """Replace calls in the function by the bodies they call, so that every layer is in one block. MLIR's own inliner
-    leaves ops of unregistered dialects alone."""
+    """Replace calls in the function by the bodies they call, so that every layer is in one block. MLIR's inliner does
+    not inline ops of unregistered dialects."""
     f = function_of(module, name)
     functions = {op.attributes["sym_name"].value: op for op in operations_of(module.body) if op.name == "func.func"}
-    for _ in range(10_000):  # a program that calls itself does not compile either
+    for _ in range(10_000):  # bounded, because a program may be recursive; that does not compile either
         block = f.regions[0].blocks[0]
         call = next((op for op in operations_of(block) if op.name == "func.call"), None)
         if call is None:
@@ -60,7 +60,7 @@ def inline_calls(module: ir.Module, name: str) -> None:
         callee = functions.get(call.attributes["callee"].value)
         if callee is None or not len(callee.regions[0].blocks) or callee == f:
             return
-        # A copy of the whole function maps its values; its ops then move to where it is called.
+        # Cloning the whole function remaps its values; the ops of the clone are then moved in front of the call.
         with ir.InsertionPoint(callee):
             copy = callee.clone()
         body = copy.regions[0].blocks[0]
@@ -82,7 +82,7 @@ def layers(module: ir.Module, name: str) -> list[Layer]:
     for number, op in enumerate(function_of(module, name).regions[0].blocks[0].operations):
         operation = op.operation
         if operation.name not in OPS and (
-            operation.name in _QUIET or not operation.name.startswith(("linalg.", "arith.", "math.", ATTENTION))
+            operation.name in _NOT_LAYERS or not operation.name.startswith(("linalg.", "arith.", "math.", ATTENTION))
         ):
             continue
         for which, result in enumerate(operation.results):
@@ -103,7 +103,7 @@ def layers(module: ir.Module, name: str) -> list[Layer]:
 
 
 def return_also(module: ir.Module, name: str, chosen: Sequence[Layer], alone: bool = False) -> None:
-    """Make the function return the chosen layers behind its own results, or nothing else."""
+    """Make the function return the chosen layers after its own results, or only the layers if `alone`."""
     f = function_of(module, name)
     block = f.regions[0].blocks[0]
     ops = operations_of(block)
@@ -122,7 +122,7 @@ def return_also(module: ir.Module, name: str, chosen: Sequence[Layer], alone: bo
 
 
 def only(module: ir.Module, name: str) -> None:
-    """Remove the public functions beside `name`: one is looked at."""
+    """Remove all public functions except `name`."""
     for f in public_functions(module):
         if f.attributes["sym_name"].value != name:
             f.erase()

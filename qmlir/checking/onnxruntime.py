@@ -31,11 +31,11 @@ def session(model: OnnxSource, threads: int | None = None) -> InferenceSession:
 
     On x86-64 CPUs without VNNI, ONNX Runtime adds pairs of u8 x s8 products in saturating 16-bit arithmetic, and its
     results are wrong by tens of codes; `session.x64quantprecision` makes it multiply u8 x u8 there. Models with s8
-    activations, for which it has no such kernel, are run without it.
+    activations, for which it has no such kernel, are run without this option.
 
     Args:
         model: a path, or an `onnx.ModelProto`.
-        threads: within an operator; None: as many as ONNX Runtime chooses.
+        threads: number of threads within an operator; None: ONNX Runtime's choice.
     """
     import onnxruntime as ort
 
@@ -65,7 +65,7 @@ def session(model: OnnxSource, threads: int | None = None) -> InferenceSession:
 
 
 class OnnxRuntime:
-    """See `runners.Runner`. The signature is that of the imported program, whose arguments have the model's names."""
+    """Runs an ONNX model; see `runners.Runner`. The signature is the imported program's, with the model's names."""
 
     name = "onnxruntime"
     roles: list[RoleRow] = []  # noqa: RUF012  (the checked program knows them)
@@ -103,7 +103,7 @@ def open(source: object, function: str, options: CompileOptions, threads: int | 
     """The oracle for an ONNX model.
 
     Raises:
-        UsageError: another source, or no ONNX Runtime.
+        UsageError: the source is not an ONNX model, or ONNX Runtime is not installed.
     """
     if not _is_model(source):
         raise UsageError("'onnxruntime' runs ONNX models; for another program use --against reference")

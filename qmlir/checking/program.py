@@ -1,4 +1,4 @@
-"""A program made ready to be looked into: verified, weights baked in, calls inlined, one function."""
+"""Prepares a program for evaluation layer by layer: verified, weights baked in, calls inlined, only one function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def prepared(source: object, function: str, options: CompileOptions) -> Callable[[ir.Context], ir.Module]:
-    """What makes the module in a context. `options` are `start` and `parameters`."""
+    """A function that builds the prepared module in a context. Of `options`, only `parameters` is used."""
     build = builder(source)
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Reference:
-    """See `runners.Replayable`."""
+    """Evaluates a program in numpy; see `runners.Replayable`."""
 
     name = "reference"
 
@@ -54,7 +54,7 @@ class Reference:
         return self._observed(arguments, chosen, None)
 
     def replay(self, arguments: Sequence[Array], chosen: Sequence[Layer], given: Sequence[Array]) -> list[Array]:
-        """The layers, each computed from the given values of those before it: what differs then is its own doing."""
+        """The chosen layers, each computed from the given values of those before it: differences are its own error."""
         return self._observed(arguments, chosen, given)
 
     def _observed(

@@ -1,4 +1,4 @@
-"""The elements of `dense_resource` attributes, which the bindings cannot read: from the text of their module."""
+"""Reads the elements of `dense_resource` attributes from the text of their module: MLIR's bindings cannot."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..dialect.dtypes import Array, NumpyType
 from ..ir.resources import resource_name
 
 _HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')
-_ALIGNMENT = 4  # bytes in front of the elements
+_ALIGNMENT = 4  # bytes in front of the elements, which state their alignment
 
 
 class ModuleResources:
-    """Of one module. Its text is made when the first one is asked for."""
+    """The resources of one module, which is printed when the first of them is requested."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
-        self._held: dict[str, bytes] | None = None
+        self._by_name: dict[str, bytes] | None = None
 
     def array(self, attribute: ir.Attribute, dtype: NumpyType) -> Array | None:
-        """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
+        """The elements of a resource attribute; None for another attribute, or if their size does not fit the type."""
         name = resource_name(attribute)
         if name is None:
             return None
-        if self._held is None:
-            self._held = _read(self._module)
+        if self._by_name is None:
+            self._by_name = _read(self._module)
         shape = ir.RankedTensorType(attribute.type).shape
-        raw = self._held.get(name, b"")[_ALIGNMENT:]
+        raw = self._by_name.get(name, b"")[_ALIGNMENT:]
         if len(raw) != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
             return None
         return np.frombuffer(raw, dtype).reshape(shape)

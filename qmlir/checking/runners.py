@@ -1,7 +1,7 @@
-"""Runners of programs, of which `qmlir check` compares two.
+"""Runners of programs; `qmlir check` compares the results of two.
 
-A runner is a target (the program compiled for it), a file (another program or a compiled one), or an oracle: a name of
-`ORACLES`, whose module has `open(source, function, options)`. A new oracle is one new file and one line here.
+A runner is named by a target (the program is compiled for it), by a file (another program, or a compiled one), or by an
+oracle of `ORACLES`, whose module has `open(source, function, options)`. A new oracle is one new file and one line here.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Runner(Protocol):
 
     @property
     def roles(self) -> list[RoleRow]:
-        """What the arguments are, for `inputs.make`."""
+        """The roles of the arguments, for `inputs.make`."""
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:
         """The function's results."""
 
     def layers(self) -> list[Layer]:
-        """Its intermediate values; none where they cannot be had."""
+        """The function's intermediate values; empty if the runner cannot return them."""
 
     def run_layers(self, arguments: Sequence[Array], chosen: Sequence[Layer], alone: bool = False) -> list[Array]:
-        """The values of the chosen layers. `alone`: of a program that returns nothing else."""
+        """The values of the chosen layers. `alone`: the program returns only these, not its own results too."""
 
 
 class Replayable(Runner, Protocol):
@@ -65,8 +65,8 @@ def open_runner(
     options: CompileOptions,
     emulate: Emulation | None = None,
 ) -> Runner:
-    """The runner that `against` names, of `source` unless it names a program of its own. `emulate`: how programs for an
-    emulated target run, None on a real device.
+    """The runner that `against` names. It runs `source`, unless `against` is itself a program. `emulate`: how targets
+    that can be emulated are emulated; None: programs run on a real device.
 
     Raises:
         UsageError, TargetError: `against` names no runner.

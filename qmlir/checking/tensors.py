@@ -1,4 +1,4 @@
-"""The meaning of `tensor` and `linalg` ops in numpy."""
+"""Evaluates `tensor`, `linalg` and related ops in numpy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _type(value: ir.Value) -> ir.Type:
 
 
 def _mixed(op: OpLike, name: str, dynamic: Iterator[Array], missing: int = _DYNAMIC) -> list[int]:
-    """Sizes of which the dynamic ones are operands."""
+    """The integers of attribute `name`, with the dynamic ones taken from the operands `dynamic`."""
     return [int(next(dynamic)) if s == missing else int(s) for s in op.attributes[name]]
 
 
@@ -155,14 +155,14 @@ def _apply(op: OpLike, operands: list[Array], _: RunBlock) -> list[Array]:
 
 
 def _sort(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
-    """Stable: elements that the comparison does not tell apart stay in their order."""
+    """A stable sort: elements that compare equal keep their order."""
     axis = axis_of(op)
     lines = [np.moveaxis(x, axis, -1) for x in operands]
     n = lines[0].shape[-1]
     if n == 0:
         return operands
     pairs = [side for x in lines for side in (x[..., :, None], x[..., None, :])]
-    [first] = block(op.regions[0].blocks[0], pairs)  # [.., i, j]: i goes before j
+    [first] = block(op.regions[0].blocks[0], pairs)  # [.., i, j]: element i sorts before element j
     first = np.broadcast_to(first, (*lines[0].shape, n)).astype(bool)
     later = np.swapaxes(first, -1, -2)
     ahead = (later & ~first) | ((later == first) & (np.arange(n)[None, :] < np.arange(n)[:, None]))
@@ -185,7 +185,7 @@ def _scan(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
 def _scatter(op: OpLike, operands: list[Array], block: RunBlock) -> list[Array]:
     updates, indices, out = operands[0], operands[1], operands[2].copy()
     axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
-    # The indices of one place are the last axis, where there is more than one element to a place's index.
+    # The last axis of `indices` holds the coordinates of one update; with one coordinate it may be missing.
     batch = indices.ndim - 1 if indices.shape[-1:] == (len(axes),) else indices.ndim
     for at in np.ndindex(*indices.shape[:batch]):
         place: list[slice | int] = [slice(None)] * out.ndim
@@ -228,7 +228,7 @@ RULES: dict[str, TensorRule] = {
 
 
 def is_structured(op: OpLike) -> bool:
-    """Whether `structured` knows what to make of a linalg op."""
+    """Whether `structured` can evaluate a linalg op."""
     if not op.name.startswith("linalg.") or not len(op.regions) or not len(op.regions[0].blocks):
         return False
     try:
@@ -239,8 +239,8 @@ def is_structured(op: OpLike) -> bool:
 
 
 def structured(op: OpLike, operands: list[Array], block: RunBlock, indices: list[Array]) -> list[Array]:
-    """Any structured linalg op by its indexing maps and its body: over all parallel loops at once, along reductions
-    step by step, ascending. `indices` is where `linalg.index` of the body finds the loops' counters."""
+    """Evaluate a structured linalg op by its indexing maps and body: parallel loops all at once, reductions step by
+    step in ascending order. `indices` is filled with the loop counters, for `linalg.index` in the body."""
     maps = indexing_maps(op)
     outputs = len(op.results)
     inputs, outs = operands[: len(operands) - outputs], [x.copy() for x in operands[len(operands) - outputs :]]
@@ -280,7 +280,7 @@ def _loop_sizes(maps: Sequence[ir.AffineMap], operands: Sequence[Array], rank: i
                 sizes[expression.position] = size
                 known.add(expression.position)
     if len(known) < rank:
-        raise NotImplementedError("a loop whose size no operand tells")
+        raise NotImplementedError("a loop whose size cannot be derived from an operand")
     return sizes
 
 
@@ -295,8 +295,8 @@ def _is_dim(e: ir.AffineExpr) -> bool:
 
 
 def _affine(e: ir.AffineExpr, grid: list[Array], dims: int = 0) -> Array:
-    """The value of an affine expression over the loops, broadcastable. `dims`: how many of `grid` are before the
-    symbols."""
+    """The value of an affine expression over the loops, as a broadcastable array. `dims`: how many entries of `grid`
+    are dimensions; the symbols follow them."""
     if _is_dim(e) or isinstance(e, ir.AffineSymbolExpr):
         counter: Array = grid[e.position if _is_dim(e) else dims + e.position]
         return counter

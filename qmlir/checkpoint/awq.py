@@ -2,7 +2,7 @@
 
 A layer is `qweight [K, N / 8]` (i32), `qzeros [G, N / 8]` and `scales [G, N]`: `w[k, n] = (q[k, n] - z[g, n]) *
 scales[g, n]`. Word j holds columns 8j .. 8j + 7 in the order 0, 2, 4, 6, 1, 3, 5, 7, low bits first, which is the
-dialect's packing `interleaved`: codes are not touched.
+dialect's packing `interleaved`: codes are not repacked.
 
 Sources: Lin et al. 2023, arXiv:2306.00978; AutoAWQ, `awq/utils/packing_utils.py`.
 """
@@ -28,7 +28,7 @@ _KNOWN = (
 
 
 def scheme(config: Mapping[str, object], where: str) -> Awq:
-    """The scheme of a configuration. Raises CheckpointError for what is not known."""
+    """The scheme of a configuration. Raises CheckpointError for unknown fields and values."""
     check_fields(config, _KNOWN, where)
     choice({"bits": config.get("bits", config.get("w_bit"))}, "bits", (4,), where)
     choice({"version": str(config.get("version", "gemm")).lower()}, "version", ("gemm",), where)

@@ -1,7 +1,7 @@
 """bitsandbytes' 4-bit weights: nf4 and fp4, with plain or doubly quantised absmax.
 
-A weight `[N, K]` is stored flat: two codes a byte, the first in the high bits; blocks of `blocksize` codes share an
-absmax; `w = quant_map[q] * absmax[block]`. Doubly quantised, absmax itself is codes of a byte:
+A weight `[N, K]` is stored flat: two codes per byte, the first in the high bits; blocks of `blocksize` codes share an
+absmax; `w = quant_map[q] * absmax[block]`. If doubly quantised, absmax is itself stored as one-byte codes:
 `absmax[b] = nested_quant_map[q[b]] * nested_absmax[b / nested_blocksize] + nested_offset`.
 
 Sources: Dettmers et al. 2023 (QLoRA), arXiv:2305.14314; bitsandbytes, `functional.py`, `QuantState`.
@@ -34,7 +34,7 @@ _MARK = ".quant_state.bitsandbytes__"
 
 
 def scheme(config: Mapping[str, object], where: str) -> BitsAndBytes:
-    """The scheme of a configuration. Raises CheckpointError for what is not known."""
+    """The scheme of a configuration. Raises CheckpointError for unknown fields and values."""
     check_fields(config, _KNOWN, where)
     choice(config, "load_in_8bit", (False,), where, False)
     choice(config, "load_in_4bit", (True,), where, True)
@@ -43,8 +43,8 @@ def scheme(config: Mapping[str, object], where: str) -> BitsAndBytes:
 
 @dataclass(frozen=True)
 class _State:
-    """What is not a tensor: `[N, K]`, the codes of a block, and of doubly quantised absmax the size of its blocks and
-    what is added to it."""
+    """Metadata of a weight: shape `[N, K]`, codes per block, and for doubly quantised absmax its block size and the
+    offset that is added to it."""
 
     shape: tuple[int, int]
     block: int
@@ -82,7 +82,7 @@ class BitsAndBytes:
                 f"tensor {name!r} is [{n}, {k}]: a byte with codes of two rows is not known; K is even"
             )
         absmax = self._absmax(name, tensors, state, -(-n * k // block))
-        # Blocks run over the rows' ends where K is not a multiple of them.
+        # Blocks cross the ends of rows if K is not a multiple of the block size.
         even = math.gcd(k, block)
         scale = absmax[np.arange(n * k // even) * even // block].reshape(n, k // even)
         table = part(tensors, f"{name}.quant_map", ("f32",), (16,))
@@ -104,7 +104,7 @@ class BitsAndBytes:
         return absmax
 
     def _state(self, name: str, tensors: TensorMap) -> _State:
-        """Read from the tensor that holds it as JSON."""
+        """Read the state from the tensor that holds it as JSON."""
         raw = part(tensors, name, ("u8",), (None,))
         try:
             state = json.loads(raw.tobytes().decode())

@@ -1,4 +1,4 @@
-"""compressed-tensors, in its own vocabulary: formats, strategies, and the fields of a quantisation.
+"""The schemes of compressed-tensors, in its own terms: formats, strategies, and the fields of a quantisation.
 
 | format | tensors of a layer | real weight |
 |---|---|---|
@@ -37,7 +37,7 @@ _ARGS = ("num_bits", "type", "symmetric", "group_size", "strategy", "block_struc
 
 
 def scheme(config: Mapping[str, object], where: str) -> CompressedTensors:
-    """The scheme of a configuration. Raises CheckpointError for what is not known."""
+    """The scheme of a configuration. Raises CheckpointError for unknown fields and values."""
     check_fields(config, _CONFIG, where)
     shared = choice(config, "format", FORMATS, where, "dense")
     for name in ("transform_config", "moe_sparsity_config"):
@@ -68,7 +68,7 @@ class Args:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that are quantised alike."""
+    """Layers that are quantised in the same way."""
 
     targets: tuple[str, ...]
     weights: Args
@@ -136,7 +136,7 @@ class CompressedTensors:
 
     def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
         layer = name.removesuffix(".weight")
-        group = self._of(layer)
+        group = self._group_of(layer)
         read = _READERS.get(group.format)
         if read is None:
             raise CheckpointError(
@@ -145,8 +145,8 @@ class CompressedTensors:
             )
         return read(name, layer, group, tensors, _activations(group.inputs, layer, tensors))
 
-    def _of(self, layer: str) -> Group:
-        """The group of a layer: by its name, else by a pattern, else by its class, which is Linear here."""
+    def _group_of(self, layer: str) -> Group:
+        """The group whose targets match a layer: by its name, else by a pattern, else by its class (always Linear)."""
 
         def pattern(target: str) -> bool:
             return target.startswith("re:") and _matches(target[3:], layer, self.where)
@@ -210,7 +210,7 @@ def _scale_shape(args: Args, n: int, k: int, name: str) -> tuple[int, int]:
 
 
 def _spread(array: Array, args: Args, n: int, k: int) -> Array:
-    """Scales whose last block is cut, as scales of blocks that divide the weight."""
+    """Expand the scales of blocks whose last one is cut off to those of smaller blocks that divide the weight."""
     if args.strategy == "block" and args.block is not None:
         return even_groups(even_groups(array, n, args.block[0], axis=0), k, args.block[1])
     return even_groups(array, k, args.group_size) if args.group_size not in (None, -1) else array
@@ -276,7 +276,7 @@ def _pack_quantized(
     raw = np.ascontiguousarray(words).view(np.uint8)[:, : -(-k * bits // 8)]
     if order is not None:
         raw = pack(nibbles(words, bits)[:, order], f"u{bits}", "low_first")
-    # q - 2^(bits-1) as a two's complement code is q with its top bit turned.
+    # The two's complement code of q - 2^(bits-1) is q with its top bit flipped.
     codes = raw ^ np.uint8(sum(middle << shift for shift in range(0, 8, bits)))
     zero = _packed_zero(layer, args, tensors, scale)
     return QuantizedWeight(
@@ -287,7 +287,7 @@ def _pack_quantized(
 
 
 def _packed_zero(layer: str, args: Args, tensors: TensorMap, scale: Array) -> Array | None:
-    """Zero points, packed along N, or one a byte as older versions wrote them."""
+    """Zero points, packed along N, or one per byte, as older versions wrote them."""
     if args.symmetric:
         return None
     name, (n, groups) = f"{layer}.weight_zero_point", scale.shape

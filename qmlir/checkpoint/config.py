@@ -1,4 +1,4 @@
-"""Configurations beside a checkpoint, read strictly: what is not known is refused, with what is."""
+"""Reads the configuration files next to a checkpoint strictly: unknown fields and values are refused."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TypeVar
 
 from ..errors import CheckpointError
 
-# Older writers keep the quantisation in a file of its own, without naming the method in every version.
+# Older writers store the quantisation in a separate file, and not every version names the method in it.
 _OWN_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
-_LARGEST = 16_000_000
+_LARGEST = 16_000_000  # bytes
 
 T = TypeVar("T")
 
 
 def quantization_of(folder: Path) -> tuple[dict[str, object], dict[str, object] | None, str]:
-    """The model's configuration, its quantisation (None when there is none), and where that is written."""
+    """The model's configuration, its quantisation (None if there is none), and the latter's place, for messages."""
     path = folder / "config.json"
     config = read_json(path) if path.is_file() else {}
     for key in ("quantization_config", "compression_config"):
@@ -33,7 +33,7 @@ def quantization_of(folder: Path) -> tuple[dict[str, object], dict[str, object] 
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """A JSON object. Raises CheckpointError when it is none."""
+    """The JSON object in a file. Raises CheckpointError if the file does not hold one."""
     try:
         if path.stat().st_size > _LARGEST:
             raise CheckpointError(f"{path} has {path.stat().st_size} bytes, which is not a configuration")
@@ -48,7 +48,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def check_fields(config: Mapping[str, object], known: Collection[str], where: str) -> None:
-    """Raise CheckpointError for a field that is not known: it may change what the weights mean."""
+    """Raise CheckpointError for an unknown field: it may change the meaning of the weights."""
     for name in config:
         if name not in known:
             raise CheckpointError(
@@ -57,10 +57,10 @@ def check_fields(config: Mapping[str, object], known: Collection[str], where: st
 
 
 def choice(config: Mapping[str, object], name: str, choices: Collection[T], where: str, default: T | None = None) -> T:
-    """A field that is one of `choices`."""
+    """The value of a field, which must be one of `choices`."""
     value = config.get(name, default)
     for known in choices:
-        if type(value) is type(known) and value == known:  # by type too: True is not 1
+        if type(value) is type(known) and value == known:  # compare types too: True == 1
             return known
     raise CheckpointError(f"{where}: {name} is {value!r}; known: {', '.join(map(repr, choices))}")
 

@@ -1,4 +1,4 @@
-"""Checkpoint: the tensors of a model by name, decoded when they are asked for."""
+"""Checkpoint: the tensors of a model by name, decoded when they are accessed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Entry:
 
     kind: str
     load: Callable[[], Value]
-    shape: tuple[int, ...] | None = None  # None: known from the tensors it is stored with
+    shape: tuple[int, ...] | None = None  # None: known only once the tensor is loaded
 
 
 class Checkpoint(Mapping[str, Value]):
-    """Weights by name: a `QuantizedWeight`, or an array for what is not quantised (norms, biases, often embeddings).
+    """Weights by name: a `QuantizedWeight`, or an array if it is not quantised (norms, biases, often embeddings).
 
     Attributes:
         path: the file or folder.
@@ -63,7 +63,7 @@ class Checkpoint(Mapping[str, Value]):
         return known if known is not None else self[name].shape
 
     def quantized(self, name: str) -> QuantizedWeight:
-        """A tensor that has to be quantised. Raises CheckpointError when it is not."""
+        """A quantised tensor. Raises CheckpointError if the tensor is not quantised."""
         value = self[name]
         if not isinstance(value, QuantizedWeight):
             raise CheckpointError(f"{self.path}: tensor {name!r} is not quantised, but {value.dtype}")

@@ -1,7 +1,7 @@
 """GGUF files: metadata, and tensors in ggml's block formats.
 
-The header is read here and not by `gguf.GGUFReader`, which trusts lengths in the file (an array said to have 2^60
-elements is walked element by element). The gguf package gives the names of the types and their block sizes.
+The header is read here and not by `gguf.GGUFReader`, which trusts lengths in the file (it walks an array that claims
+to have 2^60 elements one by one). The gguf package gives the names of the types and their block sizes.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
@@ -31,7 +31,7 @@ _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4  # GGML_MAX_DIMS
 _MAX_NAME = 1024
-_MAX_DEPTH = 4  # of arrays of arrays
+_MAX_DEPTH = 4  # of nested arrays
 
 
 class _Tensor(NamedTuple):
@@ -62,7 +62,7 @@ def _load(path: Path, data: Array, name: str, t: _Tensor) -> Value:
 
 
 def _sizes() -> dict[str, tuple[int, int]]:
-    """Weights and bytes of a block, by the type's name."""
+    """The number of weights and of bytes in a block, by type name."""
     gguf = _package()
     return {kind.name: gguf.GGML_QUANT_SIZES[kind] for kind in gguf.GGMLQuantizationType}
 
@@ -74,13 +74,13 @@ def _package() -> ModuleType:
         raise UsageError("GGUF files need the package gguf: pip install 'qmlir[checkpoint]'") from None
 
 
-# A value of the metadata: numbers of an array are one array of numpy.
+# A metadata value; an array of numbers is a numpy array.
 _Metadata: TypeAlias = "int | float | str | Array | list[_Metadata]"
 
 
 class _Header:
-    """Everything before the tensors' data. Each length is checked against what is left of the file before it is
-    used, so that no file costs more than its own size."""
+    """The part of a file before the tensors' data. Each length is checked against the rest of the file before it is
+    used, so that reading costs no more than the file's own size."""
 
     def __init__(self, path: Path, data: Array) -> None:
         self._path, self._data, self._at = path, data, 0
@@ -110,7 +110,7 @@ class _Header:
         for name, shape, kind, offset in said:
             what = f"{self._path}: tensor {name!r}"
             if name in found:
-                raise CheckpointError(f"{what} is there twice")
+                raise CheckpointError(f"{what} occurs twice")
             block, size = sizes[kind]
             if shape[-1] % block:
                 raise CheckpointError(
@@ -153,7 +153,7 @@ class _Header:
         return int(self._scalar(dtype, what))
 
     def _count(self, dtype: str, least: int, what: str) -> int:
-        """A count of things of at least `least` bytes each."""
+        """Read a count of items that take at least `least` bytes each."""
         count = self._number(dtype, f"the number of {what}")
         if count * least > len(self._data) - self._at:
             raise CheckpointError(

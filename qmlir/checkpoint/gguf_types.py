@@ -1,7 +1,7 @@
-"""GGUF's block formats as values of the dialect, one function a type.
+"""Decodes GGUF's block formats to codes and scales of the dialect, one function per type.
 
-A row of K weights is K / block blocks of bytes. Each function gets the blocks `[.., N, B, bytes]`, u8, and returns
-codes and scales. Scales of scales are multiplied out in f32, as ggml does, so that the values are ggml's, bit for bit.
+A row of K weights consists of B = K / block size blocks. Each function takes the blocks `[.., N, B, bytes]`, u8, and
+returns codes and scales. Scales of scales are multiplied out in f32, as in ggml, so the values are bit-exact with ggml.
 
 Source: ggml, `ggml-common.h` (layouts) and `ggml-quants.c` (`dequantize_row_*`); OCP Microscaling Formats 1.0 (MXFP4).
 """
@@ -40,19 +40,19 @@ def _rows(blocks: Array) -> Array:
 
 
 def _nibbles(raw: Array) -> Array:
-    """ggml's order: element j of a block in the low bits of byte j, element j + half in the high bits."""
+    """Codes in order. ggml stores element j of a block in the low bits of byte j, element j + half in the high bits."""
     return np.concatenate([raw & 15, raw >> 4], axis=-1)
 
 
 def _packed(codes: Array) -> Array:
-    """Neighbours of `[.., K]` in one byte, the first in the low bits."""
+    """Pack neighbouring codes of `[.., K]` into one byte, the first in the low bits."""
     pairs: Array = codes[..., 0::2] | (codes[..., 1::2] << 4)
     return pairs
 
 
 def q4_0(blocks: Array) -> Decoded:
     """32 weights: f16 d, 16 bytes. `(q - 8) * d`."""
-    codes = _packed(_nibbles(blocks[..., 2:])) ^ np.uint8(0x88)  # q - 8 is q with its top bit turned
+    codes = _packed(_nibbles(blocks[..., 2:])) ^ np.uint8(0x88)  # q - 8 is q with its top bit flipped
     return Decoded(_rows(codes), _halves(blocks[..., :2])[..., 0], "i4", "low_first")
 
 

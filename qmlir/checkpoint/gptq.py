@@ -2,8 +2,9 @@
 
 A layer is `qweight [K * bits / 32, N]` (i32, codes along K, low bits first), `qzeros [G, N * bits / 32]` (along N),
 `scales [G, N]` and `g_idx [K]`, the group of each input: `w[k, n] = scales[g, n] * (q[k, n] - z[g, n])`, g = g_idx[k].
-Checkpoint format `gptq` (v1) stores z - 1, each field wrapping by itself, and `gptq_v2` stores z. In activation order
-(`desc_act`) groups are not contiguous: the inputs are sorted by group, and `QuantizedWeight.order` says how.
+Checkpoint format `gptq` (v1) stores z - 1, where each packed field wraps around separately; `gptq_v2` stores z. In
+activation order (`desc_act`) groups are not contiguous: the codes are sorted by group here, with the permutation in
+`QuantizedWeight.order`.
 
 Sources: Frantar et al. 2022, arXiv:2210.17323; GPTQModel, `nn_modules/qlinear` and `utils/model_dequant.py`.
 """
@@ -23,11 +24,11 @@ from .parts import FLOATS, nibbles, part
 from .scheme import TensorMap
 from .value import QuantizedWeight, even_groups, group_order
 
-# What a zero point is less than in the file.
+# Added to the stored zero points.
 _ZERO_OFFSET = {"gptq": 1, "gptq_v2": 0}
 _MEANING = ("quant_method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "pack_dtype", "dynamic",
             "is_marlin_format", "format", "method")  # fmt: skip
-# How the weights were found, or how other programs run them: they mean the same.
+# Fields that do not change the weights: how these were found, or how other programs run them.
 _HISTORY = (
     "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "model_name_or_path",
     "model_file_base_name", "lm_head", "meta", "mse", "dataset", "tokenizer", "batch_size", "block_name_to_quantize",
@@ -38,7 +39,7 @@ _HISTORY = (
 
 
 def scheme(config: Mapping[str, object], where: str) -> Gptq:
-    """The scheme of a configuration. Raises CheckpointError for what is not known."""
+    """The scheme of a configuration. Raises CheckpointError for unknown fields and values."""
     check_fields(config, (*_MEANING, *_HISTORY), where)
     choice(config, "pack_dtype", ("int32",), where, "int32")
     choice(config, "is_marlin_format", (False,), where, False)
@@ -56,7 +57,7 @@ def scheme(config: Mapping[str, object], where: str) -> Gptq:
 
 @dataclass(frozen=True)
 class Gptq:
-    """`offset`: what the stored zero points lack."""
+    """A GPTQ scheme. `offset` is added to the stored zero points."""
 
     bits: int
     group_size: int
@@ -85,7 +86,7 @@ class Gptq:
         zero = ((zeros[:, :n] + self.offset) & ((1 << self.bits) - 1)).T
         order = self._order(layer, tensors, k, groups, size)
         if order is None:
-            # Bytes of a word are the codes of one column: bring the columns' bytes together, still packed.
+            # The bytes of a word hold codes of one column: gather the bytes of each column, still packed.
             raw = np.ascontiguousarray(words).view(np.uint8).reshape(words.shape[0], n, 4)
             codes = raw.transpose(1, 0, 2).reshape(n, -1)
         else:
@@ -99,7 +100,7 @@ class Gptq:
                 f"is its checkpoint_format ({' or '.join(_ZERO_OFFSET)}) right?"
             )
         packing = "none" if self.bits == 8 else "low_first"
-        if signed:  # q - 8 as a two's complement code is q with its top bit turned
+        if signed:  # the two's complement code of q - middle is q with its top bit flipped
             flip = sum(middle << shift for shift in range(0, 8, self.bits))
             codes = codes ^ np.uint8(flip)
             codes = codes.view(np.int8) if self.bits == 8 else codes
@@ -117,5 +118,5 @@ class Gptq:
 
 
 def _packed(codes: Array, bits: int) -> Array:
-    """Codes `[N, K]` to bytes, low bits first."""
+    """Pack codes `[N, K]` into bytes, low bits first."""
     return pack(codes, f"u{bits}", "low_first")

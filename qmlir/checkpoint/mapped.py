@@ -1,4 +1,4 @@
-"""Files as memory that is read when it is touched."""
+"""Memory-mapped files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mapped(path: Path) -> Array:
 
 
 def view(data: Array, start: int, nbytes: int, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
-    """A range of bytes as an array; copied only where the dtype's alignment asks for it."""
+    """A range of bytes as an array; copied only if it is not aligned for the dtype."""
     raw = data[start : start + nbytes]
     if raw.ctypes.data % dtype.alignment:
         raw = raw.copy()

@@ -1,4 +1,4 @@
-"""Which reader a path goes to."""
+"""Selects the reader for a path."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def open(path: str | os.PathLike[str]) -> Checkpoint:
     index) and `config.json`.
 
     Raises:
-        CheckpointError: what cannot be read, is damaged, or does not fit its configuration, with the tensor's name;
-            and formats that hold Python objects.
+        CheckpointError: the file cannot be read, is damaged, does not fit its configuration (the message names the
+            tensor), or has a format that holds Python objects.
     """
     path = Path(path)
     if not path.exists():
@@ -66,7 +66,7 @@ def _container(suffix: str, path: Path) -> Checkpoint:
 
 
 def _is_pickle(path: Path) -> bool:
-    """By its first bytes: a pickle, or the zip archive that torch.save writes."""
+    """Whether a file starts as a pickle or as a zip archive, which torch.save writes."""
     try:
         with builtins.open(path, "rb") as f:
             start = f.read(4)

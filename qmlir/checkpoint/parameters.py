@@ -19,18 +19,18 @@ from .safetensors_file import read
 if TYPE_CHECKING:
     from iree.runtime import ParameterIndexEntry
 
-# The dtype of bytes whose type the file does not tell.
+# The dtype of bytes whose element type the file does not state.
 RAW = np.dtype("V1")
 
 
 class ParameterFiles:
-    """`{scope: file}`; `.safetensors` files are read by safetensors, `.irpa` and `.gguf` ones by IREE."""
+    """Parameter files by scope. `.safetensors` files are read as safetensors, `.irpa` and `.gguf` files by IREE."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = dict(files)
 
     def load(self, scope: str, key: str) -> Array:
-        """The array of a parameter. Raises UsageError, with the near names, when it is not there."""
+        """The array of a parameter. Raises UsageError, with similar names, if it is missing."""
         if scope not in self._files:
             raise UsageError(
                 f"no parameter file for scope {scope!r}; give one, as in --parameters {scope}=weights.safetensors"
@@ -49,7 +49,7 @@ def _safetensors(path: Path, key: str) -> Array:
             keys = list(f.keys())
             if key not in keys:
                 raise UsageError(f"{path} has no tensor {key!r}{did_you_mean(key, keys)}")
-        # Not f.get_tensor: the package's numpy interface knows neither bf16 nor one-byte floats.
+        # Not f.get_tensor: the package's numpy interface supports neither bf16 nor one-byte floats.
         return read(path)[key]
     except (OSError, SafetensorError, CheckpointError) as e:
         raise UsageError(f"cannot read {path}: {e}") from None
@@ -82,14 +82,14 @@ _SAFETENSORS = {
 
 
 def check(entries: Mapping[str, ParameterIndexEntry], path: Path, declared: Sequence[ParameterRow]) -> None:
-    """What a program is about to load is what it declares: IREE looks at the key and at the end of the range only.
+    """Check that the parameters to load are as the program declares: IREE checks the key and the range's end only.
 
     Args:
         entries: the file's parameters by key, each with its `length` in bytes.
         declared: `key`, `shape` and `element` (MLIR's spelling) of each parameter.
 
     Raises:
-        UsageError: a key that is missing, with the near names, or a parameter of another size, shape or type.
+        UsageError: a missing key, with similar names, or a parameter of another size, shape or type.
     """
     for p in declared:
         key, shape, element = p["key"], list(p["shape"]), p["element"]

@@ -1,4 +1,4 @@
-"""Tensors that make up a quantised weight, checked as they are taken."""
+"""Access to the tensors that make up a quantised weight, with checks of dtype and shape."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FLOATS = ("f16", "bf16", "f32")
 def part(
     tensors: Mapping[str, Array], name: str, dtypes: Collection[str], shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """A tensor of one of `dtypes` and, where given, of `shape` (None: any size).
+    """A tensor of one of `dtypes` and, if given, of `shape` (None: any size).
 
     Raises:
-        CheckpointError: with the tensor's name, when it is missing or is another.
+        CheckpointError: the tensor is missing, or has another dtype or shape; the message names it.
     """
     if name not in tensors:
         raise CheckpointError(f"tensor {name!r} is missing")
@@ -38,7 +38,7 @@ def part(
 
 
 def nibbles(words: Array, bits: int) -> Array:
-    """Words `[R, C]` of packed codes, low bits first, as codes `[R, C * 32 / bits]`, u8."""
+    """Unpack words `[R, C]` of codes, low bits first, to codes `[R, C * 32 / bits]`, u8."""
     raw = np.ascontiguousarray(words).view(np.uint8)
     if bits == 8:
         return raw

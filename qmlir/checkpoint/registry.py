@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from ..errors import CheckpointError
 from .scheme import Scheme
 
-# suffix -> module with `read(path) -> (tensors, metadata)`
+# suffix -> module with `open(path) -> Checkpoint`
 CONTAINERS = {".safetensors": "safetensors_file", ".gguf": "gguf_file"}
 
-# `quant_method` -> module with `scheme(config) -> Scheme`
+# `quant_method` -> module with `scheme(config, where) -> Scheme`
 SCHEMES = {
     "compressed-tensors": "compressed_tensors",
     "awq": "awq",

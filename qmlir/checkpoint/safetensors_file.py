@@ -1,8 +1,8 @@
-"""safetensors files and folders of them, with the configuration that lies beside.
+"""Reads safetensors files, single or sharded, with the configuration in their folder.
 
 The header is checked here, so that an error names its tensor, and then by the safetensors package, which is the
-format's authority. The package's numpy interface knows neither bf16 nor one-byte floats, so tensors are views of the
-mapped file. Format: https://github.com/huggingface/safetensors, section Format.
+format's authority. The package's numpy interface supports neither bf16 nor one-byte floats, so tensors are views of
+the mapped file. Format: https://github.com/huggingface/safetensors, section Format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .mapped import mapped, view
 from .registry import scheme_of
 from .scheme import Scheme
 
-# The format's own bound on its header.
+# The format's limit on the header, in bytes.
 _LARGEST_HEADER = 100_000_000
 _DTYPES: dict[str, NumpyType] = {
     "BOOL": np.dtype(bool), "I8": np.dtype("i1"), "U8": np.dtype("u1"), "I16": np.dtype("i2"), "U16": np.dtype("u2"),
@@ -33,7 +33,7 @@ _DTYPES: dict[str, NumpyType] = {
     "F16": np.dtype("f2"), "F32": np.dtype("f4"), "F64": np.dtype("f8"), "BF16": DTYPES["bf16"].numpy,
     "F8_E4M3": DTYPES["e4m3"].numpy, "F8_E5M2": DTYPES["e5m2"].numpy, "F8_E8M0": DTYPES["e8m0"].numpy,
 }  # fmt: skip
-# What schemes call their codes; such a tensor without a configuration is not a plain one.
+# The names that schemes give to codes; a file with such a tensor and no configuration is refused.
 _MARKS = (".qweight", ".weight_packed", ".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4")
 
 
@@ -101,7 +101,7 @@ def open(path: Path) -> Checkpoint:
 
 
 def read(path: Path) -> ShardTensors:
-    """The tensors of one file, whatever lies beside it."""
+    """The tensors of one file; a configuration next to it is ignored."""
     return ShardTensors(path, _header(path))
 
 
@@ -123,7 +123,7 @@ def _weight(scheme: Scheme, name: str, tensors: ShardTensors, path: Path) -> Val
 
 
 def _shards(path: Path) -> list[Path]:
-    """The files that an index names; they lie beside it."""
+    """The files that an index names; they are in its folder."""
     index = read_json(path)
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
@@ -150,7 +150,7 @@ def _header(path: Path) -> dict[str, _Place]:
     if not isinstance(header, dict):
         raise CheckpointError(f"{path} is damaged or not a safetensors file: its header is not a JSON object")
     places = {name: _place(path, data, 8 + size, name, said) for name, said in header.items() if name != "__metadata__"}
-    _authority(path)
+    _check_by_package(path)
     return places
 
 
@@ -180,7 +180,7 @@ def _sizes(value: object) -> bool:
     return isinstance(value, list) and all(type(s) is int and 0 <= s < 2**62 for s in value) and len(value) <= 32
 
 
-def _authority(path: Path) -> None:
+def _check_by_package(path: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     try:

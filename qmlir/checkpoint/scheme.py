@@ -1,4 +1,4 @@
-"""What a scheme of quantised layers offers, whatever the format of the file."""
+"""The interface of a scheme of quantised layers, independent of the file format."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Scheme(Protocol):
         ...
 
     def weight(self, name: str, tensors: TensorMap) -> QuantizedWeight:
-        """One of them. Raises CheckpointError with the tensor's name."""
+        """One of these weights. Raises CheckpointError, which names the tensor."""
         ...

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     import torch
 
 
-# Shorter groups along K have to be stated, or a product takes them for a mistake.
+# A product refuses shorter groups along K as a likely mistake, unless `group_size` states them.
 _SHORT_GROUP = 8
 
 
 @dataclass(frozen=True)
 class Activations:
-    """How the checkpoint wants the input of a layer quantised.
+    """How the input of a layer is to be quantised, according to the checkpoint.
 
     Attributes:
-        dtype: of the codes, such as `i8` or `e4m3`.
+        dtype: the dtype of the codes, such as `i8` or `e4m3`.
         granularity: `tensor`, `token` or `group` (`group_size` along K).
-        dynamic: scales come from the data; else `scale` and `zero_point` are the checkpoint's.
+        dynamic: scales are computed from the data; otherwise the checkpoint has `scale` and `zero_point`.
     """
 
     dtype: str
@@ -49,10 +49,10 @@ class QuantizedWeight:
     Attributes:
         codes: `[.., N, K]`, or `[.., K, N]` when not `transposed`; packed along the last axis unless `packing` is none.
         scale: broadcasts in blocks against the codes; `[.., N, G]` for G groups along K.
-        zero_point: shape of its scale, read by `zero_mode`.
-        global_scale: one f32 for the whole tensor, besides `scale` (NVFP4).
+        zero_point: of the shape of `scale`; `zero_mode` states its meaning.
+        global_scale: one f32 for the whole tensor, in addition to `scale` (NVFP4).
         order: `[K]`, for activation order: column j of the codes belongs to input `order[j]`.
-        activations: what the checkpoint says of the layer's input; None leaves it as it is.
+        activations: how the checkpoint quantises the layer's input; None: it does not.
     """
 
     name: str
@@ -71,7 +71,7 @@ class QuantizedWeight:
 
     @property
     def group_size(self) -> int | None:
-        """Inputs that share a scale; None where the scale does not change along K."""
+        """The number of inputs that share a scale; None if the scale is constant along K."""
         if self.scale.ndim < 2:
             return None
         groups = self.scale.shape[-1 if self.transposed else -2]
@@ -93,7 +93,7 @@ class QuantizedWeight:
         return ", ".join(parts)
 
     def operands(self) -> dict[str, object]:
-        """The arguments of a product that stand for this weight, whose inputs come in its `order`."""
+        """The arguments of a product that represent this weight; the product's inputs must be in its `order`."""
         said = {
             "rhs": self.codes, "rhs_scale": self.scale, "rhs_zero_point": self.zero_point,
             "rhs_global_scale": self.global_scale, "codebook": self.codebook, "rhs_dtype": self.dtype,
@@ -109,7 +109,7 @@ class QuantizedWeight:
 
     def keys(self) -> Iterator[str]:
         """Names of the arguments that `**weight` gives. Raises UsageError for a weight in activation order, whose
-        inputs have to be reordered with it: `scaled_matmul(**weight.product(x))`."""
+        inputs must be reordered too: `scaled_matmul(**weight.product(x))`."""
         if self.order is not None:
             raise UsageError(
                 f"{self.name!r} is in activation order: its inputs are reordered too. Write "
@@ -121,14 +121,14 @@ class QuantizedWeight:
         return self.operands()[key]
 
     def product(self, lhs: Array | torch.Tensor) -> dict[str, object]:
-        """The arguments of `lhs [.., M, K]` times this weight, `lhs` in the weight's order."""
+        """The arguments of the product of `lhs [.., M, K]` with this weight, with `lhs` in the weight's order."""
         return {"lhs": lhs if self.order is None else lhs[..., self.order], **self.operands()}
 
     def dequantize(self) -> Array:
         """The real weight, f32 `[.., N, K]`, by `qmlir.reference.dequantize`."""
         n, k = self.shape[-2:]
         d = DTYPES[self.dtype]
-        if d.kind == "float":  # one-byte floats have codes of their own type
+        if d.kind == "float":  # the codes of one-byte floats are an array of that type
             real = self.codes.astype(np.float32) * expand(self.scale.astype(np.float32), self.codes.shape, "scale",
                                                           self.name)  # fmt: skip
         else:
@@ -146,12 +146,12 @@ class QuantizedWeight:
         return placed
 
     def rows(self, index: Array) -> Array:
-        """The real values of some rows `[.., N, K] -> [len(index), K]`, for embeddings; only they are decoded."""
+        """The real values of some rows `[.., N, K] -> [len(index), K]`, for embeddings; only these rows are decoded."""
         if not self.transposed or self.order is not None or len(self.shape) != 2:
             return np.asarray(self.dequantize()[index])
 
         def some(array: Array) -> Array:
-            """The rows of an array whose first axis is the rows or blocks of them, or is shared by all."""
+            """The rows of an array that has one per row or block of rows; an array shared by all rows unchanged."""
             if array.ndim != 2 or array.shape[0] in (0, 1):
                 return array
             found: Array = array[index // (self.shape[0] // array.shape[0])]
@@ -167,14 +167,14 @@ class QuantizedWeight:
 
 
 def group_order(groups: Array, count: int, size: int) -> Array | None:
-    """The order that brings the inputs of a group together, None when they are together.
+    """The permutation that makes the inputs of each group contiguous; None if they already are.
 
     Args:
         groups: `[K]`, the group of each input (GPTQ's `g_idx`).
-        count, size: of the groups; the last may be smaller.
+        count, size: the number and the size of the groups; the last group may be smaller.
 
     Raises:
-        ValueError: when a group has another size, with its number.
+        ValueError: a group has another size or does not exist; the message has its number.
     """
     k = len(groups)
     if np.array_equal(groups, np.arange(k) // size):
@@ -190,8 +190,8 @@ def group_order(groups: Array, count: int, size: int) -> Array | None:
 
 
 def even_groups(values: Array, length: int, size: int, axis: int = -1) -> Array:
-    """Scales of groups of `size` along an axis of `length` that they do not divide, as scales of the largest groups
-    that do: the last group is cut."""
+    """Expand the scales of groups of `size` along an axis of `length`, whose last group is shorter, to scales of the
+    largest smaller groups that divide both."""
     if values.shape[axis] <= 1 or length % size == 0:
         return values
     small = int(np.gcd(length, size))

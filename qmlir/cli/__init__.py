@@ -1,5 +1,5 @@
-"""The command line: `qmlir compile | run | import | check | bench | tune | inspect | explain | targets | cache |
-completion`, and `qmlir-opt` (module `opt`).
+"""The command line: `qmlir compile | run | import | check | bench | tune | inspect | explain | sign | targets |
+devices | cache | completion`, and `qmlir-opt` (module `opt`).
 
 Each command is one file with `add(subparsers)` and `run(args) -> int`. Commands call the public API only. Exit
 codes: 0 ok, 1 failed, 2 wrong usage.
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def versions() -> str:
-    """Versions of what compiles and runs, and the devices that are here."""
+    """The versions of qmlir and its dependencies, and the devices of this machine."""
     import platform
 
     from .devices import listed
@@ -78,7 +78,7 @@ def versions() -> str:
 
 
 def _installed(package: str) -> str:
-    """The version of a package, or that there is none: programs run without the compiler."""
+    """The version of a package, or "not installed": programs run without the compiler."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -15,8 +15,8 @@ from ..core.spelling import LEVELS
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments. An unknown option is refused with the near ones of its command. Python's argparse makes an empty
-    list of `--option=--`; that is an option without its argument."""
+    """Parse a command line. An unknown option is refused, with similar ones of its command. argparse reads
+    `--option=--` as an empty list, which is refused as an option without its argument."""
     args, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse(parser, getattr(args, "command", None), unknown)
@@ -27,7 +27,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 def _refuse(parser: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]) -> NoReturn:
-    """Wrong usage: arguments that the command does not have."""
+    """Exit for wrong usage: arguments that the command does not have."""
     commands = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
     parser = commands.get(command or "", parser)
     options = [o for a in parser._actions if a.help != argparse.SUPPRESS for o in a.option_strings if o[:2] == "--"]
@@ -38,12 +38,12 @@ def _refuse(parser: argparse.ArgumentParser, command: str | None, unknown: Seque
 
 
 class Help(argparse.HelpFormatter):
-    """One line an option. Positional arguments are in the usage line and in the description."""
+    """Help with one line per option. Positional arguments are in the usage line and in the description."""
 
     def __init__(self, prog: str) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
         super().__init__(prog, max_help_position=28, width=min(width, 100) - 1)
-        self._action_max_length = 14  # commands, which are not counted, in one column
+        self._action_max_length = 14  # aligns the commands, whose length argparse does not count
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -56,7 +56,7 @@ class Help(argparse.HelpFormatter):
 def command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, usage: str, help: str, description: str
 ) -> argparse.ArgumentParser:
-    """A command's parser. `usage` is what follows the name."""
+    """Add a command's parser. `usage` is the text after the command's name."""
     p: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
@@ -66,12 +66,12 @@ def command(
 
 
 def add_source(p: argparse.ArgumentParser, dest: str = "input", nargs: str | None = None) -> None:
-    """The program that the command is about."""
+    """Add the argument for the command's program."""
     p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, nargs=nargs)
 
 
 def add_compilation(p: argparse.ArgumentParser) -> None:
-    """How a program that is given as a source is compiled."""
+    """Add the options for compiling a program that is given as source."""
     add_target(p)
     add_parameters(p)
     p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
@@ -82,14 +82,14 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
 
 
 def add_old_name(p: argparse.ArgumentParser, old: str, new: str) -> None:
-    """The name that an option had before: it works, and says the new one."""
+    """Add an option's former name, which works and prints the new one."""
     option = next(a for a in p._actions if new in a.option_strings)
     p.add_argument(old, action=_OldName, option=option, dest=option.dest, type=option.type or str,
                    default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # fmt: skip
 
 
 class _OldName(argparse.Action):
-    """An option by the name that it had before."""
+    """The action of an option's former name."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str, option: argparse.Action, type: Callable[[str], object],
@@ -110,7 +110,7 @@ class _OldName(argparse.Action):
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
-    """Arguments of the function that is called, from files, or made up."""
+    """Add the options for the arguments of the called function, from files or generated."""
     p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
     p.add_argument("-i", "--arguments", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
     p.add_argument("--shapes", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
@@ -134,7 +134,7 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
 
 
 def add_limits(p: argparse.ArgumentParser) -> None:
-    """What the child process may use."""
+    """Add the limits of the child process."""
     p.add_argument("--timeout", type=positive, metavar="S", help="give up after S seconds")
     p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB (memory= in Python: bytes)")
 
@@ -162,7 +162,7 @@ def gibibytes(text: str) -> int:
 
 
 class CompilationArguments(TypedDict):
-    """Options of `qmlir.compile` that commands have."""
+    """Options of `qmlir.compile` that several commands have."""
 
     target: str
     start: str
@@ -210,7 +210,7 @@ def shape(item: str) -> tuple[str, tuple[int, ...]]:
 
 
 def wrapped(text: str) -> str:
-    """Lines that are longer than the terminal go on in the next one; as they are where the output is a file."""
+    """Wrap lines that are wider than the terminal; leave the text unchanged if the output is a file."""
     columns = width()
     if columns is None:
         return text
@@ -225,14 +225,14 @@ def wrapped(text: str) -> str:
 
 
 def width() -> int | None:
-    """Columns to wrap reports to: the terminal's, or what COLUMNS says; None where the output is a file."""
+    """Columns to wrap reports to: the terminal's, or what COLUMNS says; None if the output is a file."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size((80, 24)).columns
     return None
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows under the names of their columns, wrapped to the terminal; in a file a row is a line."""
+    """Print rows under their column names, wrapped to the terminal; in a file each row is one line."""
     from rich.console import Console
     from rich.table import Table
 

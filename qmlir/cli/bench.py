@@ -1,4 +1,4 @@
-"""`qmlir bench`: how fast programs are."""
+"""`qmlir bench`: measure the speed of programs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def stated_limits(text: str) -> tuple[float, float]:
-    """Two positive numbers."""
+    """`OPS,BYTES` as two positive numbers."""
     try:
         operations, bandwidth = (float(part) for part in text.split(","))
         if operations > 0 and bandwidth > 0:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _bench(args: argparse.Namespace) -> int:
     if args.threads is not None:
-        os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
+        os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is created
     import qmlir
 
     from ..tools.measure import Limits
@@ -101,7 +101,7 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _count(args: argparse.Namespace) -> int:
-    """What the programs execute on emulated devices."""
+    """Count what the programs execute on emulated devices."""
     from ..tools.count import count
 
     for name, given in (

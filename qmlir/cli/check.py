@@ -1,4 +1,4 @@
-"""`qmlir check`: one program run two ways, compared value by value."""
+"""`qmlir check`: run a program in two ways and compare the results value by value."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def in_child() -> bool:
 
 
 def breadcrumb(text: str) -> None:
-    """Note what is about to run, for the parent to tell after a crash."""
+    """Record the step that is about to run, for the parent to report after a crash."""
     path = os.environ.get(IN_CHILD)
     if path:
         Path(path).write_text(text)
@@ -41,9 +41,9 @@ def breadcrumb(text: str) -> None:
 
 
 def obey_parent() -> None:
-    """In the child: the parent alone decides about interrupts, and ends us by SIGTERM without half a file.
+    """In the child: ignore SIGINT, which is the parent's to handle, and end on SIGTERM without a half-written file.
 
-    Runs before anything makes threads, which inherit that SIGTERM is blocked.
+    Must run before any thread is created, because threads inherit the blocked SIGTERM.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -52,7 +52,7 @@ def obey_parent() -> None:
         signal.sigwait({signal.SIGTERM})
         with publishing():
             if _published.is_set():
-                return  # the result is there: end as if nothing had come
+                return  # the result is written: end normally
             cache = sys.modules.get("qmlir.core.cache")
             for lock in list(getattr(cache, "HELD", ())):
                 lock.unlink(missing_ok=True)
@@ -68,24 +68,24 @@ _published = threading.Event()
 
 @contextmanager
 def publishing() -> Iterator[None]:
-    """Around the writing of what a command is run for: an interrupt comes before it or after it."""
+    """A context for writing a command's result: an interrupt takes effect before or after it."""
 
     with WRITING:
         yield
 
 
 def published() -> None:
-    """Within `publishing`, once it is written: from now on the command ends well."""
+    """Call within `publishing` once the result is written: from then on the command succeeds."""
     _published.set()
 
 
 class _Interrupts:
-    """SIGINT and SIGTERM as KeyboardInterrupt, but only between `arm` and the first of them: what starts and what
-    cleans up is not interrupted."""
+    """Raises KeyboardInterrupt for SIGINT and SIGTERM, but only from `arm` until the first of them: start-up and
+    clean-up are not interrupted."""
 
     def __init__(self) -> None:
         self._armed = self._seen = False
-        self._restored = ExitStack()  # the handlers of before
+        self._restored = ExitStack()  # restores the previous handlers
 
     def __enter__(self) -> _Interrupts:
         if threading.current_thread() is threading.main_thread():
@@ -95,7 +95,7 @@ class _Interrupts:
 
     def __exit__(self, *_: object) -> None:
         self._restored.close()
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Python on its way out would die of one
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # one would kill Python during shutdown
 
     def _handle(self, *_: object) -> None:
         self._seen = True
@@ -114,7 +114,7 @@ class _Interrupts:
 
 
 class _Fork:
-    """A fork of this process that does `work`, before which it calls `prepare`, and what it writes on `streams`."""
+    """A fork of this process that calls `prepare`, then `work`. `written` is its output on each of `streams`."""
 
     def __init__(self, work: Callable[[], int], prepare: Callable[[], None], streams: Sequence[int]) -> None:
         ends = {stream: os.pipe() for stream in streams}
@@ -133,7 +133,7 @@ class _Fork:
         self._open = {end: stream for stream, (end, _) in ends.items()}
 
     def wait(self, seconds: float = math.inf) -> int | None:
-        """The exit code, negative for a signal; None when it has not ended in time."""
+        """The exit code, negative for a signal; None if it has not ended within `seconds`."""
         until = time.monotonic() + seconds
         while self._open:
             left = None if seconds == math.inf else max(0.0, until - time.monotonic())
@@ -149,7 +149,7 @@ class _Fork:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def stop(self) -> int:
-        """End it; the exit code. Where an interrupt came as it ended, the code may be lost: it is a failure then."""
+        """End the fork and return its exit code. If an interrupt came as it ended, the code may be lost; then 1."""
         try:
             for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, math.inf)):
                 os.kill(self._pid, number)
@@ -162,13 +162,13 @@ class _Fork:
 
 
 def _work(work: Callable[[], int], prepare: Callable[[], None]) -> NoReturn:
-    """What a fork does."""
+    """Run the work of a fork, and end the process."""
     code: object = 1
     try:
         prepare()
         sys.stdout, sys.stderr = (os.fdopen(n, "w", errors="backslashreplace", closefd=False) for n in (1, 2))
         obey_parent()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which is ignored by now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which `obey_parent` ignores
         code = work()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -184,19 +184,19 @@ def run_in_child(
     """Do `work` in a fork of this process and return its exit code; a crash becomes a message and exit code 1.
 
     Args:
-        words: the command that does this, for messages.
+        words: the command line, for messages.
         what: the file that is being compiled, for messages.
-        limits: what the child may use.
+        limits: the child's limits of time and memory.
         quiet: show no progress.
     """
     if in_child():
         return work()
     program = words[0]
-    # The child's temporary files, IREE's too, go with the folder, whatever becomes of the child.
+    # The child's temporary files, IREE's too, are in this folder and removed with it, however the child ends.
     with _Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
         crumb = Path(folder) / "step"
         progress = Progress(lambda: crumb.read_text() if crumb.exists() else "starting", quiet)
-        # What the child prints must not meet the bar on the screen, so it is held back as long as there may be one.
+        # The child's output must not mix with the progress bar, so it is collected while there may be a bar.
         shown = settings.terminal() if progress.active else {}
         reports = str(settings.reproducer_folder())
 
@@ -205,7 +205,7 @@ def run_in_child(
             os.environ.update(shown, QMLIR_REPRODUCER_DIR=reports, **{IN_CHILD: str(crumb)})
 
         def limited() -> int:
-            limit_memory(limits.memory)  # here, where want of memory is a message
+            limit_memory(limits.memory)  # within `guarded`, which reports a lack of memory as a message
             return work()
 
         child = _Fork(lambda: guarded(limited, program), prepare, (1, 2) if progress.active else (2,))
@@ -236,7 +236,7 @@ def run_in_child(
 
 
 def _ended(child: _Fork, timeout: float | None, update: Callable[[], None]) -> int | None:
-    """The exit code of a child; None when it has not ended in time."""
+    """The exit code of a child; None if it has not ended within `timeout`."""
     end = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         code = child.wait(min(0.1, max(0.0, end - time.monotonic())))
@@ -246,14 +246,14 @@ def _ended(child: _Fork, timeout: float | None, update: Callable[[], None]) -> i
 
 
 def _out_of_memory(code: int, errors: str) -> bool:
-    """Whether a child with a limit ended for want of memory: an allocation that failed in Python, in LLVM or in a
-    library, or a signal, which is what a limit looks like to code that does not check."""
+    """Whether a child with a memory limit ended for lack of memory: an allocation failed in Python, in LLVM or in a
+    library, or a signal ended it, which happens in code that does not check its allocations."""
     words = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory", "failed to map segment")
     return code < 0 or (code != 0 and any(w in errors for w in words))
 
 
 def _report_crash(code: int, crumb: Path, words: Sequence[str], what: str, errors: str) -> int:
-    """One message: which signal, at what step, and where the details are."""
+    """Print one message with the signal, the step and the file of the details."""
 
     step = crumb.read_text() if crumb.exists() else "start"
     first, _, rest = step.partition("\n")

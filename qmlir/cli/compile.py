@@ -1,4 +1,4 @@
-"""`qmlir compile`: a program to one .vmfb."""
+"""`qmlir compile`: compile a program to one .vmfb."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 class _Options(CompilationArguments):
-    """Those of `qmlir.compile` and of `text_at`."""
+    """The options that `qmlir.compile` and `text_at` share."""
 
     pipeline: str | None
     keep_parameters: bool
@@ -85,7 +85,7 @@ def _compile(args: argparse.Namespace) -> int:
     }  # fmt: skip
     if args.stop:
         if args.json:
-            raise UsageError("--json prints the manifest, which a program that stops at a level has not")
+            raise UsageError("--json prints the manifest, which a program that stops at a level does not have")
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():
             write_atomically(output, text)
@@ -126,13 +126,13 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def check_writable(path: Path, *others: str) -> None:
-    """Refuse a hopeless output before the work, and one that is a file of the same command."""
+    """Refuse, before the work, an output that cannot be written or is another file of the same command."""
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder")
     if is_stream(path):
         return
     if os.path.realpath(path) in map(os.path.realpath, others):
-        raise UsageError(f"cannot write {path}: the command has that file for something else")
+        raise UsageError(f"cannot write {path}: the same command already uses this file")
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")

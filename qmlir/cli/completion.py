@@ -26,20 +26,20 @@ def run(args: argparse.Namespace) -> int:
     except ImportError:
         raise UsageError("completion scripts need shtab: pip install 'qmlir[completion]'") from None
 
-    parser: argparse.ArgumentParser = args.parser  # of all commands
-    _say_what_completes(parser, shtab)
+    parser: argparse.ArgumentParser = args.parser  # the parser of all commands
+    _set_completions(parser, shtab)
     print(shtab.complete(parser, args.shell))
     return 0
 
 
-def _say_what_completes(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
-    """Files where a metavar says so, and the names of targets."""
+def _set_completions(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
+    """Let arguments complete to files or folders, by their metavars, and --target to the names of targets."""
     from ..targets import BACKENDS, all_targets
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
-                _say_what_completes(child, shtab)
+                _set_completions(child, shtab)
         elif action.dest == "target":
             action.choices = [*BACKENDS, *(t.spelling for t in all_targets())]
         elif action.metavar in ("IN", "FILE"):

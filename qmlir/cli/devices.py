@@ -1,4 +1,4 @@
-"""`qmlir devices`: the devices that are here, and the drivers that can be emulated."""
+"""`qmlir devices`: list the devices of this machine, and the drivers that can be emulated."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def listed() -> list[DeviceRow]:
-    """Of each device the driver, its URI (for `qmlir run --device`), its name and architecture, and the targets whose
-    programs it runs, best first; behind them the emulated drivers without a device here."""
+    """A row per device with its driver, URI (for `qmlir run --device`), name, architecture and the targets whose
+    programs it runs, best first; then a row per driver that is emulated and has no device on this machine."""
     from ..emulation.backends import BACKENDS as EMULATED, emulated_targets
     from ..targets import BACKENDS, HOST, backend_description, resolve
     from ..targets.devices import devices, present_device

@@ -1,4 +1,4 @@
-"""`qmlir explain`: which strategies of a target take a program's contractions, and why not."""
+"""`qmlir explain`: show which strategies of a target accept a program's contractions, and why others decline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command does about errors: one message on stderr, and an exit code; never a traceback."""
+"""Error handling of the commands: one message on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..errors import QmlirError
 
 
 def guarded(body: Callable[[], int], program: str) -> int:
-    """Turn our errors into messages and exit codes."""
+    """Run `body` and turn errors into messages and exit codes."""
     shown = warnings.showwarning
 
     def show(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
         line: str | None = None,
     ) -> None:  # fmt: skip
-        """A deprecation in the words of a command."""
+        """Print a deprecation in the form of the command's messages."""
         if issubclass(category, DeprecationWarning):
             print(f"{program}: note: {message}", file=sys.stderr)
         else:
@@ -37,7 +37,7 @@ def guarded(body: Callable[[], int], program: str) -> int:
     except BrokenPipeError:
         return 1
     except OSError as e:
-        # A disk that is full, a name that is too long: what the system says of a file is the person's to mend.
+        # A full disk, a name that is too long: the system's errors about files are for the user to fix.
         name = f"{e.filename}: " if e.filename is not None else ""
         print(f"{program}: error: {name}{e.strerror or e}", file=sys.stderr)
         return 1
@@ -55,7 +55,7 @@ def guarded(body: Callable[[], int], program: str) -> int:
 
 
 def _missing(e: ModuleNotFoundError) -> str:
-    """The package that is not installed, as where the wheel was installed without its dependencies."""
+    """The message for a missing package, for instance if the wheel was installed without its dependencies."""
     package = (e.name or "").partition(".")[0]
     if package in ("", "qmlir") or package in sys.stdlib_module_names:
         return _internal(e)
@@ -63,7 +63,7 @@ def _missing(e: ModuleNotFoundError) -> str:
 
 
 def _internal(e: Exception) -> str:
-    """A defect of ours: one line for the person, the traceback in a file for the report."""
+    """The message for a defect of qmlir: one line, with the traceback in a file for a bug report."""
     import tempfile
     import traceback
 
@@ -76,5 +76,5 @@ def _internal(e: Exception) -> str:
 
 
 def _prefixed(text: str) -> str:
-    """`error: ...`, unless the message brings a place and the word itself."""
+    """`error: ...`, unless the message already has a location and that word."""
     return text if ": error: " in text.splitlines()[0] else f"error: {text}"

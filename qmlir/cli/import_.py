@@ -1,4 +1,4 @@
-"""`qmlir import`: a checkpoint to a program and its parameters, or a list of what it holds."""
+"""`qmlir import`: import a checkpoint as a program and its parameters, or list its tensors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{path} is the checkpoint itself; choose another name with --save-parameters")
     if args.linear is not None:
         if args.context_length is not None:
-            raise UsageError("--context-length is of a decoder; a linear layer has none")
+            raise UsageError("--context-length applies to decoders, not to --linear")
         imported = qmlir.importing.linear(model, args.linear, quantize_activations=args.quantize_activations)
     else:
         imported = qmlir.importing.decoder(
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _files(source: Path) -> set[Path]:
-    """What a checkpoint may consist of."""
+    """The files that a checkpoint may consist of."""
     found = source.iterdir() if source.is_dir() else source.parent.glob(f"*{source.suffix}")
     return {p.resolve() for p in found if source.is_dir() or p == source}
 

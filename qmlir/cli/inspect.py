@@ -1,4 +1,4 @@
-"""`qmlir inspect`: what is in a program or a compiled file."""
+"""`qmlir inspect`: show the contents of a program or a compiled file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         raise UsageError("-o goes with --layout")
     if args.json and args.source is not None:
-        raise UsageError("--json is of the contents, --source of the text: give one of them")
+        raise UsageError("--json prints the contents, --source the text: give one of them")
     if args.dispatch is not None and args.source is None:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
     if args.read_outside and (args.source is None or Path(args.input).suffix != ".vmfb"):
@@ -66,12 +66,12 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _layout(args: argparse.Namespace) -> int:
-    """Where lanes hold the operands and the result of a matrix instruction."""
+    """Show which lane holds which elements of a matrix instruction's operands and result."""
     from ..targets import resolve
     from ..tools import layouts
 
     if args.source is not None:
-        raise UsageError("--layout is of an instruction, --source of a program: give one of them")
+        raise UsageError("--layout shows an instruction, --source a program: give one of them")
     name, fragments = layouts.fragments(resolve(args.layout), args.input)
     if args.output is not None:
         write_atomically(Path(args.output), layouts.svg(name, fragments).encode())

@@ -1,7 +1,7 @@
 """qmlir-opt: the `mlir-opt` of this dialect.
 
-Runs a pipeline in which passes of qmlir, MLIR and IREE mix, on a file or standard input. `--verify-diagnostics`
-checks `expected-error` comments, `--split-input-file` treats the parts between `// -----` lines apart.
+Runs a pipeline, which may mix passes of qmlir, MLIR and IREE, on a file or standard input. `--verify-diagnostics`
+checks `expected-error` comments; `--split-input-file` processes the parts between `// -----` lines separately.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every part went through (or failed as expected)."""
+    """Run the command; exit code 0 if every part was processed or failed as expected."""
 
     words = list(sys.argv[1:] if argv is None else argv)
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """What the arguments ask for, in this process."""
+    """Do what the arguments ask for, in this process."""
     if args.list_passes:
         from ..passes.registry import PASSES, pass_class
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from ..passes.pipeline import Pipeline
 
     text = _read(args.input)
-    Pipeline.parse(args.pass_pipeline)  # a mistake in it is one message, not one for each part
+    Pipeline.parse(args.pass_pipeline)  # first, so that a mistake in it gives one message, not one per part
     outputs: list[str] = []
     failed = False
     for first_line, part in _parts(text, args.split_input_file):
@@ -111,7 +111,7 @@ def _read(name: str) -> str:
 
 
 def _parts(text: str, split: bool) -> list[tuple[int, str]]:
-    """Parts with the number of lines before each."""
+    """The parts of the input, each with the number of lines before it."""
     if not split:
         return [(0, text)]
     parts, line = [], 0
@@ -122,7 +122,7 @@ def _parts(text: str, split: bool) -> list[tuple[int, str]]:
 
 
 def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
-    """One part through the pipeline; its text."""
+    """Run the pipeline on one part and return the resulting text."""
     from ..compiler.parsing import parse
     from ..dialect.saved import count_operands
     from ..passes.base import State
@@ -131,7 +131,7 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
 
     pipeline = Pipeline.parse(args.pass_pipeline)
     expected = _expectations(text) if args.verify_diagnostics else []
-    # Lines before the part keep its locations those of the file.
+    # Empty lines before the part make its locations those of the file.
     padded = "\n" * lines_before + text
     with mlir.context():
         try:
@@ -180,7 +180,7 @@ def _expectations(text: str) -> list[Expectation]:
 
 
 def _check_expected(expected: list[Expectation], diagnostics: list[Diagnostic], lines_before: int) -> None:
-    """Every expectation met, no other error. Raises UsageError with the differences."""
+    """Check that the expected errors occurred and no others. Raises UsageError with the differences."""
     problems = []
     for d in diagnostics:
         match = re.search(r":(\d+):\d+$", d.location)

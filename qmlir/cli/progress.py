@@ -1,4 +1,4 @@
-"""What a person sees of work that takes long: a bar on a terminal, after two seconds; nothing anywhere else."""
+"""The display of long work: a progress bar after two seconds if stderr is a terminal, otherwise nothing."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _started = time.perf_counter()
 
 
 def be_verbose() -> None:
-    """From now on, `tell` tells."""
+    """From now on, `tell` prints."""
     global _verbose
     _verbose = True
 
 
 def tell(text: str) -> None:
-    """A step, with the seconds since the start, on stderr; only where --verbose asks for it."""
+    """Print a step, with the seconds since the start, on stderr; only with --verbose."""
     if _verbose:
         print(f"qmlir: {time.perf_counter() - _started:6.2f} s  {text}", file=sys.stderr)
 
 
 @contextmanager
 def counter(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar for work of this process, which tells its steps to what this yields."""
+    """A progress bar for work in this process. Yields a function to call with the text of each step."""
     text = "loading"
     with Progress(lambda: text, quiet) as bar:
 
@@ -45,7 +45,7 @@ def counter(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 class Progress:
-    """Shows the step of a child. `step` tells it: `text`, or `text 3 of 12` for a bar with an end."""
+    """A bar that shows the current step. `step` returns it: `text`, or `text 3 of 12` for a bar with an end."""
 
     def __init__(self, step: Callable[[], str], quiet: bool = False) -> None:
         self.active = sys.stderr.isatty() and not quiet
@@ -60,7 +60,7 @@ class Progress:
             self._shown[0].stop()
 
     def update(self) -> None:
-        """Draw what there is to draw."""
+        """Draw the current step, unless it is too early or the bar is off."""
         if not self.active or time.monotonic() - self._start < AFTER:
             return
         text = self._step().partition("\n")[0] or "working"
@@ -73,7 +73,7 @@ class Progress:
 
 
 def _opened(text: str) -> tuple[Bar, TaskID]:
-    """A bar on the terminal, and what it shows the progress of."""
+    """A started bar on the terminal, and its task."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress as Bar, SpinnerColumn, TextColumn, TimeElapsedColumn
 

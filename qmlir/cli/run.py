@@ -53,7 +53,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
 
-    # Before anything of the file is looked at: it holds native code.
+    # Verify before anything of the file is used: it holds native code.
     expected = args.sha256
     if args.verify_key is not None:
         signed = signing.verify(args.program, args.verify_key)
@@ -115,7 +115,7 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
 
 
 def _save(path: str, array: Array) -> None:
-    """All of the file or nothing."""
+    """Write an .npy file atomically."""
 
     import numpy as np
 
@@ -125,7 +125,7 @@ def _save(path: str, array: Array) -> None:
 
 
 def arguments_of(paths: list[str]) -> list[Array] | dict[str, Array]:
-    """The arrays of .npy and .npz files in their order; of one .npz file by their names."""
+    """The arrays of .npy and .npz files in order; those of a single .npz file by name."""
     arrays: list[Array] = []
     for path in paths:
         try:

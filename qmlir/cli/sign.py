@@ -1,4 +1,4 @@
-"""`qmlir sign`: a signature for a compiled program, or whether it has one."""
+"""`qmlir sign`: sign a compiled program, or verify its signature."""
 
 from __future__ import annotations
 

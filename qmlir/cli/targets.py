@@ -1,4 +1,4 @@
-"""`qmlir targets`: what programs can be compiled for, and which devices are here."""
+"""`qmlir targets`: list the targets, and the devices of this machine that run their programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .arguments import command, print_table
 
 
 class _Row(CapabilitiesRow):
-    device: str  # the name of a present one
+    device: str  # the name of a present device, or ""
     emulated: bool
 
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _cells(row: _Row) -> tuple[str, ...]:
     kinds = [m for m in row["mma"] if m.endswith("I8")]
-    # Two kinds say enough; --json has them all.
+    # Two kinds are enough in the table; --json has all.
     int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
     int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
     device = row["device"] or ("emulated" if row["emulated"] else "-")

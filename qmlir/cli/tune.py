@@ -1,4 +1,4 @@
-"""`qmlir tune`: compile a program in several ways, measure them, remember what was best."""
+"""`qmlir tune`: compile a program in several ways, measure them and record the best choices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def duration(text: str) -> float:
-    """`90s`, `5m`, `1h`, or seconds."""
+    """`90s`, `5m`, `1h` or a number of seconds, in seconds."""
     unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
     try:
         seconds = float(text[:-1]) * unit if unit else float(text)

@@ -1,4 +1,4 @@
-"""What other systems have, under their names and with their arguments, on top of `qmlir.ops`.
+"""Functions of other systems under their names and with their arguments, built on `qmlir.ops`.
 
 | module | system |
 |---|---|
@@ -8,8 +8,8 @@
 | `composable_kernel` | Composable Kernel's quantisation functors |
 
 Argument names, defaults and conventions (rounding, zero points, nibble order, where the bias is added) are those of
-the system; docs/compat.md lists them side by side. The functions only map arguments: every number comes from a
-compiled operation. numpy arrays in give numpy arrays, torch tensors give torch tensors. Modules load on first use.
+the system; docs/compat.md lists them side by side. The functions only map arguments: every value is computed by
+a compiled operation. Results are numpy arrays or torch tensors, as the arguments are. Modules load on first use.
 """
 
 from __future__ import annotations

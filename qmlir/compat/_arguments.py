@@ -1,4 +1,4 @@
-"""What the modules of this package share: arguments brought to the form that `qmlir.ops` takes, and refusals.
+"""Helpers of the package's modules: convert arguments to the form that `qmlir.ops` takes, and check them.
 
 Activations keep their kind (numpy or torch), which decides the kind of the result. Parameters become numpy arrays;
 reshaping, transposing and slicing are exact.
@@ -28,12 +28,12 @@ FLOATS = ("f32", "f16", "bf16")
 
 
 def dtype_of(value: ArrayLike, name: str) -> str:
-    """Our name of an array's dtype."""
+    """qmlir's name of an array's dtype."""
     return spec_of(name, value).dtype
 
 
 def operand(value: ArrayLike, name: str, rank: int | None = None) -> ArrayLike:
-    """An operand as it is (numpy or torch), of `rank` axes when stated."""
+    """An operand as a numpy array or torch tensor, checked to have `rank` axes if that is given."""
     value = value if is_torch(value) else to_numpy(value, name)
     if rank is not None and len(value.shape) != rank:
         raise UsageError(f"{name!r} must have {rank} axes, but has shape {show(value.shape)}")
@@ -41,7 +41,7 @@ def operand(value: ArrayLike, name: str, rank: int | None = None) -> ArrayLike:
 
 
 def rows(value: ArrayLike, name: str) -> tuple[ArrayLike, tuple[int, ...]]:
-    """An activation `[.., K]` as `[M, K]`, and its leading axes."""
+    """An activation `[.., K]` as `[M, K]`, and the sizes of its leading axes."""
     value = operand(value, name)
     lead = tuple(int(d) for d in value.shape[:-1])
     if not lead:
@@ -59,7 +59,7 @@ def integers(value: ArrayLike, name: str, dtypes: Sequence[str] = ("i8", "u8")) 
 
 
 def floats(value: Number, name: str) -> Array:
-    """A float parameter (a scale, a bias). Python numbers and f64 arrays become f32, which is what the systems hold."""
+    """A float parameter (a scale, a bias). Python numbers and f64 arrays become f32, the type in the other systems."""
     array = to_numpy(value, name)
     if array.dtype == np.float64 or isinstance(value, (int, float)):
         return array.astype(np.float32)
@@ -77,7 +77,7 @@ def zero_points(value: Number, name: str) -> Array:
 
 
 def expect(array: ArrayLike, shape: Sequence[int], name: str, meaning: str) -> None:
-    """The shape is the documented one; `meaning` spells it in symbols."""
+    """Raise UsageError unless the shape is `shape`; `meaning` states it in symbols."""
     if tuple(array.shape) != tuple(shape):
         raise UsageError(f"{name!r} must have shape {meaning} = {show(shape)}, but has {show(array.shape)}")
 
@@ -106,7 +106,7 @@ def per_tensor(scale: Number, zero_point: Number, prefix: str) -> tuple[Array, A
 
 
 def per_channel(value: ArrayLike, channels: int, name: str) -> Array:
-    """`[N]` of a parameter that may be padded."""
+    """The first `[N]` values of a parameter, which may be padded."""
     array = floats(value, name).reshape(-1)
     if array.size < channels:
         raise UsageError(f"{name!r} must hold one value per output channel, [{channels}], but holds {array.size}")
@@ -114,7 +114,7 @@ def per_channel(value: ArrayLike, channels: int, name: str) -> Array:
 
 
 def pair(value: Sequence[int], name: str) -> tuple[int, int]:
-    """A size or a step of images, `(h, w)`."""
+    """A size or a step along the axes of an image, `(h, w)`."""
     found = tuple(int(v) for v in value)
     if len(found) != 2:
         raise UsageError(f"{name} must be (h, w), but is {list(value)}")

@@ -1,4 +1,4 @@
-"""BitBLAS's `MatmulConfig`, what its dtypes are here, and which of its fields go together."""
+"""BitBLAS's `MatmulConfig`, qmlir's names of its dtypes, and the checks of its fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._arguments import one_of
 
 ACTIVATION = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
               "e4m3_float8": "e4m3", "e5m2_float8": "e5m2"}  # fmt: skip
-# Storage of a weight: `int4` and `int2` codes carry an offset, which the zero mode takes off again.
+# How a weight is stored: `int4` and `int2` codes have an offset added, which the zero mode subtracts.
 WEIGHT = {**ACTIVATION, "int4": "u4", "uint4": "u4", "int2": "u2", "uint2": "u2", "int1": "i1", "uint1": "u1",
            "nf4": "nf4", "fp4_e2m1": "e2m1"}  # fmt: skip
 OFFSET = {"int4": 8, "int2": 2}
@@ -32,7 +32,7 @@ class MatmulConfig:
         M: rows of A: a number, or a list (BitBLAS's sizes to optimise for), which makes M dynamic. Default: dynamic.
         N, K: sizes, required.
         A_dtype: float16, bfloat16, float32, int8, uint8, e4m3_float8, e5m2_float8.
-        W_dtype: those, or int4, uint4, int2, uint2, int1, uint1, nf4, fp4_e2m1.
+        W_dtype: any of these, or int4, uint4, int2, uint2, int1, uint1, nf4, fp4_e2m1.
         out_dtype: float32, float16, bfloat16, int32, int8 (saturated).
         accum_dtype: float16, float32 or int32; see the module's docstring.
         layout: 'nt' for quantised weights; products of A_dtype and the same W_dtype also take 'nn', 'tn' and 'tt'.
@@ -41,9 +41,9 @@ class MatmulConfig:
         zeros_mode: see the module's docstring.
         storage_dtype: int8 or uint8, the type of packed weights.
         fast_decoding: True packs 4-bit weights in the interleaved order of BitBLAS's LOP3 decoding; None and False in
-            plain order, which is what qmlir's kernels read best.
+            plain order, which qmlir's kernels read best.
         propagate_a, propagate_b: None or False.
-        optimize_stratety: BitBLAS's choice between tuning for one row or for many; not used, so spelled upstream.
+        optimize_stratety: BitBLAS's choice between tuning for one row or for many; not used. The spelling is BitBLAS's.
 
     Raises:
         UsageError: a field that is missing, unknown, or does not go with the others.
@@ -87,7 +87,7 @@ class MatmulConfig:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Fields that exclude or need each other."""
+        """Raise UsageError for fields that exclude or need each other."""
         if self.group_size != -1 and (self.group_size < 1 or self.k % self.group_size):
             raise UsageError(f"group_size={self.group_size} does not divide K = {self.K}; -1 means all of K")
         if self.layout != "nt" and (self.bits < 8 or self.with_scaling):
@@ -139,5 +139,5 @@ class MatmulConfig:
 
     @property
     def scale_dtype(self) -> str:
-        """Of scales: the activations' type, f32 beside integers and 8-bit floats."""
+        """The dtype of scales: that of the activations, or f32 for integer and 8-bit float activations."""
         return ACTIVATION[self.A_dtype] if self.A_dtype in _FLOATS else "f32"

@@ -1,4 +1,4 @@
-"""The quantisation of AITER, with its name and arguments.
+"""AITER's `pertoken_quant`, with its name and arguments.
 
 AITER's GEMM page once announced `gemm_bias`, `int8_gemm`, `grouped_gemm` and others (docs/api/gemm.rst, pull request
 2167 of ROCm/aiter). AITER never had them: they are cases of `conformance`, and operations of `qmlir.ops` compute them.
@@ -35,12 +35,12 @@ def pertoken_quant(
     x: ArrayLike, scale: None = None, x_scale: None = None, scale_dtype: object = "f32", quant_dtype: object = "i8",
     dtypeMax: None = None, *, target: str = "cpu",
 ) -> tuple[ArrayLike, ArrayLike]:  # fmt: skip
-    """`aiter.pertoken_quant` (aiter/ops/quant.py of ROCm/aiter, commit e404860): codes and scales of each row,
-    `scale = amax / largest`, 1 for a row of zeros, and `x / scale`, truncated (int8).
+    """`aiter.pertoken_quant` (aiter/ops/quant.py of ROCm/aiter, commit e404860): codes and scales of each row:
+    `scale = amax / largest code`, 1 for a row of zeros; codes are `x / scale`, truncated (int8).
 
     Args:
         x: `[.., K]` f32, f16 or bf16.
-        scale, x_scale, dtypeMax: scales that are known, smooth scales and another largest code are unsupported: None.
+        scale, x_scale, dtypeMax: given scales, smooth scales and another largest code; unsupported, must be None.
         scale_dtype: f32.
         quant_dtype: i8, or an 8-bit float, whose codes are rounded half to even.
 

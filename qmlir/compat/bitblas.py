@@ -11,7 +11,7 @@ zeros are `[N, K/group_size]`; the bias is added after the cast to `out_dtype`.
 | `rescale` | `q * scale - zeros` | `[N, K/group_size]`, float |
 | `quantized` | `(q - zeros) * scale` | packed along N: `[K/group_size, N*bits/8]` bytes |
 
-What differs from BitBLAS: weights are dequantised in f32 and rounded once to `A_dtype`, and sums are f32 (or exact
+Differences from BitBLAS: weights are dequantised in f32 and rounded once to `A_dtype`, and sums are f32 (or exact
 i32), whatever `accum_dtype` says; `fp4_e2m1` has the values of the OCP standard, while BitBLAS decodes powers of two;
 the layout transforms for NVIDIA's ldmatrix (`propagate_a`, `propagate_b`) are refused, since layouts belong to the
 target.
@@ -47,8 +47,8 @@ class Matmul:
 
     Args:
         config: a `MatmulConfig`.
-        name, enable_tuning, from_database, backend: of BitBLAS's tuning and code generation; not used.
-        target: a target of qmlir's, such as 'cpu' or 'cuda:sm_90a'.
+        name, enable_tuning, from_database, backend: for BitBLAS's tuning and code generation; not used.
+        target: a qmlir target, such as 'cpu' or 'cuda:sm_90a'.
 
     Raises:
         UsageError, VerifyError, TargetError: a configuration that cannot be compiled.
@@ -60,7 +60,7 @@ class Matmul:
     ) -> None:  # fmt: skip
         if not isinstance(config, MatmulConfig):
             raise UsageError(f"Matmul takes a MatmulConfig, but got a {type(config).__name__}")
-        if name == "cpu" or ":" in name:  # the second argument was the target here once
+        if name == "cpu" or ":" in name:  # the target was once the second argument
             raise UsageError(f"'name' of Matmul is {name!r}, which is a target: pass target={name!r}")
         self.config = config
         self.target = target
@@ -81,7 +81,7 @@ class Matmul:
     # ---- compiling
 
     def _zero_mode(self) -> str:
-        """How the program reads zeros. `original` zeros are integers unless a call brings others."""
+        """The program's zero mode. `original` zeros are taken as integers; a call with fractions compiles again."""
         c = self.config
         if c.W_dtype in OFFSET:
             return "offset_int"
@@ -123,17 +123,17 @@ class Matmul:
         self, weight: ArrayLike, scale: ArrayLike | None = None, zeros: ArrayLike | None = None,
         bias: ArrayLike | None = None,
     ) -> ArrayLike | list[ArrayLike]:  # fmt: skip
-        """`bitblas.Matmul.transform_weight`: codes to what a call takes as W: packed bytes, or the
-        weight itself where its dtype needs no packing.
+        """`bitblas.Matmul.transform_weight`: convert codes to the W of a call: packed bytes, or the
+        weight unchanged if its dtype needs no packing.
 
         Args:
             weight: `[N, K]` integer codes, unpacked, in the range of `W_dtype` (int1: -1 and 1); 8-bit floats and
                 floats in their own type.
-            scale, zeros, bias: returned as they are.
+            scale, zeros, bias: returned unchanged.
 
         Returns:
-            The weight, `[N, K*bits/8]` bytes of `storage_dtype` when packed; a list with the further arguments when
-            one is given. A torch tensor for a torch tensor.
+            The weight, `[N, K*bits/8]` bytes of `storage_dtype` when packed; a list with the further arguments if
+            any is given. A torch tensor for a torch tensor.
 
         Raises:
             UsageError: a wrong shape, or a code out of range.
@@ -176,13 +176,13 @@ class Matmul:
             A: `[.., K]` of `A_dtype`; with a fixed M its leading axes must hold M rows.
             W: what `transform_weight` returned.
             scale: `[N, K/group_size]` float (`[N]` for one group).
-            zeros: see the module's docstring. `original` zeros with fractions are multiplied by the scale, which f32
-                holds exactly for f16 and bf16 values, and taken off as in `rescale`.
+            zeros: see the module's docstring. `original` zeros with fractions are multiplied by the scale, which is
+                exact in f32 for f16 and bf16 values, and subtracted as in `rescale`.
             bias: `[N]`, added in the result's type after the cast.
-            output: an array or tensor that takes the result.
+            output: an array or tensor that the result is written to.
 
         Returns:
-            `[.., N]` of `out_dtype`; `output` when it is given.
+            `[.., N]` of `out_dtype`; `output` if it is given.
 
         Raises:
             UsageError, InputError: operands that do not fit the configuration.

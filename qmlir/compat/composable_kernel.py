@@ -1,9 +1,9 @@
 """Composable Kernel's quantisation functors, as the epilogue of `qmlir.ops.scaled_matmul` and `conv2d_q`.
 
-Composable Kernel is a C++ library: what a quantised GEMM or convolution of it computes behind the int8 product is said
-by a functor. Each function here is the functor of that name in
+Composable Kernel is a C++ library; a functor defines what its quantised GEMMs and convolutions compute after the int8
+product. Each function here is the functor of that name in
 include/ck/tensor_operation/gpu/element/quantization_operation.hpp of ROCm/composable_kernel, with the arguments of its
-constructor; the D tensors of a kernel, in the functor's order, are those of `matmul` and `conv2d`:
+constructor; `matmul` and `conv2d` take the D tensors of the kernel in the functor's order:
 
     relu = Add_Activation_Mul_Clamp(2e-4, Relu)
     e = qmlir.ops.scaled_matmul(a, b, **relu.matmul(bias))   # A [M, K], B [N, K] (mk_nk_mn), E [M, N], all int8
@@ -18,9 +18,9 @@ constructor; the D tensors of a kernel, in the functor's order, are those of `ma
 | `Add_Mul_Activation_Mul_Clamp` | `scale_z_inv, scaleAcc, activationOp` | bias `[N]` |
 | `Add_Mul2_Activation_Mul_Clamp` | `scale_z_inv, activationOp` | bias `[N]`, scaleAcc `[N]` |
 
-Conventions: codes without zero points, an exact i32 sum, an i32 bias on that sum, `scaleAcc` and the activation on its
-f32 value, then a product with `requantScale` or `scale_z_inv` (never a quotient), a clamp to [-128, 127], and
-truncation toward zero.
+Conventions: codes have no zero points, the i32 sum is exact, and an i32 bias is added to it. `scaleAcc` and the
+activation are applied to its f32 value, which is then multiplied by `requantScale` or `scale_z_inv` (never divided),
+clamped to [-128, 127] and truncated toward zero.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Functor:
     """A functor with the arguments of its constructor.
 
     Attributes:
-        name: in Composable Kernel.
+        name: the functor's name in Composable Kernel.
         activation: `PassThrough`, `Relu` or `TanH`.
-        factors: of the constructor, by name.
+        factors: the constructor's scale factors, by name.
         tensors: names of the D tensors that `matmul` and `conv2d` take.
     """
 
@@ -98,7 +98,7 @@ class Functor:
         return keywords if scale is None else {**keywords, "weight_scale": scale}
 
     def _epilogue(self, ds: tuple[ArrayLike, ...]) -> tuple[Keywords, Array | None]:
-        """What products and convolutions share, and `scaleAcc`, `[]` or `[N]`."""
+        """The keyword arguments that products and convolutions share, and `scaleAcc`, `[]` or `[N]`."""
         if len(ds) != len(self.tensors):
             raise UsageError(f"{self.name} takes {len(self.tensors)} D tensors ({', '.join(self.tensors) or 'none'}), "
                              f"but {len(ds)} are given")  # fmt: skip
@@ -129,7 +129,7 @@ def Activation_Mul_Clamp(requantScale: float, activationOp: str) -> Functor:
 
 
 def Activation_Mul2_Clamp(activationOp: str) -> Functor:
-    """`Activation_Mul_Clamp` with a scale per channel."""
+    """`Activation_Mul_Clamp` with one scale per channel."""
     return _functor("Activation_Mul2_Clamp", activationOp, "requantScale")
 
 
@@ -139,7 +139,7 @@ def Add_Activation_Mul_Clamp(requantScale: float, activationOp: str) -> Functor:
 
 
 def Add_Activation_Mul2_Clamp(activationOp: str) -> Functor:
-    """`Add_Activation_Mul_Clamp` with a scale per channel."""
+    """`Add_Activation_Mul_Clamp` with one scale per channel."""
     return _functor("Add_Activation_Mul2_Clamp", activationOp, "bias", "requantScale")
 
 

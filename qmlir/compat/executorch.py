@@ -1,9 +1,9 @@
 """The quantised linear and convolution operators of ExecuTorch's Vulkan backend, `torch.ops.et_vk.*`.
 
 Each function here is the operator of that name in backends/vulkan/custom_ops_lib.py of pytorch/executorch (seen in
-release 1.4.1 and at commit cff6f4d), with the arguments of its schema; `rounding` and `target` come on top. What an
-operator computes is what its shaders do (backends/vulkan/runtime/graph/ops); the layouts of weights are those that
-backends/vulkan/patterns writes. The names say what is quantised how: `q8ta` 8-bit activations with one static scale,
+release 1.4.1 and at commit cff6f4d), with the arguments of its schema and, in addition, `rounding` and `target`. An
+operator computes what its shaders compute (backends/vulkan/runtime/graph/ops); the layouts of weights are those that
+backends/vulkan/patterns writes. The names state the quantisation: `q8ta` 8-bit activations with one static scale,
 `dq8ca` with one dynamic scale per token, `q8csw` 8-bit symmetric weights with one scale per channel, `q4gsw` 4-bit
 symmetric weights with one scale per group of input channels.
 
@@ -48,7 +48,7 @@ __all__ = [
 
 _ACTIVATIONS = ("none", "relu")
 
-# What only ExecuTorch's C++ runtime registers, or an unmerged pull request named, and the operation that computes it.
+# Names that only ExecuTorch's C++ runtime registers or an unmerged pull request used, and the equivalent operations.
 _NO_OPERATORS = {
     "choose_qparams_per_row": "dynamic_quantize",
     "conv2d_q8csw": "conv2d_q",
@@ -101,13 +101,13 @@ def linear_dq8ca_q4gsw(
     Args:
         input: `[.., M, K]` f32, f16 or bf16; T is the product of its leading axes.
         input_scales, input_zp: `[T]` float and `[T]` integer, as
-            `qmlir.ops.dynamic_quantize(recipe="fbgemm", symmetric=False)` finds them.
+            `qmlir.ops.dynamic_quantize(recipe="fbgemm", symmetric=False)` computes them.
         weights, weight_scales, group_size, bias: as in `linear_q4gsw`.
         weight_sums: not read; may be None.
         rounding: of the activations to codes.
 
     Returns:
-        `[.., M, N]` in the type of `input`; an exact i32 sum inside a group, f32 over the groups.
+        `[.., M, N]` in the type of `input`; sums are exact i32 within a group, f32 over the groups.
     """
     x, lead, dtype = _float_rows(input, "input")
     tokens = int(x.shape[0])
@@ -184,7 +184,7 @@ def q8ta_linear_gemv(
     weight_scales: ArrayLike, output_scale: float, output_zero_point: int, bias: ArrayLike | None = None,
     activation: str = "none", *, rounding: str = "half_away", target: str = "cpu",
 ) -> ArrayLike:  # fmt: skip
-    """`torch.ops.et_vk.q8ta_linear_gemv`: what `q8ta_linear` computes; ExecuTorch has a kernel for one row."""
+    """`torch.ops.et_vk.q8ta_linear_gemv`: the same as `q8ta_linear`; ExecuTorch has a kernel for one row."""
     return q8ta_linear(x, input_scale, input_zero_point, weights, weight_sums, weight_scales, output_scale,
                        output_zero_point, bias, activation, rounding=rounding, target=target)  # fmt: skip
 
@@ -316,7 +316,7 @@ def _float_rows(x: ArrayLike, name: str) -> tuple[ArrayLike, tuple[int, ...], st
 
 
 def _leading(result: ArrayLike, lead: tuple[int, ...]) -> ArrayLike:
-    """`[T, N]` with the leading axes of the activations."""
+    """Reshape `[T, N]` to the leading axes of the activations."""
     return result.reshape(*lead, result.shape[-1])
 
 
@@ -327,7 +327,7 @@ def _bias(bias: ArrayLike | None, channels: int) -> dict[str, object]:
 def _q4gsw(
     x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, group_size: int, bias: ArrayLike | None
 ) -> dict[str, object]:
-    """Operands and attributes of the 4-bit weights, K perhaps padded in the weights, N in the scales."""
+    """Operands and attributes of the 4-bit weights. K may be padded in the weights, N in the scales."""
     packed, k = integers(weights, "weights"), int(x.shape[1])
     width = -(-k // 2)
     if packed.ndim != 2 or packed.shape[1] < width:
@@ -354,7 +354,7 @@ def _q4gsw(
 
 
 def _q8csw(x: ArrayLike, weights: ArrayLike, weight_scales: ArrayLike, bias: ArrayLike | None) -> dict[str, object]:
-    """Operands and attributes of the 8-bit weights, K perhaps padded."""
+    """Operands and attributes of the 8-bit weights, whose K may be padded."""
     codes, k = integers(weights, "weights", ("i8",)), int(x.shape[1])
     if codes.ndim != 2 or codes.shape[1] < k:
         raise UsageError(f"'weights' must be [N, K] = [N, {k}], but have shape {show(codes.shape)}")
@@ -379,7 +379,7 @@ def _output(scale: float, zero_point: int, activation: str, rounding: str) -> di
 
 
 def _matrix_filters(x: ArrayLike, weights: ArrayLike, kernel_size: Sequence[int], groups: int) -> Array:
-    """`[OC, KH*KW*IC/groups]`, rows perhaps padded, as `[OC, KH, KW, IC/groups]`."""
+    """Weights `[OC, KH*KW*IC/groups]`, whose rows may be padded, as `[OC, KH, KW, IC/groups]`."""
     codes = integers(weights, "weights", ("i8",))
     channels = int(operand(x, "x", 4).shape[1])
     kh, kw = pair(kernel_size, "kernel_size")

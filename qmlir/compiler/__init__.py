@@ -1,4 +1,4 @@
-"""From a source to a compiled program: import it, run our passes, run IREE, all in this process."""
+"""The compiler: imports a source, runs qmlir's passes and then IREE's compiler, all in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices: what a target's strategies leave open for a program, in the order in which they are worth trying."""
+"""Choices: values for the knobs of a target's strategies, in the order in which they are worth trying for a program."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .tuning_database import Database, key_of
 if TYPE_CHECKING:
     from ..core.mlir import ir
 
-# A choice is not worth compiling when the model says that it takes so many times as long as the default.
+# A choice is not compiled if the cost models estimate more than this many times the default's time.
 HOPELESS = 3.0
 
 
 def flags_of(target: Target, choice: Choice) -> tuple[str, ...]:
-    """What a choice means to IREE.
+    """The flags for IREE that a choice implies.
 
     Raises:
-        UsageError: a knob or a value that no strategy of the target declares.
+        UsageError: no strategy of the target declares a knob or a value of the choice.
     """
     flags: dict[str, None] = {}
     for strategy in chosen_strategies(backend_of(target).strategies(target), choice):
@@ -36,8 +36,8 @@ def flags_of(target: Target, choice: Choice) -> tuple[str, ...]:
 
 
 def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
-    """The knobs of a program: which strategy is asked first, where several take one of its contractions; and those of
-    every strategy that would then be chosen, each once."""
+    """The knobs of a program, each once: the strategy that is asked first, if several accept one of its contractions;
+    and the knobs of every strategy that may be chosen."""
     rows = list(contractions)
     answers = [a for row in rows for a in row["answers"]]
     accepted = {a["strategy"]: None for a in answers if a["accepted"] or a.get("on_request", False)}
@@ -45,10 +45,10 @@ def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
     others = [name for name in accepted if name not in chosen]
     knobs: dict[str, Knob] = {}
     if others:
-        # "" is the default: nothing is asked before its turn.
+        # "" is the default: the strategies are asked in their usual order.
         knobs[FIRST] = Knob(FIRST, ("", *others))
     for strategy in backend_of(target).strategies(target):
-        # A strategy that hands on to another one (im2col to stock) leaves the choice to it.
+        # stock's knobs are always included: a strategy that forwards to it (im2col) leaves the choice to it.
         if isinstance(strategy, Tunable) and (strategy.name in accepted or strategy.name == "stock"):
             for knob in strategy.space():
                 knobs.setdefault(knob.name, knob)
@@ -56,8 +56,8 @@ def space_of(target: Target, contractions: Iterable[DecisionRow]) -> list[Knob]:
 
 
 def combinations(knobs: list[Knob]) -> list[Choice]:
-    """Every choice that differs from the default in at most two knobs, nearest first; of the default's values only
-    the others are named, so that {} is the default."""
+    """Every choice that differs from the default in at most two knobs, those that differ in fewer knobs first. A choice
+    names only the values that differ, so {} is the default."""
     every: list[Choice] = [{}]
     for count in (1, 2):
         for group in itertools.combinations(knobs, count):
@@ -67,10 +67,12 @@ def combinations(knobs: list[Knob]) -> list[Choice]:
 
 
 def ranked(target: Target, knobs: list[Knob], explained: Callable[[Choice], Explanation]) -> list[Choice]:
-    """The combinations that make different plans, those first that the strategies' own models call faster.
+    """The combinations that make different plans or flags: the default, then the others by increasing estimates of the
+    strategies' cost models.
 
-    A choice that leaves every plan and every flag as another one is dropped before it is compiled, and so is one that
-    the model calls hopeless. A choice that no model speaks of counts as the default: flags are for IREE to judge.
+    A choice with the same plans and flags as an earlier one is dropped before it is compiled, and so is one whose
+    estimate exceeds `HOPELESS` times the default's. A choice without estimates counts as the default: only IREE can
+    judge flags.
     """
     seen: set[str] = set()
     found: list[tuple[float, int, Choice]] = []
@@ -80,7 +82,7 @@ def ranked(target: Target, knobs: list[Knob], explained: Callable[[Choice], Expl
         plans = [_plan(row) for row in explanation.contractions]
         flags = flags_of(target, choice)
         if flags and plans and all(plan.get("route") == "kernel" for _, plan, _ in plans):
-            continue  # flags speak to IREE's code generation, which has little to do here
+            continue  # flags affect IREE's code generation, which compiles little of this program
         form = json.dumps([flags, [(name, plan) for name, plan, _ in plans]])
         if form in seen or not explanation.ok:
             continue
@@ -96,7 +98,7 @@ def ranked(target: Target, knobs: list[Knob], explained: Callable[[Choice], Expl
 
 
 def _plan(row: DecisionRow) -> tuple[str, Facts, float | None]:
-    """The chosen strategy of a contraction, its plan and what its model says."""
+    """The chosen strategy of a contraction, its plan, and the cost model's estimate, None if there is none."""
     answer = next(a for a in row["answers"] if a["strategy"] == row["chosen"])
     return row["chosen"], answer["plan"], answer.get("cost")
 
@@ -104,13 +106,13 @@ def _plan(row: DecisionRow) -> tuple[str, Facts, float | None]:
 def best_choice(
     build: Callable[[ir.Context], ir.Module], target: Target, options: Options, database: Database
 ) -> Choice | None:
-    """The best known choice for a program, {} when that is the default, None when nothing is known."""
+    """The best known choice for a program; {} if that is the default, None if the database has no record."""
     explanation = explain_built(build, target, replace(options, pipeline=None, dump_stages=None))
     return database.best(key_of(target, explanation.contractions))
 
 
 def choice_flags(target: Target | str, choice: Choice | None) -> tuple[str, ...]:
-    """What a choice says to IREE."""
+    """The flags for IREE that a choice implies; none for None."""
     if not choice:
         return ()
 

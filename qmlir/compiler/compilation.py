@@ -1,4 +1,4 @@
-"""`qmlir.compile`: from a source to an artifact, by way of the compilation cache."""
+"""`qmlir.compile`: compiles a source to an artifact, through the compilation cache."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def compile(
             file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, the path of its `.pt2` file.
         target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
         pipeline: passes to run instead of the default ones.
-        start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
+        start: level of the source if it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
         parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
         keep_parameters: leave the weights in their files; `qmlir.load` reads them. On CPUs the program packs them for
             its kernels while it is loaded.
@@ -66,11 +66,11 @@ def compile(
         flags: additional flags for IREE's compiler.
         dump_stages: folder to which the IR at every level and the device code are written.
         cache: read and write the compilation cache.
-        strict: raise a CompileError in place of a `SlowFallbackWarning`.
+        strict: raise a CompileError instead of a `SlowFallbackWarning`.
         import_options: options of the front end that imports the source.
         tuning: path of a database that `qmlir tune` wrote, or `"shipped"` for the one in this package, which is also
-            read where the former has no record. The program is compiled with the best choice on record; where there is
-            none, a `TuningWarning` says so once.
+            used for programs that the former has no record of. The program is compiled with the best choice on record;
+            if there is none, a `TuningWarning` says so once.
         choice: values for the knobs of the target's strategies, as `qmlir tune` tries them; they take precedence over
             `tuning`.
         isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
@@ -113,7 +113,7 @@ def compile(
 def compile_built(
     build: Callable[[ir.Context], ir.Module], target: Target, options: Options, key: str | None
 ) -> Artifact:
-    """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
+    """Compile the module that `build(context)` returns. `key` is its cache key; None bypasses the cache."""
 
     def made() -> bytes:
         return run_compiler(build, target, options)
@@ -126,7 +126,7 @@ def compile_built(
     else:
         vmfb = fresh()
     artifact = Artifact(vmfb, read_manifest(vmfb, "the compiled program"))
-    if options.strict:  # the program may come from the cache
+    if options.strict:  # checked again here, because the program may come from the cache
         refuse_notes(artifact.notes)
     warn_once(artifact.notes)
     artifact.rebuild = lambda level, dispatch: rebuild(build, target, options, level, dispatch)
@@ -134,7 +134,7 @@ def compile_built(
 
 
 def _tuned(program: SourceProgram, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Choice:
-    """The best known choice, {} when that is the default or none is known, which is said."""
+    """The best known choice; {} if that is the default, or if none is known, of which the user is warned."""
     found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
         text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"
@@ -143,7 +143,7 @@ def _tuned(program: SourceProgram, target: Target, options: Options, tuning: str
 
 
 def _origin(program: SourceProgram, options: Options) -> SourceRow | None:
-    """Which file a program came from, and with what it was compiled; None when it was no file."""
+    """The source file of a program and its compile options, for the manifest; None if the source is not a file."""
     if program.path is None:
         return None
     return {
@@ -163,10 +163,10 @@ def text_at(
     map_parameters: bool = False, flags: Sequence[str] = (), cache: bool = True, strict: bool = False,
     import_options: Mapping[str, object] | None = None, choice: Choice | None = None,
 ) -> str:  # fmt: skip
-    """Returns the text of a program at a level, without making a `.vmfb` of it.
+    """Return the text of a program at a level instead of a compiled program.
 
     Args:
-        source: what `qmlir.compile` takes.
+        source: any source that `qmlir.compile` accepts.
         level: `import`, `qmlir`, `linalg`, `configured`, `dispatch`, `asm`, `ptx`, `isa` or `spirv`; see
             `Artifact.source`.
         dispatch: name of the one dispatch whose text is returned.
@@ -174,7 +174,7 @@ def text_at(
 
     Raises:
         UsageError: an unknown level or dispatch.
-        QmlirError: what `qmlir.compile` raises.
+        QmlirError: the errors that `qmlir.compile` raises.
     """
     program = program_of(source, import_options or {}, start)
     resolved = resolve(target)

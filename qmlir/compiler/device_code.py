@@ -1,6 +1,8 @@
-"""Device code as IREE dumps it (`--iree-hal-dump-executable-files-to`): its kernels, and what multiplies in each.
+"""Reads the device code that IREE dumps (`--iree-hal-dump-executable-files-to`): its kernels, and the multiplying
+instructions of each.
 
-The names are those of the instruction sets: PTX ISA, AMD's RDNA and CDNA ISA guides, the SPIR-V specification.
+The names of instructions are those of the instruction sets: PTX ISA, AMD's RDNA and CDNA ISA guides, the SPIR-V
+specification.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# The opcodes that a reader looks for (SPIR-V registry).
+# The opcodes that a listing of SPIR-V shows by name (SPIR-V registry).
 OPCODES = {
     4450: "OpSDot", 4451: "OpUDot", 4452: "OpSUDot", 4453: "OpSDotAccSat", 4454: "OpUDotAccSat", 4455: "OpSUDotAccSat",
     4456: "OpTypeCooperativeMatrixKHR", 4457: "OpCooperativeMatrixLoadKHR", 4458: "OpCooperativeMatrixStoreKHR",
@@ -20,7 +22,8 @@ OPCODES = {
 }  # fmt: skip
 ASSEMBLY = (".s", ".rocmasm", ".ptx")
 
-# What multiplies, best first: a matrix instruction, a dot product of bytes, a vector or scalar multiply-add.
+# The kinds of multiplying instructions, best first: matrix instructions, dot products of bytes, vector or scalar
+# multiply-adds.
 _KINDS = {
     "matrix": r"(?:wgmma\.mma_async|mma\.sync|wmma\.mma)\.[\w.:]+|v_(?:mfma|wmma|smfmac|swmmac)_\w+"
     r"|OpCooperativeMatrixMulAddKHR.*|tdpb\w+",
@@ -33,7 +36,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """One kernel; `kind` is a key of the table above or "", `instruction` its most frequent one."""
+    """One kernel. `kind` is a key of `_KINDS`, "" if nothing multiplies; `instruction` is its most frequent one."""
 
     name: str
     kind: str
@@ -41,7 +44,7 @@ class DeviceKernel:
 
 
 def spirv_instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Opcode and words of each instruction of a SPIR-V module."""
+    """The opcode and operand words of each instruction of a SPIR-V module."""
     words = struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
     at = 5
     while at < len(words):
@@ -51,11 +54,11 @@ def spirv_instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def spirv_multiplies(data: bytes) -> Counter[str]:
-    """How often each instruction that multiplies occurs; a cooperative matrix with its shape and element type."""
+    """The number of occurrences of each multiplying instruction; cooperative matrices by shape and element type."""
     found: Counter[str] = Counter()
     types: dict[int, str] = {}
     constants: dict[int, int] = {}
-    values: dict[int, int] = {}  # id -> its type
+    values: dict[int, int] = {}  # id of a value -> id of its type
     shapes: dict[int, tuple[int, int]] = {}
     for opcode, words in spirv_instructions(data):
         if opcode in (21, 22):  # OpTypeInt, OpTypeFloat
@@ -92,7 +95,7 @@ def _kernel(name: str, counts: Counter[str]) -> DeviceKernel:
     return DeviceKernel(name, "", "")
 
 
-_WORDS = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+(?:::[\w.]+)*)", re.M)
+_MNEMONIC = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+(?:::[\w.]+)*)", re.M)
 
 
 def assembly_parts(text: str) -> Iterator[tuple[str, str]]:
@@ -104,12 +107,12 @@ def assembly_parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def kernels(folder: Path) -> list[DeviceKernel]:
-    """The GPU kernels whose code lies in `folder`."""
+    """The GPU kernels in the files that IREE dumped into `folder`."""
     found: list[DeviceKernel] = []
     for path in sorted(folder.iterdir()):
         if path.suffix in (".rocmasm", ".ptx"):
             parts = assembly_parts(path.read_text(errors="replace"))
-            found += [_kernel(name, Counter(_WORDS.findall(part))) for name, part in parts]
+            found += [_kernel(name, Counter(_MNEMONIC.findall(part))) for name, part in parts]
         elif path.suffix == ".spv":
             found.append(_kernel(path.stem, spirv_multiplies(path.read_bytes())))
     return found

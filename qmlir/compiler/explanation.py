@@ -1,4 +1,4 @@
-"""`qmlir.explain`: for every contraction of a program, what each strategy of the target says of it."""
+"""`qmlir.explain`: the answers of a target's strategies for every contraction of a program."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from .sources import builder
 
 if TYPE_CHECKING:
     from ..core.mlir import ir
-_WORDS = ("chosen", "accepted", "declined")
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found. `print` it, or look at its `contractions`: `Decision.summary` of each, in program order,
-    with the `op` of the dialect that it comes from."""
+    """The result of `explain`. `print` it, or read its `contractions`: the `Decision.summary` of each, in program
+    order, with the `op` of the dialect that it comes from."""
 
     target: str
     contractions: tuple[DecisionRow, ...]
@@ -110,15 +109,16 @@ def explain(
     flags: Sequence[str] = (), choice: Choice | None = None,
 ) -> Explanation:  # fmt: skip
     """Ask the strategies of `target` about every contraction of a program. Returns an `Explanation`: for each strategy
-    whether it accepts, its plan or reason, and what would make it fit. Nothing is compiled by IREE.
+    whether it accepts, its plan or reason, and what would make the contraction acceptable. IREE compiles nothing.
 
     Args:
-        source: what `qmlir.compile` takes; or an artifact or the path of a `.vmfb`, whose manifest has what
-            was chosen when it was compiled (`target` is then that of the artifact).
+        source: any source that `qmlir.compile` accepts; or an artifact or the path of a `.vmfb`, whose manifest has the
+            decisions of its compilation (the artifact's target then replaces `target`).
         start, parameters, flags, choice: as of `qmlir.compile`.
 
     Raises:
-        ParseError, VerifyError, PassError: a program that is wrong. A program that the target refuses is explained.
+        ParseError, VerifyError, PassError: an invalid program. A program that the target refuses raises nothing: the
+            explanation includes the refusal.
     """
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
         source = Artifact.open(source)
@@ -130,9 +130,9 @@ def explain(
 
 
 def explain_built(build: Callable[[ir.Context], ir.Module], target: Target, options: Options) -> Explanation:
-    """`explain` of what `build(context)` makes."""
+    """`explain` for the module that `build(context)` returns."""
     if options.pipeline is not None or options.start == "configured":
-        raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
+        raise UsageError("a custom pipeline or a configured program has no strategies to choose")
     state, ops = State(), dict[str, str]()
 
     def located(ctx: ir.Context) -> ir.Module:
@@ -157,10 +157,10 @@ def explain_built(build: Callable[[ir.Context], ir.Module], target: Target, opti
 
 
 def of_manifest(manifest: Manifest) -> Explanation:
-    """What was decided when an artifact was compiled."""
+    """The decisions that were made when an artifact was compiled."""
     return Explanation(manifest.target, tuple(manifest.strategies), tuple(manifest.notes))
 
 
 def op_names(module: ir.Module) -> dict[str, str]:
-    """The dialect's ops by the place they stand at."""
+    """The names of the dialect's ops in a module, by location."""
     return {location_text(op.location): op.name for op in collect(module, *OPS)}

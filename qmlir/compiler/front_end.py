@@ -1,4 +1,4 @@
-"""What a front end is, the options that it gets, and what it reports."""
+"""The protocol of front ends, the options that they get, and the report that they fill in."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class ImportReport:
-    """What an import did with each op of the source: the report of `artifact.import_report`.
+    """What an import did with each op of the source, as shown by `artifact.import_report`.
 
     Attributes:
-        raised: ops that became an operation of the dialect: op, place, what they became.
-        fused: ops that a raised one took in: op, place, the place of the one that took it.
-        left: quantised ops that stayed as the framework defines them, with the reason; each is a warning too.
+        raised: ops that became an operation of the dialect: op, location, that operation.
+        fused: ops that became part of a raised op: op, location, location of the raised op.
+        left: quantised ops that keep their framework's float definition, with the reason; each is also a warning.
     """
 
     raised: list[dict[str, str]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class ImportReport:
         self.left.append({"op": op, "where": where, "reason": reason})
 
     def warnings(self) -> list[Diagnostic]:
-        """A warning for each quantised op that was left."""
+        """A warning for each op of `left`."""
         return [
             Diagnostic(f"quantised op {e['op']} is not raised and runs as its framework's float definition: "
                        f"{e['reason']}", e["where"], "warning")
@@ -52,9 +52,9 @@ class ImportOptions:
     """The options of an import, and its report.
 
     Attributes:
-        name: what to call the source in locations and errors: its path, or a word.
-        settings: options of the front end's own, from `qmlir.compile(..., import_options={...})`.
-        report: where the importer says what it did.
+        name: name of the source in locations and errors: its path, or a word.
+        settings: the front end's own options, from `qmlir.compile(..., import_options={...})`.
+        report: the report that the importer fills in.
     """
 
     name: str
@@ -64,25 +64,25 @@ class ImportOptions:
 
 @runtime_checkable
 class FrontEnd(Protocol):
-    """An importer. `accepts` must be cheap and must not raise; heavy imports belong into `import_`.
+    """An importer. `accepts` must be cheap and must not raise; heavy imports belong in `import_`.
 
-    A front end may also have `fingerprint(obj, settings) -> str | None`: a digest of all that the imported module
-    depends on. It saves the import when the compiled program is in the cache. Without it (or when it is None) the
-    source is imported and the module's own text is the key.
+    A front end may also have `fingerprint(obj, settings) -> str | None`: a digest of everything that the imported
+    module depends on. With it, no import is needed if the compiled program is in the cache. Without it, or if it
+    returns None, the source is imported and the module's text is the cache key.
     """
 
     @property
     def name(self) -> str: ...
 
     def accepts(self, obj: object) -> bool:
-        """Whether `obj` (what the user gave `qmlir.compile`: a path or an object) is this front end's."""
+        """Whether this front end imports `obj`, a path or an object that the user passed to `qmlir.compile`."""
         ...
 
     def import_(self, obj: Any, *, context: ir.Context, options: ImportOptions) -> ir.Module:
-        """An `ir.Module` in `context` (which is entered), with at least one public function on ranked tensors of
+        """Return an `ir.Module` in `context`, which is entered, with at least one public function on ranked tensors of
         builtin types.
 
         Raises:
-            QmlirError: with the op or tensor in the message. Anything else is reported as a defect of the plugin.
+            QmlirError: with the op or tensor in the message. Other exceptions are reported as defects of the plugin.
         """
         ...

@@ -14,12 +14,13 @@ from ..targets import Target, resolve
 from ..targets.cpu.threads.board import HELPER, SETTER
 from ..targets.cpu.threads.worker import module
 
-# Compiles what a function builds in a context for a target: `run` hands itself in, which this module is a part of.
+# Compiles the module that a function builds in a context, for a target. `run` passes it, because it imports this
+# module.
 Compile: TypeAlias = "Callable[[Callable[[ir.Context], ir.Module], Target], bytes]"
 
 
 def attach_helper(program: ir.Module, compile_for: Compile, *, cached: bool) -> None:
-    """Store the helper's program in one whose kernels share their work (`targets/cpu/threads`).
+    """Store the helper's program in a program whose kernels share their work with helpers (`targets/cpu/threads`).
 
     Args:
         cached: whether the compilation cache may be used.
@@ -33,7 +34,7 @@ def attach_helper(program: ir.Module, compile_for: Compile, *, cached: bool) -> 
 
 @functools.cache
 def _helper_text(compile_for: Compile, cached: bool) -> str:
-    """The helper's program as a compiled program holds it, so that loading that one takes no compiler: 6 KB."""
+    """The compiled program of the helper as text (6 KB). Programs contain it so that loading them needs no compiler."""
     target = resolve("cpu:x86-64")
 
     def made() -> bytes:

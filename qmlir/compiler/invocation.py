@@ -1,4 +1,4 @@
-"""IREE's own pipeline, run in phases, with its diagnostics as errors."""
+"""Runs IREE's own pipeline in phases, and turns its diagnostics into errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 def invoke(
     compiler: api.Session, module: ir.Module, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
 ) -> bytes:
-    """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
-    hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
+    """Run IREE's own pipeline on a module, and return the `.vmfb`. `source_passes` run on executables that IREE has not
+    translated yet, `code_passes` on executables that contain the target's own operations and are not serialised yet.
+
+    Raises:
+        CompileError: with IREE's diagnostics.
+    """
     found: list[str] = []
 
     def collect(severity: int, message: int, length: int, _: int | None) -> None:
@@ -36,13 +40,13 @@ def invoke(
             found.append(ctypes.string_at(message, length).decode(errors="replace"))
 
     invocation = compiler.invocation()
-    # In the C API, but not wrapped by the bindings. A handler attached to the context instead crashes in
-    # `execute`, which has released the GIL.
+    # These functions of the C API are not wrapped by the bindings. A handler that is attached to the context instead
+    # crashes in `execute`, which releases the GIL.
     library = api.ctypes_dl._dylib
     enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
     enable.restype = None
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
-    handler = _DIAGNOSTIC(collect)  # lives until the invocation is closed
+    handler = _DIAGNOSTIC(collect)  # must live until the invocation is closed
     enable(invocation._inv_p, 0, handler, None)
     verify = library.ireeCompilerInvocationSetVerifyIR
     verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
@@ -60,9 +64,9 @@ def invoke(
 
 
 def _bytecode(invocation: api.Invocation) -> bytes:
-    """The program. IREE writes it to a file in any case; of its own it gives a map, and the program would be in this
-    process's memory twice."""
-    with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:  # the file goes with an output that is not kept
+    """The `.vmfb`. IREE writes it to a file in any case. If the file is IREE's own, the bindings return a mapping of
+    it, and the program would be in this process's memory twice."""
+    with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:  # an output that is not kept deletes its file
         path = Path(folder) / "program.vmfb"
         output = api.Output.open_file(str(path))
         try:
@@ -76,7 +80,7 @@ def _bytecode(invocation: api.Invocation) -> bytes:
 def _execute(
     invocation: api.Invocation, module: ir.Module, source_passes: Sequence[str], code_passes: Sequence[str]
 ) -> bool:
-    """Run IREE's pipeline, in parts where something of ours is done between its phases."""
+    """Run IREE's pipeline. It stops at the phases after which qmlir changes the module, and then continues."""
 
     def run_passes(texts: Sequence[str]) -> None:
         for text in texts:
@@ -92,15 +96,15 @@ def _execute(
 
         stops.append((b"flow", at_flow))
     invocation.import_module(module.operation)
-    if hidden or source_passes:  # executables are not yet compiled
+    if hidden or source_passes:  # they belong before the compilation of executables
 
         def at_sources() -> None:
-            run_passes(source_passes)  # they are of what IREE made, and need not walk the kernels
+            run_passes(source_passes)  # they change IREE's own dispatches, and need not walk the kernels
             if hidden:
                 put_back(module, hidden)
 
         stops.append((b"executable-sources", at_sources))
-    if code_passes:  # they hold the target's own operations
+    if code_passes:  # executables contain the target's own operations at this phase
         stops.append((b"executable-targets", lambda: run_passes(code_passes)))
     for phase, act in stops:
         _set_phase(invocation, "To", phase)
@@ -113,14 +117,14 @@ def _execute(
 
 
 def _set_phase(invocation: api.Invocation, which: str, phase: bytes) -> None:
-    """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
+    """Set where IREE's pipeline starts ("From") or stops ("To"). The bindings do not wrap this C function."""
     setter = getattr(api.ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
     setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
     setter(invocation._inv_p, phase)
 
 
 def _iree_diagnostic(text: str) -> Diagnostic:
-    """The first line, without the dump of IR that IREE appends."""
+    """The first line of a message of IREE, without the IR that IREE appends."""
     first = text.strip().splitlines()[0] if text.strip() else "unknown error"
     first = re.sub(r":? *(%[\w#:]+ = .*|#hal\..*|<\{.*)$", "", first)[:400]
     match = re.match(r'(?:loc\()?"?([^"\s]+?)"?:(\d+):(\d+)\)?:\s*(?:error:\s*)?(.*)', first)

@@ -1,4 +1,4 @@
-"""What the compiler writes into a compiled program about it."""
+"""Makes the manifest, which the compiler writes into a compiled program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .options import Options
 
 
 def for_tasks(strategies: list[DecisionRow]) -> list[DecisionRow]:
-    """The contractions that the runtime's task system shares out: built-in kernels with helpers do that themselves."""
+    """The contractions that IREE's task system distributes over threads: not those of built-in kernels with helpers."""
 
     def shared(s: DecisionRow) -> bool:
         plans = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
@@ -36,7 +36,7 @@ def for_tasks(strategies: list[DecisionRow]) -> list[DecisionRow]:
 
 
 def work_of(strategies: list[DecisionRow]) -> int | None:
-    """Multiply-adds of one call; None when some size is dynamic."""
+    """The number of multiply-adds of one call; None if some size is dynamic."""
     total = 0
     for s in strategies:
         sizes = [*s["batch"], s["m"], s["n"], s["k"]]
@@ -48,7 +48,7 @@ def work_of(strategies: list[DecisionRow]) -> int | None:
 
 
 def describe(module: ir.Module, target: Target, options: Options) -> Manifest:
-    """The manifest but for what the passes find out."""
+    """The manifest, without the fields that are known only after the passes."""
     functions = function_signatures(module)
     if not functions:
         place = location_text(module.operation.location)
@@ -78,7 +78,8 @@ def describe(module: ir.Module, target: Target, options: Options) -> Manifest:
 
 
 def packer_text(module: ir.Module, compiler: api.Session, target: Target, options: Options) -> str | None:
-    """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
+    """Move the packing of weights out of `module` into a program of its own. Returns that program, compiled, as text
+    for the manifest; None if there is no such packing."""
     packer = taken_out(module, SCOPE)
     if packer is None:
         return None

@@ -1,4 +1,4 @@
-"""How to compile."""
+"""The options of a compilation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
 
 
 class CompileOptions(TypedDict, total=False):
-    """Arguments of `qmlir.compile` by name, in functions that hand them on to it."""
+    """The keyword arguments of `qmlir.compile`, for functions that pass them on to it."""
 
     pipeline: str | None
     start: str
@@ -43,20 +43,20 @@ class CompileOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile.
+    """The options of one compilation.
 
     Attributes:
-        pipeline: text of the passes instead of the default one.
-        start: level that the source is at (a dumped stage to restart from).
-        parameters: `{scope: file}` of weights (.safetensors, .irpa, .gguf): baked in as constants.
-        keep_parameters: weights are loaded with the program instead; "mapped", from a file of packed ones.
+        pipeline: text of the passes to run instead of the default ones.
+        start: level of the source (a dumped stage to restart from).
+        parameters: `{scope: file}` of weights (.safetensors, .irpa, .gguf), which become constants.
+        keep_parameters: weights are read when the program is loaded instead; "mapped": from a file of packed weights.
         flags: more flags for IREE.
-        dump_stages: folder that gets one file a stage.
+        dump_stages: folder that gets one file per stage.
         cache: whether compiled programs are kept on disk.
-        strict: refuse a program of which a part is known to be slow on the target.
-        choice: values of what the target's strategies leave open.
-        limits: compile in a child process that may use this much.
-        origin: where the source is, for the manifest: `rebuilding.rebuilder` compiles it again from there.
+        strict: refuse a program with parts that are known to be slow on the target.
+        choice: values for the knobs of the target's strategies.
+        limits: limits of the child process to compile in; None to compile in this process.
+        origin: the source file, for the manifest: `rebuilding.rebuilder` compiles it again.
     """
 
     pipeline: str | None = None
@@ -72,13 +72,13 @@ class Options:
     origin: SourceRow | None = None
 
     def __post_init__(self) -> None:
-        for flag in self.flags:  # of a text in the place of a list they are its letters
+        for flag in self.flags:  # a text in place of the list yields its letters
             if not (isinstance(flag, str) and flag.startswith("-") and len(flag) > 1):
-                raise UsageError(f"flags holds {flag!r}, which is no flag: flags=['--iree-opt-level=O3']")
+                raise UsageError(f"flags holds {flag!r}, which is not a flag: flags=['--iree-opt-level=O3']")
 
 
 def kept_parameters(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParameters:
-    """Both arguments of `compile` as the one of `Options`."""
+    """The two arguments of `compile` as the single `Options.keep_parameters`."""
     if keep_parameters == "mapped":
         warnings.warn("keep_parameters='mapped' is deprecated: use map_parameters=True", DeprecationWarning,
                       stacklevel=caller())  # fmt: skip
@@ -100,7 +100,7 @@ def file_digest(path: str) -> str:
 
 
 def parameter_loader(options: Options) -> Callable[[str, str], Array] | None:
-    """Reads arrays of parameter files by scope and key."""
+    """A function that loads arrays of parameter files by scope and key; None if weights do not become constants."""
     if not options.parameters or options.keep_parameters:
         return None
     return ParameterFiles(options.parameters).load

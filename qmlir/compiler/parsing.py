@@ -1,4 +1,4 @@
-"""From MLIR text to a module and back, with places in the source in every error."""
+"""Converts MLIR text to a module and back. Every error has its location in the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import Diagnostic, ParseError, caller
 
 
 def show(module: ir.Module) -> str:
-    """A module as text with locations; large constants elided only where the text is for reading."""
+    """A module as text with locations and complete constants."""
     return str(module.operation.get_asm(enable_debug_info=True))
 
 

@@ -1,4 +1,4 @@
-"""Which raising pattern is asked for an op; `qmlir.frontends.raising` says what a pattern is."""
+"""The raising pattern of each framework op; `qmlir.frontends.raising` defines patterns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import FrontEndError
 
 GROUP = "qmlir.raising"
 
-# What is kept here of a pattern is that it is one, and whose: the types are those of `qmlir.frontends.raising`.
+# The types of a pattern's arguments and results are in `qmlir.frontends.raising`, which imports this module.
 Pattern = Callable[..., object]
 
 _PATTERNS: dict[str, Pattern] = {}
@@ -27,7 +27,7 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 def pattern_for(op_name: str) -> Pattern | None:
-    """The pattern registered for an op, None when there is none.
+    """The pattern registered for an op; None if there is none.
 
     Raises FrontEndError, which names the plugin, for an entry point that does not load.
     """
@@ -43,6 +43,6 @@ def pattern_for(op_name: str) -> Pattern | None:
 
 
 def foreign_patterns() -> list[str]:
-    """Ops whose pattern is not ours."""
+    """Ops whose pattern is not one of qmlir's."""
     own = "qmlir.frontends."
     return sorted([n for n, p in _PATTERNS.items() if not p.__module__.startswith(own)] + list(_entries()))

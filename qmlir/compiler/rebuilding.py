@@ -1,8 +1,8 @@
-"""The levels of a program that was loaded from a file, which take its source and compile it again.
+"""Shows the levels of a program that was loaded from a file, by compiling its source again.
 
-A manifest is what somebody wrote into a file. Of what it asks for, only that is done which this package declares: the
-flags of the knobs of strategies, its own passes and `passes.registry.UPSTREAM`, its levels. Files that it names are
-read where they lie beside the program or in the current folder; others only when the caller says so.
+A manifest is not trusted, because anybody may have written the file. Only what this package declares is applied: the
+flags of strategies' knobs, qmlir's passes and `passes.registry.UPSTREAM`, the known levels. Files that the manifest
+names are read if they are in the program's folder or in the current folder; others only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, str | None], str]:
-    """What shows the levels of an artifact that was loaded from a file: its source, where it still is what it was.
+    """A function that shows the levels of an artifact that was loaded from a file, if its source is unchanged.
 
     Args:
         read_outside: also read files that the manifest names outside of the artifact's and the current folder.
 
     Raises:
-        ArtifactError: the manifest asks for what qmlir declares nowhere.
-        UsageError: the source was no file, is gone, has changed, or lies outside.
+        ArtifactError: the manifest asks for flags, passes or levels that qmlir does not declare.
+        UsageError: the source was not a file, is gone, has changed, or is in another folder.
     """
     origin = artifact.manifest.source
     if not isinstance(origin, Mapping):
@@ -60,12 +60,12 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
         if there is not None:
             files[scope] = str(there)
         elif readable == places:
-            raise UsageError(f"the program was compiled from {file}, which is not here; compile it again")
+            raise UsageError(f"the program was compiled from {file}, which does not exist; compile it again")
         else:
             outside.append(file)
     if outside:
         raise UsageError(
-            f"{name} names files that lie neither beside it nor in the current folder: {', '.join(outside)}; to read "
+            f"{name} names files that are neither in its folder nor in the current one: {', '.join(outside)}; to read "
             "them, say so: artifact.source(level, read_outside=True), or qmlir inspect --read-outside"
         )
     program = program_of(files.pop(""), {}, kept["start"])
@@ -83,10 +83,10 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
 
 
 def _check_declared(options: OptionsRow, import_options: Mapping[str, object], target: Target, name: str) -> None:
-    """Refuse what a file may not ask for."""
+    """Raise ArtifactError if a manifest asks for something that a file may not ask for."""
 
     def refuse(what: str, remedy: str) -> ArtifactError:
-        return ArtifactError(f"{name} {what}, and nothing of that was done; {remedy}")
+        return ArtifactError(f"{name} {what}, and none of that was applied; {remedy}")
 
     again = "if they are yours, compile the source again with them (qmlir.source, or qmlir inspect SOURCE)"
     try:
@@ -98,7 +98,7 @@ def _check_declared(options: OptionsRow, import_options: Mapping[str, object], t
     if options["start"] not in LEVELS:
         raise refuse(f"starts at an unknown level ({options['start']})", f"levels are {', '.join(LEVELS)}")
     if options.get("keep_parameters", False) not in KEEP_PARAMETERS:
-        raise refuse("keeps its parameters in an unknown way", f"{', '.join(map(str, KEEP_PARAMETERS))} are known")
+        raise refuse("has an unknown value of keep_parameters", f"{', '.join(map(str, KEEP_PARAMETERS))} are known")
     if import_options:
         raise refuse(f"names options of a front end ({', '.join(map(str, import_options))})", again)
     if (text := options.get("pipeline")) is not None and (not isinstance(text, str) or undeclared(text)):
@@ -107,15 +107,15 @@ def _check_declared(options: OptionsRow, import_options: Mapping[str, object], t
 
 
 def _places(file: str, artifact: Artifact) -> Iterator[Path]:
-    """Where a file of a manifest may lie: as the current folder has it, or as the artifact's has it."""
+    """The paths at which a file of a manifest may be: relative to the current folder, then to the artifact's folder."""
     yield Path(file)
     if artifact.path is not None and not Path(file).is_absolute():
         yield artifact.path.parent / file
 
 
 def _inside(file: Path, artifact: Artifact) -> bool:
-    """Whether a file lies in the current folder or the artifact's, links followed. One that does not by its name alone
-    is not even looked at: that may ask another machine for it."""
+    """Whether a file is in the current folder or the artifact's, after links are followed. A path that is outside by
+    its name alone is not accessed, because that may contact another machine."""
     folders = [Path.cwd(), *([artifact.path.parent] if artifact.path is not None else [])]
     absolute = Path(os.path.abspath(file))
     if not any(absolute.is_relative_to(os.path.abspath(folder)) for folder in folders):
@@ -136,12 +136,12 @@ def _is_file(file: Path) -> bool:
 def rebuild(
     build: Callable[[ir.Context], ir.Module], target: Target, options: Options, level: str, dispatch: str | None = None
 ) -> str:
-    """The text of a program at `level`, or its device code; of one dispatch when it is named."""
+    """The text of a program at `level`, or its device code; of one dispatch if `dispatch` names it."""
     if level in LEVELS:
         if dispatch is not None:
             raise UsageError(f"there are no dispatches at level {level!r}; IREE forms them: dispatch, asm, ptx, ...")
         if options.pipeline is not None and level != options.start:
-            raise UsageError(f"a pipeline of one's own has no level {level!r}; qmlir-opt shows what a pipeline makes")
+            raise UsageError(f"a custom pipeline has no level {level!r}; qmlir-opt shows what a pipeline makes")
         if LEVELS.index(level) < LEVELS.index(options.start):
             raise UsageError(f"the program starts at level {options.start!r}, which comes after {level!r}")
         found: dict[str, str] = {}

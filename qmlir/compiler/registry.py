@@ -1,4 +1,4 @@
-"""The registered front ends: ours, and entry points of group `qmlir.frontends`, loaded when a source is not MLIR."""
+"""The registered front ends: qmlir's, and entry points of group `qmlir.frontends`, loaded if a source is not MLIR."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .patterns import foreign_patterns
 
 GROUP = "qmlir.frontends"
 
-# Ours, in the order in which they are asked; a checkout that is not installed has no entry points. A new front end is
-# one folder and one line here and in pyproject.toml.
+# qmlir's front ends, in the order in which they are asked. They are listed here because a checkout that is not
+# installed has no entry points. A new front end is one folder, one line here and one line in pyproject.toml.
 BUILT_IN: dict[str, str] = {
     "onnx": "qmlir.frontends.onnx:OnnxFrontEnd",
     "torch": "qmlir.frontends.torch:TorchFrontEnd",
@@ -44,8 +44,8 @@ class Registered:
         return bool(self._called(lambda: self.front_end.accepts(source), "could not read the source"))
 
     def fingerprint(self, source: object, settings: Mapping[str, object]) -> str | None:
-        """The front end's own digest of a source, None when it has none or when what it imports also depends on
-        raising patterns that are not ours."""
+        """The front end's own digest of a source. None if it has none, or if there are raising patterns of other
+        packages, on which the imported module may depend as well."""
         own = getattr(self.front_end, "fingerprint", None)
         if own is None or foreign_patterns():
             return None
@@ -53,7 +53,7 @@ class Registered:
         return None if found is None else f"{self.name} {self.origin} {found}"
 
     def import_(self, source: object, context: ir.Context, options: ImportOptions) -> ir.Module:
-        """The module. Raises FrontEndError, which names this front end."""
+        """Import a source. Raises FrontEndError, which names this front end."""
         module = self._called(
             lambda: self.front_end.import_(source, context=context, options=options), f"could not import {options.name}"
         )
@@ -73,7 +73,7 @@ def _title(name: str, origin: str) -> str:
 
 
 def _called(call: Callable[[], T], headline: str) -> T:
-    """What `call` returns; every error begins with the headline, which names the front end."""
+    """The result of `call`. Its exceptions become FrontEndErrors that begin with `headline`, a front end's name."""
     try:
         return call()
     except FrontEndError as e:
@@ -90,7 +90,7 @@ def _called(call: Callable[[], T], headline: str) -> T:
 
 
 def _made(loaded: object) -> object:
-    """A plugin names an instance, a class, or a module that is a front end itself."""
+    """The front end that an entry point names: an instance, a class to instantiate, or a module."""
     return loaded() if isinstance(loaded, type) else loaded
 
 
@@ -123,7 +123,7 @@ def front_ends() -> list[Registered]:
 
 
 def _is_mlir(source: object) -> bool:
-    """What the compiler reads itself."""
+    """Whether the compiler reads a source itself, without a front end."""
     if isinstance(source, str) and ("\n" in source or "@" in source):
         return not Path(source).is_file() if "\n" not in source else True
     if isinstance(source, (str, os.PathLike)):
@@ -132,14 +132,14 @@ def _is_mlir(source: object) -> bool:
 
 
 def find(source: object) -> Registered | None:
-    """The first front end that accepts a source; None when there is none, or when the source is MLIR."""
+    """The first front end that accepts a source; None if there is none, or if the source is MLIR."""
     if _is_mlir(source):
         return None
     return next((f for f in front_ends() if f.accepts(source)), None)
 
 
 class ImportedSource:
-    """A source and its front end, as what the compiler builds programs from: called with a context, it imports."""
+    """A source with its front end, as a builder of programs: called with a context, it imports the source."""
 
     def __init__(self, front_end: Registered, source: object, settings: Mapping[str, object]) -> None:
         self._front_end, self._source, self.settings = front_end, source, dict(settings)
@@ -148,22 +148,22 @@ class ImportedSource:
 
     @property
     def name(self) -> str:
-        """A path, or the type of an object."""
+        """The path of the source, or the type of an object."""
         return self.path or type(self._source).__name__
 
     @property
     def path(self) -> str | None:
-        """The file that the source is."""
+        """The path of the source; None for an object."""
         return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
 
     def __call__(self, context: ir.Context) -> ir.Module:
-        """The module, imported anew into `context`; `report` tells of this import."""
+        """Import the source into `context`, and set `report` to the report of this import."""
         self.report = ImportReport()
         options = ImportOptions(self.name, self.settings, self.report)
         return self._front_end.import_(self._source, context, options)
 
     def key(self) -> str:
-        """A digest of the source's content for the cache, made once: it may take an import."""
+        """A digest of the source's content for the cache. It is computed once, because it may need an import."""
         if self._key is None:
             self._key = self._front_end.fingerprint(self._source, self.settings) or self._text_digest()
         return self._key

@@ -1,4 +1,4 @@
-"""One run of the compiler: build the program, run our passes, run IREE, all in this process."""
+"""One run of the compiler: builds the module, runs qmlir's passes, runs IREE, all in this process."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def run_compiler(
     code: Path | None = None,
     state: State | None = None,
 ) -> bytes:
-    """Build, run our passes, run IREE: the `.vmfb`.
+    """Build the module, run qmlir's passes and IREE, and return the `.vmfb`.
 
     Args:
         until: stop after this level; the result is empty then.
         after: called with each level's name and module.
         code: folder for the device code.
-        state: where the passes leave what they find out; also what they had found when one of them fails.
+        state: receives the decisions and notes of the passes, also those made before a pass fails.
     """
     try:
         return _run(build, target, options, until, after, code, state)
@@ -61,7 +61,7 @@ def _run(
     build: Callable[[ir.Context], ir.Module], target: Target, options: Options, until: str | None,
     after: AfterStage | None, code: Path | None, state: State | None,
 ) -> bytes:  # fmt: skip
-    """See `run_compiler`, behind which nothing of this frame is left."""
+    """`run_compiler` without `release_contexts`, which must run after the locals of this frame are gone."""
     dump = options.dump_stages
     if dump is not None:
         _make_folder(dump)
@@ -73,7 +73,7 @@ def _run(
         if dump is not None:
             write_atomically(dump / f"{LEVELS.index(level)}-{level}.mlir", f"{show(module)}\n".encode())
 
-    # fbgemm's recipe is stated in f64; IREE would demote it silently.
+    # FBGEMM's recipe computes in f64, which IREE would silently demote to f32.
     flags = ["--iree-input-demote-f64-to-f32=false", *target.compiler_flags, *options.flags]
     if code is not None:
         _make_folder(code)
@@ -95,7 +95,7 @@ def _run(
         report = build.report if isinstance(build, ImportedSource) else None
         if report is not None:
             state.notes.extend(report.warnings())
-        VerifyPass().run(module, state)  # what follows reads the ops
+        VerifyPass().run(module, state)  # `describe` and the passes read the ops
         manifest = describe(module, target, options)
         text = options.pipeline
         if text is not None:
@@ -103,11 +103,11 @@ def _run(
             if options.strict:
                 refuse_notes(state.notes)
             DropAttributesPass().run(module, state)
-            GuardPass().run(module, state)  # what it refuses would crash IREE
+            GuardPass().run(module, state)  # the ops that it refuses would crash IREE
         else:
             text = default_pipeline(target, options.start, options.choice)
             if options.start == "configured":
-                GuardPass().run(module, state)  # it need not be what it is said to be
+                GuardPass().run(module, state)  # the source may not be what its level claims
             for level in list(STAGES)[LEVELS.index(options.start) :]:
                 Pipeline.parse(stage_pipeline(target, level, options.choice)).run(module, state)
                 if options.strict:
@@ -122,7 +122,7 @@ def _run(
         manifest.pipeline = text
         manifest.notes = list(state.notes)
         manifest.strategies = [d.summary() for d in state.decisions]
-        # A program that comes configured has had its contractions chosen before: how many there are is not known.
+        # The contractions of a source at level `configured` are not known: their strategies were chosen in another run.
         manifest.work = work_of(manifest.strategies) if options.start != "configured" else None
         manifest.task_work = work_of(for_tasks(manifest.strategies)) if options.start != "configured" else None
         if driver_named(manifest.driver).local:

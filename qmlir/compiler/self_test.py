@@ -1,6 +1,6 @@
-"""Whether the kernels for AMX give right results on this host: small products, compiled, run and compared with numpy
-in a process of their own, once for each machine, kernel of its system and version of this package. What is found is
-kept in the compilation cache; features that fail are not used (`targets/cpu/host.py`)."""
+"""Tests whether the kernels for AMX give right results on this host. Small products are compiled, run and compared with
+numpy in a separate process, once per machine, version of its operating system's kernel and version of this package. The
+outcome is kept in the compilation cache; features that fail are not used (`targets/cpu/host.py`)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def tested(features: frozenset[str]) -> Mapping[str, str]:
-    """Of each feature of this host why it is not to be used, "" where its kernel passes."""
+    """For each feature of this host the reason not to use it, "" if its kernels pass."""
     try:
         compiler_version()
-    except UsageError:  # here programs of other hosts run and are measured, and none is compiled
+    except UsageError:  # this host only runs and measures programs that others have compiled
         return dict.fromkeys(features, "without IREE's compiler its kernels cannot be tested")
     with _ONE_AT_A_TIME:
         return known_or_tested(features)
@@ -41,7 +41,7 @@ def tested(features: frozenset[str]) -> Mapping[str, str]:
 
 @cache
 def known_or_tested(features: frozenset[str]) -> Mapping[str, str]:
-    """The same, for one thread; remembered by the process and by the cache."""
+    """`tested` without its lock. The outcome is cached in this process and in the compilation cache."""
     named = sorted(features & _TESTS.keys())
     machine = [host.host_name(), sorted(host.host_features()), platform.release(), platform.version()]
     file = Cache().tests(key_of([machine, named]))
@@ -50,7 +50,7 @@ def known_or_tested(features: frozenset[str]) -> Mapping[str, str]:
         if isinstance(known, dict) and known.keys() == set(named) and all(isinstance(v, str) for v in known.values()):
             return known
     found = _in_process(named)
-    with suppress(OSError, UsageError):  # it is tested again by the next process then
+    with suppress(OSError, UsageError):  # otherwise the next process tests again
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(found).encode())
     return found
@@ -77,14 +77,14 @@ def _name(code: int) -> str:
 
 
 def main(features: list[str]) -> None:
-    """In the process: a line for each feature, with what is wrong."""
+    """In the separate process: print each feature on a line, followed by the reason if its test fails."""
     host.tester = lambda _: {}
     for feature in features:
         print(feature, _TESTS[feature](), flush=True)
 
 
 def _int8() -> str:
-    """Rows that are no multiple of a tile's, a K that is none of a step's."""
+    """A product whose rows are not a multiple of a tile's rows, and whose K is not a multiple of a step's."""
     rng = np.random.default_rng(0)
     lhs, rhs = (rng.integers(-128, 128, (rows, 200), np.int8) for rows in (40, 70))
     program = f"""
@@ -99,7 +99,7 @@ def _int8() -> str:
 
 
 def _half(element: str, strategy: str) -> str:
-    """Floats of 16 bits by codes of 4: integers and a scale whose products are exact."""
+    """A product of 16-bit floats and 4-bit codes: integers and a scale, so that the results are exact."""
     rng = np.random.default_rng(1)
     lhs = rng.integers(-8, 9, (40, 192)).astype(DTYPES[element].numpy)
     rhs = rng.integers(-8, 8, (64, 192), np.int8)
@@ -117,7 +117,7 @@ def _half(element: str, strategy: str) -> str:
 
 
 def _bf16() -> str:
-    """By codes, and by numbers as they are."""
+    """A product of bf16 and 4-bit codes, and one of bf16 and bf16."""
     rng = np.random.default_rng(2)
     lhs, rhs = (rng.integers(-8, 9, (rows, 100)).astype(DTYPES["bf16"].numpy) for rows in (40, 70))
     program = f"""

@@ -1,4 +1,4 @@
-"""From a source to what builds its program in a context."""
+"""Turns a source into a builder, which makes the module of its program in a context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MlirSource:
 
     @property
     def path(self) -> str | None:
-        """The file that the text is from."""
+        """The file that the text is from; None if there is none."""
         return None if self.name == "-" else self.name
 
     @property
@@ -44,12 +44,12 @@ _INSTEAD = {
     ".safetensors": _WEIGHTS,
     ".gguf": _WEIGHTS,
     ".vmfb": "the file is compiled already; `qmlir run` and qmlir.load take it",
-    ".tflite": "the file is a TensorFlow Lite model, of which there is no front end; convert it to ONNX",
+    ".tflite": "the file is a TensorFlow Lite model, for which there is no front end; convert it to ONNX",
 }
 
 
 def program_of(source: object, settings: Mapping[str, object], start: str = "import") -> SourceProgram:
-    """What builds the program of a source."""
+    """The builder of a source's program: called with a context, it parses or imports the source."""
     found = find(source)
     if found is None:
         if settings:
@@ -61,7 +61,7 @@ def program_of(source: object, settings: Mapping[str, object], start: str = "imp
 
 
 def builder(source: object, import_options: Mapping[str, object] | None = None) -> Callable[[ir.Context], ir.Module]:
-    """What makes the module of a source in a context: for tools that look at programs without compiling them."""
+    """A function that makes the module of a source in a context, for tools that do not compile programs."""
     return program_of(source, import_options or {})
 
 

@@ -6,13 +6,14 @@ from ..core.spelling import LEVELS
 from ..targets import Target
 from ..targets.strategy import Choice, choice_text
 
-# The passes behind each level; a program is at the level once they have run.
+# The passes that bring a program to each level from the one before.
 STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold,qmlir-check-indices",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-undo-broadcasts,qmlir-guard-divisions,"
-    "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-sort-in-stages,qmlir-recurrences{{target={target}}},"
-    "qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
+    "qmlir-channels-last{{target={target}}},qmlir-crop-windows,qmlir-sort-in-stages,"
+    "qmlir-recurrences{{target={target}}},qmlir-attention{{target={target}}},"
+    "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-store-pooled,qmlir-store-shared,"
     "qmlir-own-destinations,qmlir-drop-attributes,qmlir-guard",
 }
 

@@ -1,8 +1,9 @@
-"""What tuning found: a JSON file that people can read and compare, and whose merge loses nothing.
+"""The results of tuning: a JSON file that people can read and compare. Merging two files loses nothing.
 
-A key says what was compiled for what by what (`key_of`); its records are a set, so that merging is the union: the order
-of merges does not matter, and merging twice changes nothing. A record names values of declared knobs, never flags: what
-a value means is looked up in the strategies, so that a file cannot make the compiler do anything else.
+A key names the contractions of a program, the target and the versions of the compiler (`key_of`). Its records are a
+set, and merging is the union: the order of merges does not matter, and merging twice changes nothing. A record names
+values of declared knobs, never flags: the strategies define the flags of a value, so a file cannot make the compiler do
+anything else.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from ..targets import Target
 from ..targets.strategy import Choice, saved_choice, shape_text
 
 FORMAT = 1
-# A choice counts as better than the default when it takes at most this share of its time: less is noise.
+# A choice counts as better than the default if it takes at most this share of its time: a smaller gain is noise.
 BETTER = 0.98
-# Results in the wheel: what `python -m benchmarks.tuning` found.
+# The results in the wheel, which `python -m benchmarks.tuning` measured.
 SHIPPED, DEFAULTS = "shipped", Path(__file__).with_name("tuning_defaults.json")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One measured choice: its time relative to the default's, both measured in alternation on `device`."""
+    """One measured choice: its time and that of the default in seconds, measured in alternation on `device`."""
 
     choice: tuple[tuple[str, int | str], ...]
     seconds: float
@@ -61,8 +62,8 @@ class Database:
 
     @classmethod
     def of(cls, name: str | os.PathLike[str]) -> Database:
-        """The database to compile by: a file's, and what this package ships where the file knows nothing; or only the
-        latter, by the name `shipped`."""
+        """The database to compile with: a file's records, and for keys that it lacks those that this package ships.
+        With the name `shipped`, the latter only."""
         shipped = cls.read(DEFAULTS)
         if name == SHIPPED:
             return shipped
@@ -89,7 +90,7 @@ class Database:
             raise UsageError(f"{path} is not a tuning database: {type(e).__name__} {e}") from None
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """All of it or nothing; sorted, so that two files can be compared line by line."""
+        """Write the file atomically, sorted, so that two files can be compared line by line."""
         rows = {
             key: [{**asdict(r), "choice": dict(r.choice)} for r in sorted(self.entries[key], key=_order)]
             for key in sorted(self.entries)
@@ -106,7 +107,7 @@ class Database:
         return Database({k: self.entries.get(k, set()) | other.entries.get(k, set()) for k in keys})
 
     def best(self, key: str) -> Choice | None:
-        """The choice that is clearly faster than the default, {} when the default is, None when nothing is known."""
+        """The fastest choice, {} if none is clearly faster than the default; None if there are no records."""
         records = self.entries.get(key)
         if not records:
             return None
@@ -129,8 +130,8 @@ def _order(r: Record) -> str:
 
 
 def key_of(target: Target, contractions: Iterable[DecisionRow]) -> str:
-    """What a result holds for: target (with the host's name for bare `cpu`), versions, and each contraction with its
-    op, types and sizes (M rounded up to a power of two)."""
+    """The key of results: target (with the host's name for bare `cpu`), versions, and each contraction with its op,
+    types and sizes (M rounded up to a power of two)."""
     forms = []
     for row in contractions:
         rounded = row.copy()
@@ -141,5 +142,5 @@ def key_of(target: Target, contractions: Iterable[DecisionRow]) -> str:
 
 
 def bucket(size: int | None) -> int | None:
-    """Sizes that share results."""
+    """A size rounded up to a power of two: such sizes share results."""
     return None if size is None else 1 << max(size - 1, 0).bit_length()

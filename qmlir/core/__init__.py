@@ -1,1 +1,1 @@
-"""What everything stands on: the bindings of the compiler and of the runtime, the cache, files."""
+"""What every other package uses: bindings of IREE's compiler and runtime, the compilation cache, file helpers."""

@@ -1,4 +1,4 @@
-"""Modules of IREE's bindings that are imported when something of them is first asked for, and those of its runtime."""
+"""Lazily imported modules of IREE's bindings, and the binding module of its runtime."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 
 class LazyModule(ModuleType):
-    """The module of its name, which is imported after `before` has been called."""
+    """A proxy of the module `name`, which is imported when an attribute is first read, after a call of `before`."""
 
     def __init__(self, name: str, before: Callable[[], object] = lambda: None) -> None:
         super().__init__(name)
         self.__before = before
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # asked of every module by the import system and by inspect
+        if name.startswith("__"):  # the import system and inspect ask every module for these
             raise AttributeError(name)
         self.__before()
         found = importlib.import_module(self.__name__)
-        self.__dict__.update(vars(found))  # from here on nothing is slower than in the module itself
+        self.__dict__.update(vars(found))  # later reads do not come here
         value: object = getattr(found, name)
         return value
 
 
-# What mypy knows of it is in typings/iree/runtime.
+# mypy reads its types from typings/iree/runtime.
 if TYPE_CHECKING:
     from iree.runtime import _binding as binding
 else:

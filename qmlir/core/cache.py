@@ -1,7 +1,7 @@
-"""The compilation cache: compiled programs by the hash of everything that went into them.
+"""The compilation cache: compiled programs, keyed by a hash of everything that went into them.
 
-Entries are written under a temporary name and renamed; a digest stored beside each finds damage, and a damaged
-entry is dropped and rebuilt. A lock a key keeps two processes from compiling the same thing at once.
+Entries are written under a temporary name and renamed. A digest stored next to each entry detects damage; a damaged
+entry is dropped and rebuilt. One lock per key keeps two processes from compiling the same program at once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .iree import compiler_version
 from .version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The folders of the package whose sources decide what a compiled program is.
+# Folders of the package whose sources affect compiled programs.
 _COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "ops",
               "passes", "runtime", "targets")  # fmt: skip
-# Lock files of this process, for whoever ends it early.
+# Lock files that this process holds: code that ends the process early (cli/child.py) removes them.
 HELD: set[Path] = set()
 
 
 @lru_cache(maxsize=1)
 def toolchain() -> str:
-    """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
-    version)."""
+    """The versions of qmlir and of IREE's compiler, and a fingerprint of this package's sources, because a checkout
+    changes without a new version."""
     h = hashlib.sha256()
     for sub in ("", *_COMPILING):
         for source in sorted((PACKAGE / sub).glob("**/*.py" if sub else "*.py")):
@@ -41,13 +41,13 @@ def toolchain() -> str:
 
 
 def key_of(parts: object) -> str:
-    """Key of JSON-able parts; the toolchain is added."""
+    """The key of JSON-able parts: a hash of them and of the toolchain."""
     text = json.dumps([toolchain(), parts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Cache:
-    """A folder of entries. A folder that cannot be written is used for reading only."""
+    """A folder of entries. A folder that cannot be written to is only read."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or settings.cache_folder()
@@ -57,7 +57,7 @@ class Cache:
         return place / f"{key}.vmfb", place / f"{key}.sha256"
 
     def get(self, key: str) -> bytes | None:
-        """The entry, or None when there is none or it is damaged (it is dropped then)."""
+        """The entry; None when there is none, or when it is damaged, in which case it is dropped."""
         entry, digest = self._paths(key)
         try:
             data, expected = entry.read_bytes(), digest.read_text()
@@ -69,7 +69,7 @@ class Cache:
         return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Store an entry; the digest last, so that an entry without one is never read."""
+        """Store an entry. Its digest is written last, because an entry without a digest is never read."""
         entry, digest = self._paths(key)
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,8 @@ class Cache:
             return  # a full disk or a read-only folder only costs the next compilation
 
     def drop(self, key: str) -> None:
-        """Remove an entry, and whatever else lies in its place; what cannot be removed stays, and is not read."""
+        """Remove the files of an entry, and folders of their names. What cannot be removed stays, and is not read
+        if it is damaged."""
         for path in (*self._paths(key), self.parameters(key)):
             try:
                 path.unlink(missing_ok=True)
@@ -89,7 +90,7 @@ class Cache:
                 continue
 
     def get_or_build(self, key: str, build: Callable[[], bytes]) -> bytes:
-        """The entry, built under the key's lock when it is missing."""
+        """The entry. A missing one is built under the key's lock and stored."""
         found = self.get(key)
         if found is not None:
             return found
@@ -101,7 +102,7 @@ class Cache:
         return found
 
     def parameters(self, key: str) -> Path:
-        """Where the packed weights of `key` are, or would be."""
+        """The path of the packed weights of `key`, whether or not the file exists."""
         return self.folder / key[:2] / f"{key}.irpa"
 
     @contextmanager
@@ -126,17 +127,17 @@ class Cache:
             HELD.discard(path)
 
     def tests(self, key: str) -> Path:
-        """Where the outcome of a test of this host is, or would be."""
+        """The path of the recorded outcome of a test of this host, whether or not the file exists."""
         return self.folder / "tests" / f"{key}.json"
 
     def entries(self) -> list[Path]:
-        """Compiled programs, and packed weights."""
+        """The paths of all compiled programs and packed weights."""
         return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
 
     def clear(self) -> int:
-        """Remove all entries, and what tests of this host found; how many entries there were.
+        """Remove all entries and the recorded outcomes of host tests. Returns how many entries there were.
 
-        Raises UsageError when one is still there.
+        Raises UsageError when an entry cannot be removed.
         """
         found = self.entries()
         for entry in found:

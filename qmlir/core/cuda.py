@@ -1,4 +1,4 @@
-"""What IREE's CUDA driver leaves to the process: whose context is current, and memory that is kept between calls."""
+"""What IREE's CUDA driver leaves to the process: current contexts of threads, and keeping memory between calls."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ FAULTS = (
         canary="released_memory",
     ),
     Fault(
-        "IREE's CUDA allocator frees memory twice that a caching allocator hands back to it, so the project keeps the "
+        "IREE's CUDA allocator frees memory twice if a caching allocator returns it again, so the project keeps the "
         "memory of arguments itself.",
         canary="freed_twice",
     ),
 )
 
-# Of CUDA's enumerations.
+# CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE and CU_MEMPOOL_ATTR_RELEASE_THRESHOLD of cuda.h.
 _POINTER_MEMPOOL_HANDLE = 17
 _POOL_RELEASE_THRESHOLD = 4
 _KEEP_ALL = 2**64 - 1
-_ALIGNMENT = 256  # bytes, of what CUDA allocates
+_ALIGNMENT = 256  # bytes: CUDA allocates at multiples of this
 
-# Where IREE 3.13 has what: nanobind's offset behind the head of an object, and how much of a buffer is looked at. It
-# has at least so many words that belong to it; what follows is read only where it is in the same page.
+# The memory layout in IREE 3.13. Behind an object's head, of `_OBJECT_HEAD` bytes, nanobind stores the offset of the
+# pointer to the C++ object. At least `_OWN_WORDS` words belong to a buffer. Further words, up to `_MOST_WORDS`, are
+# read only if they are in the same page.
 _OBJECT_HEAD = 16
 _OWN_WORDS, _MOST_WORDS, _PAGE = 18, 32, 4096
 
-_contexts: dict[int, Context] = {}  # by the identity of the device, which lives as long as the process
+_contexts: dict[int, Context] = {}  # by `id(device)`; devices live as long as the process
 _current = threading.local()
 
 
 def library() -> ctypes.CDLL:
-    """The driver's library, under the name by which IREE has loaded it.
+    """The library of the CUDA driver, by the name under which IREE loaded it.
 
     Raises:
         OSError: there is none.
@@ -51,16 +52,16 @@ def library() -> ctypes.CDLL:
 
 
 class Context:
-    """The CUDA context of one device. CUDA has one current in each thread; IREE makes its own current in the thread
-    that creates the device, and fails in all others."""
+    """The CUDA context of one device. Each thread has its own current context. IREE makes the device's context current
+    only in the thread that creates the device, and fails in all other threads."""
 
     def __init__(self, cuda: ctypes.CDLL) -> None:
-        """Of the device that this thread has just created."""
+        """Take the current context, which is that of the device that this thread has just created."""
         handle, ordinal, count = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         if cuda.cuCtxGetCurrent(ctypes.byref(handle)) or cuda.cuCtxGetDevice(ctypes.byref(ordinal)) or not handle.value:
             raise OSError("no CUDA context is current")
         self._cuda, self._handle, self.ordinal = cuda, handle, int(ordinal.value)
-        # With one device nobody makes another context current: a thread that has this one keeps it.
+        # With a single device, no other context is made current: a thread that has this one keeps it.
         self._alone = not cuda.cuDeviceGetCount(ctypes.byref(count)) and count.value == 1
 
     def enter(self) -> None:
@@ -72,8 +73,8 @@ class Context:
 
 
 def opened(device: HalDevice) -> None:
-    """Note the context of a device that this thread has just created, and have it keep its memory. Where the library is
-    not as expected, the device works as IREE made it."""
+    """Record the context of a device that this thread has just created, and let its pool keep freed memory. If the
+    library is not as expected, the device stays as IREE made it."""
     try:
         cuda = library()
         _contexts[id(device)] = Context(cuda)
@@ -83,16 +84,16 @@ def opened(device: HalDevice) -> None:
 
 
 def context_of(device: HalDevice) -> Context | None:
-    """The context of an opened device; None of devices of other drivers."""
+    """The context of an opened device; None for devices of other drivers."""
     return _contexts.get(id(device))
 
 
 def keep_memory(device: HalDevice, cuda: ctypes.CDLL) -> bool:
-    """Have the device's pool keep the memory that is given back to it, by a release threshold, which IREE 3.13 leaves
-    at 0. Returns whether it does.
+    """Set the release threshold of the device's memory pool, which IREE 3.13 leaves at 0, so that the pool keeps freed
+    memory. Returns whether this succeeded.
 
-    IREE tells nobody its pool, but CUDA tells the pool of an address, and the address of a buffer is somewhere in the
-    buffer. Anything that is not as expected leaves the device as it is.
+    IREE does not expose its pool. CUDA returns the pool of a device address, and one of the words of IREE's buffer
+    object is the device address of the buffer. If anything is not as expected, the device is left unchanged.
     """
     try:
         before, after = device.create_semaphore(0), device.create_semaphore(0)
@@ -104,13 +105,13 @@ def keep_memory(device: HalDevice, cuda: ctypes.CDLL) -> bool:
         return not cuda.cuMemPoolSetAttribute(
             ctypes.c_void_p(pools.pop()), _POOL_RELEASE_THRESHOLD, ctypes.byref(threshold)
         )
-    except Exception:  # a way to more speed that is not there
+    except Exception:  # only an optimisation: the device works without it
         return False
 
 
 def _words(buffer: object) -> list[int]:
-    """The words of IREE's buffer behind the object of its bindings; none where the object is not as expected."""
-    if object.__basicsize__ != _OBJECT_HEAD:  # Python without its lock, or for debugging
+    """The words of IREE's buffer object that `buffer` of its bindings wraps; none if the layout is not as expected."""
+    if object.__basicsize__ != _OBJECT_HEAD:  # a free-threaded or debug build of Python
         return []
     size = type(buffer).__basicsize__
     offset = ctypes.c_int32.from_address(id(buffer) + _OBJECT_HEAD).value
@@ -125,7 +126,7 @@ def _words(buffer: object) -> list[int]:
 
 
 def _pool_of(cuda: ctypes.CDLL, word: int) -> int | None:
-    """The pool of a word that is an address of the device, None of any other."""
+    """The memory pool of a word that is a device address; None for any other word."""
     pool = ctypes.c_void_p()
     if not word or word % _ALIGNMENT:
         return None

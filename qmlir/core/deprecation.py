@@ -1,4 +1,4 @@
-"""Names that arguments had before: they work, with a warning that says the name of today."""
+"""Former names of arguments: they still work, with a warning that states the current name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def by_old_name(old: str, given: T | None, new: str, value: T | None) -> T | None:
-    """`value`, or what is given under the argument's old name.
+    """`value`, or `given`, which was passed under the argument's old name and causes a warning.
 
     Raises:
         UsageError: both are given.
@@ -28,7 +28,7 @@ def by_old_name(old: str, given: T | None, new: str, value: T | None) -> T | Non
 
 
 def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A function that also takes arguments by old names: `@renamed(old="new")`."""
+    """Decorate a function so that it also takes arguments by their old names: `@renamed(old="new")`."""
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""What the project has to know of each driver of IREE's runtime, and of its devices."""
+"""The properties of the drivers of IREE's runtime, and of their devices, that qmlir depends on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RuntimeDriver:
-    """A driver by IREE's name.
+    """A driver, named as in IREE.
 
     Attributes:
-        local: its device is this process's CPU, whose results come from a pool (`hal.device`).
-        has_threads: its device has worker threads, as many as IREE is told once per process; the child of a fork has
+        local: its device is this process's CPU, which allocates results from a pool (`hal.device`).
+        has_threads: its device has worker threads, whose number IREE takes once per process. The child of a fork has
             none of them.
-        in_caller: the driver that runs the same programs in the calling thread, "" for none.
-        sees_host_writes: a device sees what the host writes to memory that both have, without being told.
-        says_architecture: its description of a device has the name of the architecture.
-        opened: what is done with a device once it is there.
+        in_caller: the driver that runs the same programs in the calling thread; "" if there is none.
+        sees_host_writes: a device sees host writes to memory that both can access, without a flush.
+        says_architecture: its description of a device includes the name of the architecture.
+        opened: called with each device that is created.
     """
 
     name: str
@@ -51,5 +51,5 @@ DRIVERS: Mapping[str, RuntimeDriver] = {
 
 
 def driver_named(name: str) -> RuntimeDriver:
-    """The driver of a name. Of one that is not in the table nothing is assumed."""
+    """The driver of that name. One that is not in the table has the default properties."""
     return DRIVERS.get(name, RuntimeDriver(name))

@@ -1,4 +1,4 @@
-"""What a workaround says of the fault that it is there for: docs/workarounds.md is made of these."""
+"""Descriptions of the faults that workarounds exist for: docs/workarounds.md is generated from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Fault:
     """A fault or a limit of IREE 3.13, or of a driver below it.
 
     Attributes:
-        what: goes wrong, one sentence.
+        what: what goes wrong, in one sentence.
         canary: the smallest known program that shows it, by its name in test/passes/test_canaries.py.
         upstream: address of the issue or pull request that describes it; "" where none is known.
     """

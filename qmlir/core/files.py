@@ -1,4 +1,4 @@
-"""Files that no reader ever sees half written, and digests of files."""
+"""Atomic writing of files, and digests of files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from ..errors import UsageError
 
-# Held while a file is being written; whoever ends the process from another thread takes it first.
+# Held while a file is being written. Code that ends the process from another thread acquires it first.
 WRITING = threading.RLock()
 
 
 def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a file, which is read in parts. Raises OSError."""
+    """The SHA-256 of a file, which is read in chunks. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 24):
@@ -24,16 +24,16 @@ def digest_of_file(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Write under a temporary name beside `path`, then rename: no reader ever sees half a file. A link stays one, and
-    what is no file, as a device or a pipe, is written to."""
+    """Write under a temporary name next to `path`, then rename, so that no reader sees half a file. A symbolic link
+    stays a link. A path that is not a file, such as a device or a pipe, is written to directly."""
     with WRITING:
         _write(path, data)
     return path
 
 
 def is_stream(path: Path) -> bool:
-    """Whether something is there that is neither a file nor a folder: to rename over it would put a file in the place
-    of /dev/null."""
+    """Whether the path exists and is neither a file nor a folder. Renaming a file over such a path would replace
+    /dev/null, for example, by a file."""
     return path.exists() and not (path.is_file() or path.is_dir())
 
 
@@ -43,7 +43,7 @@ def _write(path: Path, data: bytes) -> None:
         if is_stream(path):
             path.write_bytes(data)
             return
-        place = Path(os.path.realpath(path))  # of a circle of links, which `resolve` refuses, one of them
+        place = Path(os.path.realpath(path))  # for a cycle of links, which `resolve` refuses, one of the links
         handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
         with os.fdopen(handle, "wb") as f:
             f.write(data)

@@ -1,4 +1,4 @@
-"""IREE's runtime in this process: its one VM instance, and the devices it has opened."""
+"""IREE's runtime in this process: its single VM instance, and the devices that are open."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE's devices have a thread that the child of a fork does not have: it waits for it forever when it destroys "
-        "the device, as Python does at the end of a process.",
+        "IREE's devices have a thread that the child of a fork does not have: the child waits for it forever when "
+        "it destroys the device, as Python does at the end of a process.",
         canary="fork_of_a_device",
     ),
 )
@@ -32,7 +32,7 @@ _kept: list[object] = []
 _devices: dict[tuple[str, str], HalDevice] = {}
 _instance: VmInstance | None = None
 _flags_set = False
-_forks = 0  # between the process that imported this module and this one
+_forks = 0  # how many lie between the process that imported this module and this one
 
 
 def vm_instance() -> VmInstance:
@@ -61,19 +61,19 @@ def forks() -> int:
 
 def _forked() -> None:
     global _lock, _forks
-    _lock = threading.RLock()  # whoever held it is not here
+    _lock = threading.RLock()  # the child does not have the thread that may hold it
     _forks += 1
     for key in [k for k in _devices if driver_named(k[0]).has_threads]:
-        del _devices[key]  # its threads are the parent's
+        del _devices[key]  # only the parent has its threads
     for thing in _kept:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def device(driver: str, uri: str = "") -> HalDevice:
-    """The device of a driver, made once per process. Programs of it can be loaded in the thread that asks.
+    """The device of a driver, created once per process. The calling thread can then load programs for it.
 
     Raises:
-        TargetError: when the driver is missing or has no device.
+        TargetError: the driver is missing or has no device.
     """
     global _flags_set
     with _lock:
@@ -91,7 +91,7 @@ def device(driver: str, uri: str = "") -> HalDevice:
             binding.parse_flags(_topology(settings.threads(), settings.cpus()))
             _flags_set = True
         try:
-            made = binding.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
+            made = binding.create_hal_driver(driver)  # in the child of a fork, a cached one would be the parent's
             found = _create(made, uri, about.local)
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
@@ -105,9 +105,9 @@ def device(driver: str, uri: str = "") -> HalDevice:
 def _topology(threads: int, cpus: Sequence[int]) -> str:
     """IREE's flag for the worker threads of `local-task`.
 
-    IREE's default leaves several workers on one CPU for long, so a process that uses all of its CPUs pins one worker to
-    each. A process that uses fewer than it may does not pin them: another one would choose the same CPUs. Its affinity
-    mask (`taskset`, a container's CPU set) says which CPUs it is to have.
+    By default, several of IREE's workers stay on one CPU for long, so a process that uses all of its CPUs pins one
+    worker to each. A process that uses fewer CPUs than it may does not pin its workers, because another process would
+    choose the same CPUs; its affinity mask (`taskset`, a container's CPU set) restricts it to the intended CPUs.
     """
     if threads >= len(cpus) and hasattr(os, "sched_setaffinity"):
         return f"--task_topology_cpu_ids={','.join(map(str, cpus))}"
@@ -115,7 +115,7 @@ def _topology(threads: int, cpus: Sequence[int]) -> str:
 
 
 def emulated_device(driver: str, number: int) -> HalDevice:
-    """An emulated driver's device, made once per process."""
+    """The device with this number of an emulated driver, created once per process."""
     with _lock:
         key = (driver, f"emulated:{number}")
         if key not in _devices:
@@ -126,15 +126,16 @@ def emulated_device(driver: str, number: int) -> HalDevice:
         return _devices[key]
 
 
-# Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
-# overwritten, and asks the system for large blocks anew in every call. Free blocks of a size that was used before are
-# kept while all blocks together take no more than this. Of local devices only: CUDA's frees twice what comes out of
-# such a pool (core/cuda.py), and Vulkan's then refuses buffers of results; runtime/transfers.py keeps some for them.
+# Local devices allocate results, intermediate tensors and copied arguments from this pool. IREE's own allocator clears
+# memory that is then overwritten, and requests large blocks from the system in every call. The pool keeps free blocks
+# for reuse at the same size while all blocks together take no more than 128 MiB. Other devices have no such pool:
+# CUDA's would free its memory twice (core/cuda.py), and Vulkan's would refuse buffers of results. For them,
+# runtime/transfers.py keeps some buffers.
 _POOL = "caching:*=*;128mib;64"
 
 
 def _create(driver: HalDriver, uri: str, local: bool) -> HalDevice:
-    """A device by `driver://number`, by a URI of IREE's own, or the default one."""
+    """The device of `driver://number` or of another URI of IREE; without a URI, the default device."""
     path = uri.partition("://")[2]
     if local and not path:
         return driver.create_default_device(allocators=[_POOL])
@@ -147,7 +148,7 @@ def _create(driver: HalDriver, uri: str, local: bool) -> HalDevice:
 
 
 def reflection(data: bytes, name: str, key: str) -> str | None:
-    """A reflection attribute of a module's functions, None when none has it."""
+    """The reflection attribute `key` of the first public function that has it; None if no function has it."""
     try:
         module = binding.VmModule.copy_buffer(vm_instance(), data)
     except (ValueError, RuntimeError) as e:

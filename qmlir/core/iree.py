@@ -11,13 +11,13 @@ from ..errors import UsageError
 
 @functools.cache
 def compiler_version() -> str:
-    """The version of IREE's compiler. Raises UsageError where it is not installed."""
+    """The version of IREE's compiler. Raises UsageError if it is not installed."""
     try:
         return version(_COMPILER)
     except PackageNotFoundError:
         raise UsageError(
-            f"this needs IREE's compiler, and the package {_COMPILER} is not installed: without it compiled programs "
-            "run, and nothing is compiled"
+            f"this needs IREE's compiler, and the package {_COMPILER} is not installed: without it, compiled "
+            "programs can be run, but nothing can be compiled"
         ) from None
 
 
@@ -25,8 +25,8 @@ _COMPILER = "iree-base-compiler"
 
 
 def tool_path(name: str) -> Path:
-    """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`). Raises UsageError where that is
-    not installed."""
+    """The path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`). Raises UsageError if the
+    compiler is not installed."""
     compiler_version()
     import iree.compiler
 

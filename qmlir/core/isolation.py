@@ -1,4 +1,4 @@
-"""Compilation in a child process: bounded in time and memory, and a crash of the compiler is an exception."""
+"""Compilation in a child process, bounded in time and memory. A crash of the compiler becomes an exception."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a child may use: seconds, and bytes of memory; None is without a limit."""
+    """The limits of a child process: seconds, and bytes of memory; None means no limit."""
 
     seconds: float | None = None
     memory: int | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> ProcessLimits:
-        """As `cli.arguments.add_limits` has them."""
+        """The limits in the options that `cli.arguments.add_limits` defines."""
         return cls(args.timeout, args.memory)
 
 
@@ -38,8 +38,8 @@ NO_LIMITS = ProcessLimits()
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a child ended. `error` is an exception's class, attributes and text: some take other arguments than the text,
-    which pickle could not make again."""
+    """How a child ended. `error` is an exception's class, attributes and text, because pickle cannot recreate an
+    exception whose constructor takes other arguments than the text."""
 
     kind: Literal["result", "error", "memory", "crash"]
     result: bytes = b""
@@ -50,27 +50,27 @@ _CRASH = _Outcome("crash")
 
 
 def limit_memory(size: int | None) -> None:
-    """In the child: more address space than `size` bytes is refused from now on."""
+    """In the child: limit the address space to `size` bytes."""
     if size is not None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def settle(folder: Path) -> None:
-    """In the child of a fork: what it and IREE leave in a temporary folder goes with `folder`."""
+    """In the child of a fork: create temporary files, IREE's too, in `folder`, so that they are removed with it."""
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
+        torch.set_num_threads(1)  # the child does not have OpenMP's threads, and would wait for them
 
 
 def in_fork(work: Callable[[], bytes], limits: ProcessLimits) -> bytes:
-    """What `work` returns, computed in a fork of this process, which has all that `work` refers to.
+    """The result of `work`, computed in a fork of this process, which has all objects that `work` refers to.
 
-    `limits.memory` counts what the child takes beyond what this process has.
+    `limits.memory` bounds the memory that the child takes in addition to that of this process.
 
     Raises:
-        CompileError: the child crashed, or passed a limit. QmlirError: as `work` raised it.
+        CompileError: the child crashed, or exceeded a limit. QmlirError: as raised by `work`.
     """
     with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
         answer = Path(folder) / "answer"
@@ -98,12 +98,12 @@ def in_fork(work: Callable[[], bytes], limits: ProcessLimits) -> bytes:
         size = "" if limits.memory is None else f" than {limits.memory / 2**30:.3g} GiB"
         raise CompileError([Diagnostic(f"the compiler needs more memory{size}")])
     name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-    raise CompileError([Diagnostic(f"the compiler crashed ({name}); the program, or an operator in it, is one that it "
-                                   "does not survive: please report it")])  # fmt: skip
+    raise CompileError([Diagnostic(f"the compiler crashed ({name}); the program, or one of its operators, "
+                                   "triggers a compiler bug: please report it")])  # fmt: skip
 
 
 def _ended(pid: int, seconds: float | None) -> int | None:
-    """The exit code of a child, negative for a signal; None when it was ended for want of time."""
+    """Wait for a child and return its exit code, negative for a signal; None if it ran out of time and was killed."""
     end = None if seconds is None else time.monotonic() + seconds
     pause = 0.001
     try:
@@ -116,14 +116,14 @@ def _ended(pid: int, seconds: float | None) -> int | None:
                 return None
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
-    finally:  # an interrupt comes here as well
+    finally:  # also after an interrupt
         if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
 def _child(work: Callable[[], bytes], limits: ProcessLimits, answer: Path) -> None:
-    """Run `work` and leave what came of it; does not return."""
+    """Run `work` and write its outcome to `answer`. Does not return."""
     try:
         settle(answer.parent)
         if limits.memory is not None:
@@ -145,6 +145,6 @@ def _child(work: Callable[[], bytes], limits: ProcessLimits, answer: Path) -> No
 
 
 def _address_space() -> int:
-    """Bytes of address space of this process."""
+    """The size of this process's address space, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()

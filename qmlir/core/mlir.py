@@ -1,7 +1,7 @@
 """The only place that imports the MLIR bindings and IREE's compiler API.
 
-LLVM's MLIR Python bindings reach us inside ``iree-base-compiler``: one LLVM in the process. Should the
-provider change, this module changes and nothing else.
+LLVM's MLIR Python bindings come from ``iree-base-compiler``, so that the process has one LLVM. If the provider
+changes, only this module changes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .iree import compiler_version
 
 FAULTS = (
     Fault(
-        "IREE's bindings do not destroy the contexts of compiler sessions: each stays in memory, with all that was "
-        "built in it.",
+        "IREE's bindings do not destroy the contexts of compiler sessions: each context stays in memory, with "
+        "everything that was built in it.",
         canary="kept_contexts",
     ),
     Fault(
@@ -38,12 +38,12 @@ FAULTS = (
 
 
 def _before_import() -> None:
-    """Refuses where the compiler is not installed: whoever only loads and runs programs need not have it."""
+    """Raise UsageError if the compiler is not installed: it is not needed to load and run programs."""
     compiler_version()
     _stub_dialects()
 
 
-# The border of types: what mypy knows of the bindings is in typings/iree/compiler.
+# mypy reads the types of the bindings from typings/iree/compiler.
 if TYPE_CHECKING:
     from iree.compiler import api, ir, passmanager
     from iree.compiler.dialects import (
@@ -81,7 +81,7 @@ else:
     util = LazyModule("iree.compiler.dialects.util", _before_import)
     vector = LazyModule("iree.compiler.dialects.vector", _before_import)
 
-# An op by itself, or by the class of its dialect.
+# An op as a generic `Operation`, or as an instance of its op class.
 OpLike: TypeAlias = "ir.Operation | ir.OpView"
 
 __all__ = [
@@ -119,7 +119,7 @@ _DIALECTS = (
 )  # fmt: skip
 
 
-# The bindings import the module of an op's dialect each time they wrap an op, and search anew where there is none:
+# Each time the bindings wrap an op, they import the Python module of its dialect, and search again if there is none:
 # 350,000 failing imports in the import of one EfficientNet. An empty module ends the search.
 _WITHOUT_MODULE = ("iree_linalg_ext", "iree_vector_ext", "nvgpu", "qmlir", "spirv", "torch", "torch_c")
 
@@ -133,7 +133,7 @@ def _stub_dialects() -> None:
 
 
 def load_dialects(ctx: ir.Context) -> None:
-    """Make `ctx` ready for our passes: load what they build, allow our Python-defined ops."""
+    """Prepare `ctx` for qmlir's passes: load the dialects that they build, and allow the Python-defined ops."""
     ctx.allow_unregistered_dialects = True
     for name in _DIALECTS:
         ctx.get_dialect_descriptor(name)
@@ -141,8 +141,8 @@ def load_dialects(ctx: ir.Context) -> None:
 
 @contextmanager
 def context() -> Iterator[ir.Context]:
-    """A fresh context, entered, with an unknown default location. Contexts are never kept in globals:
-    the runtime prints leak reports at exit otherwise."""
+    """A fresh context, entered, with an unknown default location. Contexts are never kept in
+    globals, because the runtime would print leak reports at exit."""
     ctx = ir.Context()
     load_dialects(ctx)
     with ctx, ir.Location.unknown():
@@ -150,8 +150,8 @@ def context() -> Iterator[ir.Context]:
 
 
 def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
-    """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
-    `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
+    """`root` and the operations in its regions, those of a region before the operation that contains it. `names` and
+    `where` filter them. The list is a snapshot: it does not change when the caller changes the IR."""
     found: list[OpLike] = []
 
     def visit(op: OpLike) -> ir.WalkResult:
@@ -163,16 +163,16 @@ def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], obj
     return found
 
 
-# Sessions of one process share LLVM's global options: flags are parsed one session at a time.
+# The sessions of a process share LLVM's global options, so flags are parsed one session at a time.
 _session_lock = threading.Lock()
 _is_fork = False
 
 
 def session(flags: Sequence[str]) -> api.Session:
-    """A session of IREE's compiler.
+    """A session of IREE's compiler with these flags.
 
     Raises:
-        ValueError: a flag that IREE does not take.
+        ValueError: IREE does not accept a flag.
     """
     with _session_lock:
         made = api.Session()
@@ -183,41 +183,41 @@ def session(flags: Sequence[str]) -> api.Session:
     return made
 
 
-# Of sessions. The bindings own the contexts that Python makes, and not those of sessions (`FAULTS`).
+# The contexts of sessions. The bindings own the contexts that Python makes, but not those of sessions (`FAULTS`).
 _contexts: list[ir.Context] = []
-atexit.register(_contexts.clear)  # the bindings report objects that are left at the end
+atexit.register(_contexts.clear)  # the bindings report objects that still exist at exit
 
 
 def release_contexts() -> None:
-    """Destroy the contexts of sessions that nothing refers to any more. Operations, types, attributes and sessions each
-    hold a reference to theirs."""
+    """Destroy the contexts of sessions that nothing else refers to. Each operation, type, attribute and session holds a
+    reference to its context."""
     with _session_lock:
         unused = []
         for i in reversed(range(len(_contexts))):
             if _references(_contexts, i) == _UNUSED:
                 unused.append(_pointer_of(_contexts.pop(i)))
     if unused:
-        # A function that keeps the GIL: freeing a constant that lies in a Python buffer asks the interpreter whether it
-        # is about to end, which without the GIL crashes from Python 3.12 on.
+        # PYFUNCTYPE keeps the GIL. Freeing a constant that is stored in a Python buffer asks the interpreter whether it
+        # is about to end, which crashes without the GIL from Python 3.12 on.
         destroy = ctypes.PYFUNCTYPE(None, _Pointer)(("mlirContextDestroy", api.ctypes_dl._dylib))
         for pointer in unused:
             destroy(pointer)
 
 
 def _references(objects: Sequence[object], number: int) -> int:
-    """How many references there are to one of several objects."""
+    """The reference count of `objects[number]`."""
     return sys.getrefcount(objects[number])
 
 
-_UNUSED = _references([object()], 0)  # of what nothing refers to but a list
+_UNUSED = _references([object()], 0)  # of an object that only a list refers to
 
 
 def _forked() -> None:
-    """Sessions share a pool of threads (`FAULTS`). The child of a fork has the pool, but none of its threads: it would
-    wait for them when it compiles, and crash when the compiler is shut down at its end."""
+    """In the child of a fork: do without the thread pool that sessions share (`FAULTS`). The child has the pool, but
+    none of its threads: it would wait for them when it compiles, and crash when the compiler is shut down at exit."""
     global _is_fork, _session_lock
     _is_fork = True
-    _session_lock = threading.Lock()  # whoever held it is not here
+    _session_lock = threading.Lock()  # the child does not have the thread that may hold it
     if "iree.compiler.api" in sys.modules:
         api.ctypes_dl._global_init.local_dylib = None
 
@@ -233,7 +233,7 @@ class _Pointer(ctypes.Structure):
 
 
 def _pointer_of(wrapper: ir.Attribute | ir.Context) -> _Pointer:
-    """What an object of the bindings wraps."""
+    """The C pointer that an object of the bindings wraps."""
     capsule, name, pointer = wrapper._CAPIPtr, ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -241,8 +241,8 @@ def _pointer_of(wrapper: ir.Attribute | ir.Context) -> _Pointer:
 
 
 def raw_data(attribute: ir.DenseElementsAttr) -> bytes:
-    """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
-    knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
+    """The bytes of a dense attribute's elements as they are stored; of one element if it is a splat. The bindings'
+    buffer protocol supports neither bf16 nor 8-bit floats, and iterating over the latter raises."""
     read = api.ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
     read.restype, read.argtypes = ctypes.c_void_p, (_Pointer,)
     start = read(_pointer_of(attribute))

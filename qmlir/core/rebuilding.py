@@ -1,23 +1,25 @@
-"""What compiles the source of a loaded program again: it is of the compiler, which programs that only run do without.
+"""Access to the function that recompiles the source of a loaded program.
 
-`qmlir` registers it; the runtime, which lies below the compiler, asks for it here.
+The function is part of the compiler, which is not needed to run programs. `import qmlir` registers it; the runtime, a
+layer below the compiler, gets it here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# From an artifact, and whether files outside of its folder may be read, to what shows a level, or one dispatch of it.
+# Takes an artifact, and whether files outside its folder may be read. Returns a function from a level, and optionally
+# the name of a dispatch, to the text.
 Rebuilder = Callable[..., Callable[[str, "str | None"], str]]
 _registered: list[Rebuilder] = []
 
 
 def register(rebuilder: Rebuilder) -> None:
-    """Say what makes `rebuild` of an artifact from a file."""
+    """Set the function that makes `rebuild` of an artifact that was loaded from a file."""
     _registered[:] = [rebuilder]
 
 
 def registered() -> Rebuilder:
-    """What `register` was given; `import qmlir` registers the compiler's."""
+    """The registered function; `import qmlir` registers the compiler's."""
     [rebuilder] = _registered
     return rebuilder

@@ -1,11 +1,11 @@
-"""Rows of the manifest that more than one layer writes or reads, as JSON has them."""
+"""Rows of the manifest, as in its JSON, that more than one layer writes or reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
-# What a plan says of itself.
+# A fact that a plan states about itself.
 Fact: TypeAlias = "bool | int | float | str | Sequence[Fact] | Mapping[str, Fact] | None"
 Facts: TypeAlias = "Mapping[str, Fact]"
 
@@ -16,18 +16,18 @@ class _Answer(TypedDict):
 
 
 class AnswerRow(_Answer, total=False):
-    """What a strategy answered: a plan and its estimate, or why there is none."""
+    """A strategy's answer: a plan and its estimate, or the reason why there is none."""
 
     plan: dict[str, Fact]
     seconds: float | None
     note: str
-    cost: float  # seconds, of plans that the cost model knows
-    bound: str  # what takes most of them
-    assumed: list[str]  # figures that were not known, with what was taken in their place
-    runner_up: tuple[str, float]  # what the strategy would have chosen next, and its seconds
+    cost: float  # seconds, for plans that the cost model covers
+    bound: str  # what takes most of these seconds
+    assumed: list[str]  # unknown figures, each with the value that was assumed
+    runner_up: tuple[str, float]  # the strategy's second choice, and its seconds
     reason: str
     remedy: str
-    on_request: bool  # the refusal does not hold where the strategy is asked for by its name
+    on_request: bool  # the strategy accepts when it is requested by name
 
 
 class _Decision(TypedDict):
@@ -45,9 +45,9 @@ class _Decision(TypedDict):
 
 
 class DecisionRow(_Decision, total=False):
-    """A contraction and what was answered. Sizes are None where dynamic."""
+    """A contraction and the strategies' answers. Sizes are None where dynamic."""
 
-    op: str  # of the dialect, that it comes from; not in a file
+    op: str  # the op of the dialect that it comes from; not written to files
 
 
 class SchemeRow(TypedDict):
@@ -87,7 +87,7 @@ class ArgumentRow(SpecRow):
 
 
 class RangeRow(TypedDict):
-    """Where the numbers of an argument lie, see `spec.Range`."""
+    """The range of an argument's elements, see `spec.Range`."""
 
     argument: int
     least: int
@@ -96,7 +96,7 @@ class RangeRow(TypedDict):
 
 
 class LimitRow(TypedDict):
-    """Which sizes an axis may have, see `spec.Limit`."""
+    """The sizes that an axis may have, see `spec.Limit`."""
 
     argument: int
     axis: int
@@ -117,12 +117,12 @@ class SignatureRow(_Signature, total=False):
 
 
 class RoleRow(TypedDict, total=False):
-    """What an argument is used as."""
+    """The role of an argument."""
 
-    role: str  # the operand of an op; "" of none
-    limit: int  # that expert ids stay below
-    rows_of: int | None  # the argument whose rows sizes of groups add up to
-    rows: int | None  # how many that are
+    role: str  # the name of the op's operand; "" if there is none
+    limit: int  # expert ids are below it
+    rows_of: int | None  # the argument whose number of rows is the sum of the group sizes
+    rows: int | None  # that number of rows
 
 
 class _Options(TypedDict):
@@ -140,7 +140,7 @@ class OptionsRow(_Options, total=False):
 
 
 class SourceRow(TypedDict):
-    """The file that a program was compiled from, and with what."""
+    """The file that a program was compiled from, and the options of its compilation."""
 
     path: str
     sha256: str
@@ -149,7 +149,7 @@ class SourceRow(TypedDict):
 
 
 class CapabilitiesRow(TypedDict, total=False):
-    """What a target is, for `qmlir targets`, and what a device is compared with."""
+    """The properties of a target, for `qmlir targets` and for comparison with a device."""
 
     target: str
     driver: str

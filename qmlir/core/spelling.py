@@ -15,26 +15,26 @@ T = TypeVar("T")
 
 # Text forms of a program on its way down, in order; see docs/pipeline.md.
 LEVELS = ("import", "qmlir", "linalg", "configured")
-# What can be shown: the levels, the IR of each dispatch that IREE forms, and the device code of the kinds it dumps.
+# What can be shown: the levels, the IR of each dispatch that IREE forms, and the kinds of device code that it dumps.
 CODE_LEVELS = (*LEVELS, "dispatch", "asm", "ptx", "isa", "spirv")
 
 
 def function_named(functions: Mapping[str, T], name: str, what: str = "the program") -> T:
-    """The function of that name. Raises UsageError where there is none, with those that there are."""
+    """The function of that name. Raises UsageError, which lists the existing names, if there is none."""
     if name not in functions:
         raise UsageError(f"{what} has no function {name!r}; it has {', '.join(functions)}")
     return functions[name]
 
 
 def location_text(location: ir.Location) -> str:
-    """`file:line:col` of an MLIR location, or "" when it is unknown. Of calls within calls it is the innermost place
-    outside of torch."""
+    """`file:line:col` of an MLIR location, or "" when it is unknown. For nested call sites, the innermost place outside
+    of torch."""
     places = _calls(location)
     return next((p for p in places if p and "/torch/" not in p), places[0])
 
 
 def _calls(location: ir.Location) -> list[str]:
-    """The places of calls within calls, the innermost first."""
+    """The places of nested call sites, the innermost first."""
     called = getattr(location, "callee", None)
     if called is not None:
         return [*_calls(called), *_calls(location.caller)]  # type: ignore[attr-defined]

@@ -1,3 +1,3 @@
-"""The version of the package, which artifacts, caches and the tuning database name."""
+"""The version of the package, which is recorded in artifacts, caches and the tuning database."""
 
 __version__ = "0.1.0"

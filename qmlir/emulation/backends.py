@@ -1,4 +1,4 @@
-"""What differs between the emulated drivers: the library, the device's facts, and where a kernel's arguments lie."""
+"""Differences between the emulated drivers: library, device attributes, and layout of kernel arguments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ..targets import all_targets
 from ..targets.base import Target
 from .launch import ArgumentLayout, Executor
 
-# Of Python, for the packages that executors need.
-_OLDEST = (3, 11)
+# The oldest Python that the executors' packages support.
+_OLDEST_PYTHON = (3, 11)
 
-_THREADS, _SIZES, _COUNTS = 1024, (1024, 1024, 64), (2147483647, 65535, 65535)
+# Limits that all devices have: threads per block, and sizes of blocks and grids along x, y, z.
+_THREADS, _BLOCK, _GRID = 1024, (1024, 1024, 64), (2147483647, 65535, 65535)
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class EmulatedDriver:
         driver: its name in IREE.
         source: the C file of its library.
         soname: the name under which IREE asks the loader for it.
-        package: of its executor; the package has a function `executor()`, and `layout(code, function)`.
-        needs: packages of PyPI that the executor needs.
-        attributes: what its device says of itself, by the numbers of the vendor's enumeration.
+        package: package of its executor, with the functions `executor()` and `layout(code, function)`.
+        needs: PyPI packages that the executor needs.
+        attributes: device attributes of a target, keyed by the vendor's enumeration.
     """
 
     driver: str
@@ -45,12 +46,12 @@ class EmulatedDriver:
         return importlib.util.find_spec(self.package) is not None
 
     def check(self) -> None:
-        """Raises UsageError where a package is missing."""
+        """Raises UsageError if a package is missing."""
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
         if missing:
             wanted = f"emulating {self.driver.upper()} devices needs the package {missing[0]}"
-            if sys.version_info < _OLDEST:
-                here, oldest = (".".join(map(str, version[:2])) for version in (sys.version_info, _OLDEST))
+            if sys.version_info < _OLDEST_PYTHON:
+                here, oldest = (".".join(map(str, version[:2])) for version in (sys.version_info, _OLDEST_PYTHON))
                 raise UsageError(f"{wanted}, which needs Python {oldest} or newer; this is Python {here}")
             raise UsageError(f"{wanted}: pip install 'qmlir[emulate]'")
 
@@ -64,21 +65,21 @@ class EmulatedDriver:
 
 
 def _cuda(target: Target) -> dict[int, int]:
-    """By `CUdevice_attribute`."""
+    """Device attributes, keyed by `CUdevice_attribute`."""
     has = target.capabilities
     assert has.compute_capability is not None
     major, minor = has.compute_capability
     return {
-        1: _THREADS, 2: _SIZES[0], 3: _SIZES[1], 4: _SIZES[2], 5: _COUNTS[0], 6: _COUNTS[1], 7: _COUNTS[2],
+        1: _THREADS, 2: _BLOCK[0], 3: _BLOCK[1], 4: _BLOCK[2], 5: _GRID[0], 6: _GRID[1], 7: _GRID[2],
         8: has.static_shared_memory, 10: has.subgroup_sizes[0], 12: has.unit_registers, 16: 1, 19: 1, 41: 1,
         75: major, 76: minor, 83: 1, 89: 1, 97: has.shared_memory, 113: 1, 115: 1,
     }  # fmt: skip
 
 
 def _hip(target: Target) -> dict[int, int]:
-    """By `hipDeviceAttribute_t`."""
+    """Device attributes, keyed by `hipDeviceAttribute_t`."""
     return {
-        9: 1, 24: 1, 26: _SIZES[0], 27: _SIZES[1], 28: 1024, 29: _COUNTS[0], 30: _COUNTS[1], 31: _COUNTS[2],
+        9: 1, 24: 1, 26: _BLOCK[0], 27: _BLOCK[1], 28: 1024, 29: _GRID[0], 30: _GRID[1], 31: _GRID[2],
         56: _THREADS, 63: 1, 74: target.capabilities.shared_memory, 87: target.capabilities.subgroup_sizes[0], 88: 1,
     }  # fmt: skip
 
@@ -88,7 +89,7 @@ BACKENDS = {
     "rocm": EmulatedDriver("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
 }
 
-# Why programs of the others need none.
+# Backends without an emulated driver, and why.
 INSTEAD = {
     "cpu": "which needs no emulated device",
     "vulkan": "which is not emulated: Mesa's lavapipe is a Vulkan device on any CPU (docs/targets/vulkan-lavapipe.md)",

@@ -1,4 +1,4 @@
-"""An emulated driver in this process: its library, its devices, and the way of a launch to the executor."""
+"""An emulated driver in this process: its library, its devices, and the path of a launch to the executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .shim.build import library
 
 T = TypeVar("T")
 
-_drivers: dict[str, Driver] = {}  # by IREE's name
+_drivers: dict[str, Driver] = {}  # by IREE's name of the driver
 _lock = threading.RLock()
 
 
@@ -56,7 +56,7 @@ def driver_of(backend: EmulatedDriver) -> Driver:
     """The emulated driver, loaded on first use.
 
     Raises:
-        TargetError: the process uses the vendor's driver, or is the child of a fork of one that emulates.
+        TargetError: the process uses the vendor's driver, or was forked from one that emulates.
         UsageError: no C compiler.
     """
     with _lock:
@@ -75,7 +75,7 @@ def driver_of(backend: EmulatedDriver) -> Driver:
 
 
 def _mapped() -> list[Path]:
-    """Files that this process has mapped."""
+    """Files mapped by this process."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -84,20 +84,20 @@ def _mapped() -> list[Path]:
 
 
 class Driver:
-    """One vendor's emulated driver, with a device for each target that was asked for."""
+    """One vendor's emulated driver, with a device for each target requested."""
 
     def __init__(self, backend: EmulatedDriver) -> None:
         self.backend = backend
         self.memory = Memory()
-        self.settings: Settings | None = None  # of the program that runs
-        self.error: BaseException | None = None  # of its first launch that failed
-        self.stop: BaseException | None = None  # what ends a launch from outside
+        self.settings: Settings | None = None  # of the running program
+        self.error: BaseException | None = None  # of the first launch of it that failed
+        self.stop: BaseException | None = None  # raised at the next report of progress, to end a launch from outside
         self.on_counts: Callable[[str, Counts], None] | None = None
         self._executor: Executor | None = None
         self._process = os.getpid()
         self._numbers: dict[str, int] = {}
         self._events = (_Event * _MOST_EVENTS)()
-        # RTLD_LOCAL: its symbols are for IREE only, which finds the library by its name.
+        # RTLD_LOCAL: its symbols are for IREE only, which finds the loaded library by its soname.
         self._library = ctypes.CDLL(str(library(backend.source, backend.soname)))
         self._library.emulated_take_events.restype = ctypes.c_size_t
         self._library.emulated_take_events.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -105,7 +105,7 @@ class Driver:
         self._library.emulated_connect(*self._callbacks)
 
     def number(self, target: Target) -> int:
-        """The number of the device that is the target's."""
+        """The number of the target's device, which is added on first use."""
         if target.spelling not in self._numbers:
             facts = self.backend.attributes(target)
             ids, values = ((ctypes.c_int * len(facts))(*x) for x in (facts.keys(), facts.values()))
@@ -120,11 +120,11 @@ class Driver:
     def running(
         self, target: Target, settings: Settings, on_counts: Callable[[str, Counts], None], *, defer: bool
     ) -> Iterator[None]:
-        """What one program does; programs wait for each other. With `defer`, what is launched is executed at the end:
-        IREE holds Python's lock meanwhile.
+        """Context in which one program runs; programs run one at a time. With `defer`, launches are executed at the
+        end, because IREE holds Python's lock until then.
 
         Raises:
-            EmulationError: of a launch that failed; the others behind it were not executed.
+            EmulationError: the first launch that failed; the launches after it were not executed.
         """
         self.check_process()
         with _lock:
@@ -143,7 +143,7 @@ class Driver:
                 self._library.emulated_run_queue()
                 if self._library.emulated_defer(0) and self.error is None:
                     self.error = EmulationError(
-                        "an initialiser of the program reads on the host what its own kernels compute; that is not "
+                        "an initialiser reads results of the program's own kernels on the host; that is not "
                         "emulated, because IREE holds Python's lock while initialisers run"
                     )
                 self.settings, self.on_counts = before
@@ -152,7 +152,7 @@ class Driver:
                 raise error
 
     def check_process(self) -> None:
-        """Raises TargetError in the child of a fork: the device's threads are its parent's, and it would wait for
+        """Raises TargetError in a forked child: the device's threads exist only in its parent, and it would wait for
         them."""
         if os.getpid() != self._process:
             raise TargetError(
@@ -161,8 +161,8 @@ class Driver:
             )
 
     def interruptible(self, call: Callable[[], T]) -> T:
-        """What `call` returns. It runs in another thread, so that Ctrl-C reaches this one while kernels are executed;
-        the launch is then given up at its next call of `Settings.progress`."""
+        """Return what `call` returns. `call` runs in another thread, so that Ctrl-C reaches this one while kernels are
+        executed; the launch then ends at its next call of `Settings.progress`."""
         if threading.current_thread() is not threading.main_thread():
             return call()
         done: list[T] = []
@@ -176,7 +176,7 @@ class Driver:
             finally:
                 ended.set()
 
-        # Not `join`: interrupted, Python 3.11 takes the thread for ended.
+        # Not `join`: after an interrupt, Python 3.11 takes the thread for ended.
         ended = threading.Event()
         threading.Thread(target=run, daemon=True).start()
         while not ended.is_set():
@@ -192,27 +192,28 @@ class Driver:
         return done[0]
 
     def name_allocation(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
-        """What was allocated last holds an argument of the program's function: messages name its elements. For an
-        argument without elements nothing was."""
+        """Record that the newest allocation contains an argument of the program's function, so that messages can name
+        its elements. Nothing is allocated for an argument without elements."""
         self._update_memory()
         made = self.memory.newest
         if made is not None and 0 < item * math.prod(shape) <= made.size:
             made.tensor = ArgumentTensor(name, dtype, shape, item)
 
     def check_read(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
-        """The host has read a result.
+        """Check a result that the host has read.
 
         Raises:
-            EmulationError: nobody wrote it, or its kernel computed it from what nobody wrote.
+            EmulationError: an element was never written, or a kernel computed it from unwritten memory or registers.
         """
         self._update_memory()
         found, self.memory.read = self.memory.read, []
         if self.error is None and found and found[0].offset < item * math.prod(shape):
             element = ArgumentTensor(name, dtype, shape, item).element(found[0].offset)
-            raise EmulationError(f"{element} is read, and {found[0].cause or 'nobody has written it'}")
+            cause = found[0].cause
+            raise EmulationError(f"{element} is read{f', and {cause}' if cause else ' before it is written'}")
 
     def _launched(self, pointer: ctypes._Pointer[_Launch]) -> None:
-        if self.error is not None:  # its arguments may be what the failed launch did not write
+        if self.error is not None:  # this launch may read what the failed one did not write
             return
         try:
             self._update_memory()
@@ -222,7 +223,7 @@ class Driver:
             if self._executor is None:
                 self._executor = self.backend.executor()
             self.on_counts(launch.function, self._executor.run(launch, self.memory, self.settings))
-        except BaseException as e:  # through C and IREE nothing may fly
+        except BaseException as e:  # no exception may pass through C and IREE
             self.error = e
 
     def _launch(self, c: _Launch) -> KernelLaunch:
@@ -256,7 +257,7 @@ class Driver:
             return -1
 
     def _update_memory(self) -> None:
-        """What the host did to the device's memory since the last launch."""
+        """Take over what the host has done to the device's memory since the last call."""
         while count := self._library.emulated_take_events(self._events, _MOST_EVENTS):
             for e in self._events[:count]:
                 if e.kind in (_ADDED, _ADDED_VISIBLE):

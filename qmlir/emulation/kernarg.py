@@ -1,4 +1,4 @@
-"""Where the arguments of an AMD kernel lie in its kernarg segment, as its code object says.
+"""Layout of an AMD kernel's arguments in its kernarg segment, read from its code object.
 
 The layout is in the note `NT_AMDGPU_METADATA` of the ELF file, as MessagePack (LLVM, "User Guide for AMDGPU Backend",
 code object V3 to V5 metadata).
@@ -24,7 +24,7 @@ Metadata = TypedDict("Metadata", {"amdhsa.kernels": "list[KernelMetadata]"}, tot
 
 
 def layout(code: bytes, function: str) -> ArgumentLayout | None:
-    """The arguments of a kernel; None where the code object has no such kernel."""
+    """The layout of a kernel's arguments; None if the code object has no such kernel."""
     return _layouts(code).get(function)
 
 
@@ -68,7 +68,7 @@ _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def _unpacked(data: bytes, at: int) -> tuple[Packed, int]:
-    """A MessagePack value and where the next one starts."""
+    """The MessagePack value at an offset, and the offset of the next one."""
     head = data[at]
     at += 1
     if head < 0x80:
@@ -103,7 +103,7 @@ def _unpacked(data: bytes, at: int) -> tuple[Packed, int]:
 
 
 def with_hidden(arguments: bytes, layout: ArgumentLayout, grid: tuple[int, ...], block: tuple[int, ...]) -> bytes:
-    """The kernarg segment: the explicit arguments, and what the runtime adds of the launch."""
+    """The kernarg segment: the explicit arguments, and the hidden ones that the runtime derives from the launch."""
     segment = bytearray(max(layout.size, len(arguments)))
     segment[: len(arguments)] = arguments
     values = {"hidden_grid_dims": sum(g > 1 for g in grid) or 1}

@@ -1,4 +1,4 @@
-"""What an emulated device is asked to run, and what executes it."""
+"""Launches on an emulated device, and the interface of the executors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class KernelLaunch:
     """One launch of a kernel.
 
     Attributes:
-        code: what the driver was given: an AMD code object (ELF), or PTX.
+        code: an AMD code object (ELF) or PTX, as the driver received it.
         function: name of the kernel in it.
         grid: workgroups along x, y, z.
         block: threads of a workgroup along x, y, z.
         shared_bytes: dynamic shared memory (LDS) of a workgroup, in bytes.
-        arguments: the kernel's arguments as the driver has them: AMD's kernarg segment, or the parameters of a CUDA
-            kernel at the offsets that its PTX states.
+        arguments: bytes of the kernel's arguments: AMD's kernarg segment, or the parameters of a CUDA kernel at the
+            offsets that its PTX states.
     """
 
     code: bytes
@@ -39,12 +39,12 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class ArgumentLayout:
-    """Where a kernel's arguments lie.
+    """Layout of a kernel's arguments.
 
     Attributes:
         places: offset and size of each argument in bytes, in their order.
-        size: of all arguments, in bytes.
-        hidden: what AMD's runtime adds: kind, offset, size.
+        size: total size of the arguments in bytes.
+        hidden: arguments that AMD's runtime adds: kind, offset and size of each.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -54,14 +54,14 @@ class ArgumentLayout:
 
 @dataclass
 class Counts:
-    """What a launch executed.
+    """Counters of a launch.
 
     Attributes:
         instructions: by kind ("matrix", "vector", "scalar", "memory", "shared", "branch", "wait", ...), one for
             every instruction of a wave or warp.
-        bytes_read, bytes_written: of device memory, as the instructions ask for them.
-        shared_bytes: of shared memory (LDS), read and written.
-        bank_conflicts: further cycles of accesses to shared memory whose lanes meet in a bank.
+        bytes_read, bytes_written: bytes of device memory that the instructions access.
+        shared_bytes: bytes of shared memory (LDS) read and written.
+        bank_conflicts: extra cycles of accesses to shared memory because lanes use the same bank.
     """
 
     instructions: dict[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Counts:
 
     @classmethod
     def sum(cls, parts: Iterable[Counts]) -> Counts:
-        """Those of several launches together."""
+        """The sum over several launches."""
         made = cls()
         for part in parts:
             made.add(part)
@@ -92,7 +92,7 @@ class Counts:
 
 
 class InstructionProgress(Protocol):
-    """Told of executed instructions now and then; raises to stop the launch."""
+    """Called now and then with the number of instructions executed so far; raises to stop the launch."""
 
     def __call__(self, instructions: int) -> None: ...
 
@@ -102,8 +102,8 @@ class Settings:
     """How to execute.
 
     Attributes:
-        target: of the program, as `rocm:gfx942`; its limits are the device's.
-        seed: of the order of workgroups and waves; None: in their own order.
+        target: target of the program, such as `rocm:gfx942`; its limits are the device's.
+        seed: seed of the order of workgroups and waves; None: in the order of their numbers.
         progress: see `InstructionProgress`.
     """
 
@@ -119,5 +119,5 @@ class Executor(Protocol):
         """Execute a launch to its end.
 
         Raises:
-            EmulationError: see there.
+            EmulationError: the kernel has a fault, or the device would refuse the launch.
         """

@@ -1,4 +1,4 @@
-"""Device memory of an emulated device: host memory at its real addresses, with who wrote what."""
+"""Memory of an emulated device: host memory at its real addresses, with a record of the bytes that were written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class ArgumentTensor:
-    """An argument of a program's function, which fills an allocation in its stored layout.
+    """An argument of a program's function, stored row-major from the start of an allocation.
 
     Attributes:
-        name: as the signature spells it.
-        dtype: of its elements.
-        shape: of the array that was given.
-        item: bytes of an element.
+        name: name in the signature.
+        dtype: type of its elements.
+        shape: shape of the array that was passed.
+        item: bytes per element.
     """
 
     name: str
@@ -38,17 +38,17 @@ class ArgumentTensor:
 
 @dataclass
 class Allocation:
-    """Memory that the driver handed out.
+    """Memory that the driver allocated.
 
     Attributes:
         start: its address.
         size: in bytes.
         data: the bytes themselves, `uint8[size]`, not a copy.
-        written: `bool[size]`, which bytes somebody wrote; None where the host can write without being seen.
-        tensor: the argument of the program that it holds, where it holds one.
-        causes: first byte, last byte, and where what was stored there comes from that nobody wrote.
-        origins: `uint16[size]`, for private memory, where registers are spilled whatever they hold: the numbers under
-            which an emulator keeps where unwritten values come from.
+        written: `bool[size]`, which bytes were written; None if the host can write without being seen.
+        tensor: the program's argument that it contains, if any.
+        causes: first byte, last byte, and the origin of the unwritten values that were stored there.
+        origins: `uint16[size]`, for private memory, to which registers are spilled even if they are unwritten: the
+            emulator's numbers of the origins of unwritten values.
     """
 
     start: int
@@ -64,19 +64,19 @@ class Allocation:
         return self.start + self.size
 
     def element(self, offset: int, size: int) -> str:
-        """Names the element at a byte offset; of memory whose type is not known, in units of the access's `size`."""
+        """Names the element at a byte offset; in units of the access's `size` if the type is not known."""
         if self.tensor is not None:
             return self.tensor.element(offset)
         return f"element {offset // size} of {size} bytes" if offset % size == 0 else f"byte {offset}"
 
     def cause(self, offset: int) -> str:
-        """Why a byte counts as unwritten, "" where nothing was stored there."""
+        """Why a byte counts as unwritten; "" if nothing was stored there."""
         return next((text for low, high, text in reversed(self.causes) if low <= offset <= high), "")
 
 
 @dataclass(frozen=True)
 class Unwritten:
-    """The host read what nobody wrote: which byte of what it read, and where a kernel stored it, of what."""
+    """An unwritten byte that the host read: its offset in the read, and its cause if a kernel stored it."""
 
     offset: int
     cause: str
@@ -86,13 +86,13 @@ class Unwritten:
 class Memory:
     """All allocations of a device."""
 
-    read: list[Unwritten] = field(default_factory=list)  # by the host, since somebody looked
-    newest: Allocation | None = None  # that the host cannot access
+    read: list[Unwritten] = field(default_factory=list)  # by the host, since the last check
+    newest: Allocation | None = None  # of those that the host cannot access
     _starts: list[int] = field(default_factory=list)
     _allocations: list[Allocation] = field(default_factory=list)
 
     def add(self, start: int, size: int, *, host_visible: bool = False) -> Allocation:
-        """An allocation at an address of this process. `host_visible`: the host may write to it directly."""
+        """Add an allocation at an address of this process. `host_visible`: the host may write to it directly."""
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)) if size else np.empty(0, np.uint8)
         made = Allocation(start, size, data, None if host_visible else np.zeros(size, np.bool_))
         if not host_visible:
@@ -110,7 +110,7 @@ class Memory:
             del self._starts[at], self._allocations[at]
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that an address is in."""
+        """The allocation that contains an address, if any."""
         at = bisect.bisect(self._starts, address) - 1
         if at < 0 or address >= self._allocations[at].end:
             return None
@@ -123,7 +123,7 @@ class Memory:
             found.written[start - found.start : start - found.start + size] = True
 
     def copy_written(self, target: int, source: int, size: int) -> None:
-        """Bytes were copied: the target's are written where the source's were."""
+        """Bytes were copied: those of the target count as written if those of the source were."""
         into, of = self.find(target), self.find(source)
         if into is None or into.written is None:
             self._read_by_host(of, source, size)

@@ -1,4 +1,4 @@
-"""A loaded program on an emulated device: which one, and what its launches counted."""
+"""The emulated device of a loaded program, and the counters of its launches."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Emulation:
     """How a program is executed on an emulated device: `qmlir.load(artifact, emulate=Emulation(order_seed=1))`.
 
     Attributes:
-        order_seed: of the order in which workgroups and their waves run; None: in the order of their numbers.
-        progress: called with the instructions executed so far, now and then; it may raise, which ends the call.
+        order_seed: seed of the order in which workgroups and their waves run; None: in the order of their numbers.
+        progress: called now and then with the number of instructions executed so far; may raise, which ends the call.
     """
 
     order_seed: int | None = None
     progress: InstructionProgress | None = None
-    seed: InitVar[int | None] = None  # the name that `order_seed` had before
+    seed: InitVar[int | None] = None  # the former name of `order_seed`
 
     def __post_init__(self, seed: int | None) -> None:
         object.__setattr__(self, "order_seed", by_old_name("seed", seed, "order_seed", self.order_seed))
@@ -43,8 +43,8 @@ def options_of(emulate: Emulation, what: str, step: Callable[[str], None]) -> Em
 @overload
 def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None: ...
 def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None:
-    """What `emulate=` says, None for a real device; without a `progress` of its own it tells `step` now and then
-    `what` is being done and how many instructions are executed."""
+    """The options that `emulate=` states; None for a real device. If they have no `progress`, `step` is called now and
+    then with `what` and the number of instructions executed."""
     if not emulate:
         return None
     given = Emulation() if emulate is True else emulate
@@ -54,14 +54,14 @@ def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]
 
     def progress(instructions: int) -> None:
         nonlocal reported
-        if time.monotonic() - reported > _TELL:
+        if time.monotonic() - reported > _REPORT_INTERVAL:
             reported = time.monotonic()
             step(f"{what}: {instructions:,} instructions")
 
     return replace(given, progress=progress)
 
 
-_TELL = 0.2  # seconds between two notes
+_REPORT_INTERVAL = 0.2  # seconds between two calls of `step`
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Emulated:
     """The emulated device of one program.
 
     Attributes:
-        kernels: what the launches of the last call counted, in their order: the kernel's name and its counts.
+        kernels: the kernel's name and counts of each launch of the last call, in their order.
     """
 
     target: Target
@@ -79,7 +79,7 @@ class Emulated:
 
     @property
     def counts(self) -> Counts:
-        """Of all launches of the last call."""
+        """The sum over all launches of the last call."""
         return Counts.sum(counts for _, counts in self.kernels)
 
     def device(self) -> HalDevice:
@@ -88,10 +88,10 @@ class Emulated:
         return emulated_device(self.driver.backend.driver, number)
 
     def running(self, *, load: bool = False) -> AbstractContextManager[None]:
-        """For loading the program, or a call of it.
+        """Context for loading the program (`load`), or for a call of it.
 
         Raises:
-            EmulationError: when it ends, of the first launch that failed.
+            EmulationError: when it ends: the first launch that failed.
         """
         self.kernels = []
         settings = Settings(self.target.spelling, self.options.order_seed, self._progress)
@@ -112,7 +112,7 @@ def emulated(spelling: str, options: Emulation) -> Emulated:
 
     Raises:
         TargetError: a target that is not emulated, or a process with the vendor's driver.
-        UsageError: a part is missing that `qmlir[emulate]` installs.
+        UsageError: a C compiler or package that `qmlir[emulate]` installs is missing.
     """
     kind = spelling.partition(":")[0]
     if kind in INSTEAD:

@@ -1,10 +1,10 @@
-"""Front ends: from what other systems write (ONNX, torch) to modules of qmlir ops.
+"""Front ends: import models of other systems (ONNX, torch) as modules of qmlir ops.
 
 A front end is a plugin: an entry point of group `qmlir.frontends` whose object has a `name`, `accepts(obj)` and
-`import_(obj, *, context, options)` (`base.FrontEnd`). `qmlir.compile` asks the registered ones in order (`registry`).
+`import_(obj, *, context, options)` (`FrontEnd`). `qmlir.compile` asks the registered ones in order (`front_ends`).
 A smaller hook teaches a built-in front end one op: `raises` (`raising`), or an entry point of group `qmlir.raising`
-named after the op. The front ends produce modules and know nothing of targets; their heavy libraries are extras of the
-package and are imported when a model is.
+named after the op. The front ends produce modules and know nothing of targets. Their heavy libraries are extras of the
+package and are imported only when a model is imported.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ..spec import TensorSpec
 from .raising import Tensor
 from .tensors import cast_real, real
 
-# The axis of heads of keys and values, each of which several heads of queries may read: those are one more axis then.
+# Letters of axes: the heads of keys and values; and, if several query heads read each of them, these query heads.
 HEADS, SHARED = "H", "G"
 
 
@@ -19,13 +19,13 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axes: Sequence[str], shape: Sequence[int | None],
     scale: float, causal: bool = False, softcap: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """`softmax(scale * q k^T + mask) v` at the insertion point, f32 of `shape`; zeros where all keys are masked.
+    """Build `softmax(scale * q k^T + mask) v` at the insertion point: f32 of `shape`; zeros where all keys are masked.
 
-    `axes`: the letters of q's, k's, v's, the mask's and the result's axes, in the order in which they lie: m for
-    queries, k for keys, d for what both have, n for columns of values, any other one for the batch. "1" is an axis of a
-    mask that is repeated. A mask of truth values says which keys are kept, one of numbers is added. `causal`: a query
-    sees the keys up to its own place. `softcap`: scores become `softcap * tanh(scores / softcap)` before the mask is
-    added, unless it is 0.
+    `axes`: the letters of the axes of q, k, v, the mask and the result, each in its stored order: m for queries, k for
+    keys, d for the axis that q and k share, n for columns of values, any other letter for a batch axis. "1" is a
+    broadcast axis of the mask. An f32 mask is added to the scores; any other mask keeps the keys where it is not 0.
+    `causal`: a query sees the keys up to its own position. `softcap`: unless it is 0, scores become
+    `softcap * tanh(scores / softcap)` before the mask is added.
     """
     letters = sorted(set("".join(axes)) - {"1"})
     sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
@@ -70,7 +70,7 @@ def _sizes(operands: Mapping[str, Tensor]) -> dict[str, Extent]:
 
 
 def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: Mapping[str, Extent]) -> list[tuple[ir.Value, str]]:
-    """What is added to the scores, with its letters; nothing where there is no mask."""
+    """The values that are added to the scores, with the letters of their axes; an empty list without a mask."""
     f32 = ir.F32Type.get()
     value, letters = None, axes.replace("1", "")
     if mask is not None:
@@ -92,7 +92,7 @@ def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: Mapping[str, Ext
 
 
 def hidden(kept: ir.Value, t: ir.Type, otherwise: float = float("-inf")) -> ir.Value:
-    """0 where a key is kept, which an integer that is not 0 says too; `otherwise` where it is not."""
+    """0 if a key is kept (`kept` is true or a nonzero integer), else `otherwise`."""
     if kept.type != ir.IntegerType.get_signless(1):
         kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
     return arith.select(kept, scalar(0.0, t), scalar(otherwise, t))
@@ -108,8 +108,8 @@ class AttentionInput:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """An attention as it is made, kept for a transpose behind it. `axes`: letters of the result; `heads`: how many
-    heads of queries read the same keys."""
+    """The arguments of an attention, kept so that a transpose of its result can build it again. `axes`: letters of the
+    result; `heads`: how many query heads read the same keys."""
 
     q: AttentionInput
     k: AttentionInput
@@ -121,7 +121,7 @@ class AttentionCall:
     dtype: str
 
     def made(self, axes: str, shape: Sequence[int | None]) -> Tensor:
-        """With a result of these axes, at the insertion point."""
+        """Build the attention, with a result of these axes, at the insertion point."""
         q, k, v = (AttentionInput(_as_f32(o.tensor), o.axes) for o in (self.q, self.k, self.v))
         mask = None if self.mask is None else _as_f32(self.mask.tensor)
         wide = list(shape)
@@ -147,7 +147,7 @@ def _as_f32(t: Tensor) -> Tensor:
 
 
 def _split(q: AttentionInput, heads: int) -> AttentionInput:
-    """Queries with their heads in two axes, those that read the same keys side by side."""
+    """Queries with their heads in two axes; heads along the inner axis read the same keys."""
     at = q.axes.index(HEADS)
     sizes = [[size] for size in dims(q.tensor.value)]
     count = q.tensor.shape[at]

@@ -1,6 +1,6 @@
-"""Raising patterns: how one framework op becomes operations of the dialect.
+"""Raising patterns: convert one framework op to operations of the dialect.
 
-A pattern is a function of a `Raising`, the op at hand, that returns the op's results or raises `PatternDeclined`::
+A pattern is a function of a `Raising`, the op to convert, that returns the op's results or raises `PatternDeclined`::
 
     @raises("onnx.com.acme.ScaledMatMul")
     def scaled_matmul(op: Raising) -> Tensor:
@@ -8,9 +8,9 @@ A pattern is a function of a `Raising`, the op at hand, that returns the op's re
         scale = op.constant(2)  # numpy
         return op.build("scaled_matmul", lhs=x, rhs=w, rhs_scale=scale, out_dtype="f32")
 
-Op names are the framework's with its name in front: `onnx.QLinearMatMul`, `onnx.com.microsoft.QGemm`,
+Op names are the framework's own, prefixed with the framework's name: `onnx.QLinearMatMul`, `onnx.com.microsoft.QGemm`,
 `torch.quantized_decomposed.quantize_per_tensor`. A package registers one by an entry point of group `qmlir.raising`
-whose name is the op's, or by importing a module that uses `raises`. The last one registered holds.
+whose name is the op's, or by importing a module that uses `raises`. The last pattern registered for an op applies.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from ..spec import TensorSpec
 
 
 class PatternDeclined(Exception):
-    """A pattern does not fit the op at hand; the message says why and goes into the report."""
+    """A pattern does not apply to the op; the message says why and appears in the report."""
 
 
 class NotQuantised(PatternDeclined):
-    """The op at hand is a plain float one: it is not reported as left."""
+    """The op is a plain float op: the report does not list it as left."""
 
 
 class Tensor:
-    """A tensor while a program is being built: its spec (the dtype tells signedness, which MLIR's types do not), and
-    either a value of builtin tensor type or an array, of which a value is made when one is needed.
+    """A tensor of a program that is being built: its spec (the dtype carries signedness, which MLIR's types do not) and
+    either a value of builtin tensor type or an array, from which a constant is built when a value is needed.
 
-    Sub-byte codes are one a byte: a tensor of dtype `u4` is stored as `i8`.
+    Sub-byte codes take one byte each: a tensor of dtype `u4` is stored as `i8`.
     """
 
     def __init__(self, spec: TensorSpec, value: ir.Value | None = None, array: Array | None = None) -> None:
@@ -55,7 +55,7 @@ class Tensor:
 
     @classmethod
     def constant(cls, array: Array | np.generic, dtype: str | None = None) -> Tensor:
-        """A constant. `dtype` where numpy's does not tell (codes of less than a byte).
+        """A constant. `dtype` is needed if numpy's dtype does not determine it (sub-byte codes).
 
         Raises UsageError for a numpy dtype that is unsupported."""
         array = np.asarray(array)
@@ -86,9 +86,9 @@ class Tensor:
 
 
 class Raising(ABC):
-    """One framework op at hand: the rewriter's context of a pattern. New ops are built at its place."""
+    """The framework op that a pattern converts, and the context to build its replacement, at the op's location."""
 
-    name: str  # as patterns are registered under
+    name: str  # under which patterns are registered
     where: str  # the node's name, or file:line
     attributes: Mapping[str, object]  # Python values; arrays as numpy
 
@@ -100,12 +100,12 @@ class Raising(ABC):
     @property
     @abstractmethod
     def results(self) -> Sequence[TensorSpec | None]:
-        """What the framework says of the results; None where it says nothing."""
+        """The specs that the framework states for the results; None for a result without one."""
 
     @property
     @abstractmethod
     def location(self) -> ir.Location:
-        """The op's `ir.Location`, at which `build` makes ops."""
+        """The op's `ir.Location`, which `build` gives to new ops."""
 
     # ---- reading
 
@@ -130,7 +130,7 @@ class Raising(ABC):
     # ---- building
 
     def raised_by(self, pattern: Callable[..., object]) -> list[Tensor]:
-        """The results that a pattern gives the op."""
+        """Apply a pattern to the op and return the results, always as a list."""
         made = pattern(self)
         if isinstance(made, Tensor):
             return [made]
@@ -139,17 +139,18 @@ class Raising(ABC):
         return list(made)
 
     def build(self, op: str, **arguments: object) -> Any:
-        """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequantize`, ...): operands are `Tensor`s,
-        numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
+        """Build an operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequantize`, ...): operands are
+        `Tensor`s, numpy arrays or numbers; attributes are Python values; argument names are those of `qmlir.ops`.
+        Returns its result, or a tuple of several.
 
         Raises:
-            PatternDeclined: arguments that the operation does not take, in its own words.
-            UsageError: a name that no operation has.
+            PatternDeclined: for arguments that the operation does not accept, with its message.
+            UsageError: if no operation has this name.
         """
         return build(op, self.location, **arguments)
 
 
-# A pattern of one front end may take that front end's own subclass of Raising.
+# The parameter of a pattern may be a front end's own subclass of Raising.
 P = TypeVar("P", bound=Callable[[Any], Tensor | Sequence[Tensor]])
 
 

@@ -1,5 +1,5 @@
-"""Recurrent layers (`kernels/recurrence.py`) as a call of a private function that computes them in linalg, a step in
-each turn of a loop. Where a target has a kernel for them, `qmlir-recurrences` puts that in the call's place."""
+"""Build a recurrent layer (`kernels/recurrence.py`) as a call of a private function that computes it in linalg, one
+step per loop iteration. If the target has a kernel for the layer, `qmlir-recurrences` replaces the call by it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
         made = func.FuncOp(unused_name(caller, "recurrence"), kind, visibility="private")
         made.attributes[ATTRIBUTE] = layer.attribute()
         made.attributes["no_inline"] = ir.UnitAttr.get()
-        for name in caller.attributes:  # the versions of the model, which torch-mlir asks of every function
+        for name in caller.attributes:  # the versions of the model, which torch-mlir needs on every function
             if name.startswith("torch."):
                 made.attributes[name] = caller.attributes[name]
         with ir.InsertionPoint(made.add_entry_block()):
@@ -55,7 +55,7 @@ def recurrent(layer: Recurrence, operands: Mapping[str, ir.Value]) -> list[ir.Va
 
 
 class _Loops:
-    """The body of such a function."""
+    """The body of the private function: one loop for each direction."""
 
     def __init__(self, layer: Recurrence, operands: Mapping[str, ir.Value]) -> None:
         self.layer, self.operands = layer, operands
@@ -68,25 +68,25 @@ class _Loops:
         last = [empty([layer.directions, self.batch, layer.hidden], self.f32) for _ in self.states]
         for d in range(layer.directions):
             history = self._history(d)
-            # The states in front of the first step and behind the last one are at either end.
-            shown: Extent = 0 if layer.reverse[d] else 1
+            # `history` has the initial state at one end and the final state at the other.
+            first_slot: Extent = 0 if layer.reverse[d] else 1
             end: Extent = 0 if layer.reverse[d] else self.steps
             whole: list[Extent] = [self.steps, self.batch, layer.hidden]
-            y = self._insert(self._cut(history, [shown, 0, 0, 0], _one(whole, 1), whole), y, [0, d, 0, 0])
+            y = self._insert(self._cut(history, [first_slot, 0, 0, 0], _add_axis(whole, 1), whole), y, [0, d, 0, 0])
             for i in range(len(last)):
                 if layer.lengths:
-                    value = self._ended(history, i)
+                    value = self._final_state(history, i)
                 else:
                     value = self._state(history, end, i)
                 last[i] = self._insert(value, last[i], [d, 0, 0])
-        return [self._shown(y) if layer.lengths else y, *last]
+        return [self._masked(y) if layer.lengths else y, *last]
 
     @property
     def states(self) -> tuple[str, ...]:
         return ("h", "c") if self.layer.cell == LSTM else ("h",)
 
     def _history(self, d: int) -> ir.Value:
-        """The states in front of each step and behind the last, `[T + 1, states, B, H]`. All that the loop
+        """The states before each step and after the last one, `[T + 1, states, B, H]`: the only value that the loop
         carries."""
         layer = self.layer
         slots = arith.addi(as_index(self.steps), index(1)) if not isinstance(self.steps, int) else self.steps + 1
@@ -116,7 +116,7 @@ class _Loops:
 
     def _phase(self, d: int, phase: Phase, t: ir.Value, state: Mapping[str, ir.Value]) -> Mapping[str, ir.Value]:
         layer, h = self.layer, self.layer.hidden
-        first, count = phase.gates[0], len(phase.gates)  # gates that are neighbours
+        first, count = phase.gates[0], len(phase.gates)  # a phase's gates are adjacent
         weights = self._cut(self.operands["weights"], [d, first * h, 0], [1, count * h, h], [count * h, h])
         start = filled([self.batch, count * h], scalar(0.0, self.f32))
         products = generic([Arg(state[phase.source], (0, 2)), Arg(weights, (1, 2))], start, (0, 1), 3,
@@ -150,8 +150,8 @@ class _Loops:
             return Arg(self._cut(self.operands["peepholes"], [d, int(name[1:]) * h], [1, h], [h]), (1,))
         return self._input(d, int(name[1:]), t) if name.startswith("x") else Arg(state[name], (0, 1))
 
-    def _shown(self, y: ir.Value) -> ir.Value:
-        """0 behind the length of a row."""
+    def _masked(self, y: ir.Value) -> ir.Value:
+        """`y` with zeros at the steps past the length of each row."""
 
         def body(x: ir.Value, length: ir.Value) -> ir.Value:
             steps = arith.index_cast(ir.IndexType.get(), length)
@@ -160,8 +160,8 @@ class _Loops:
 
         return elementwise([Arg(y, (0, 1, 2, 3)), Arg(self.operands["lengths"], (2,))], dims(y), self.f32, body)
 
-    def _ended(self, history: ir.Value, i: int) -> ir.Value:
-        """A state behind the last step of each row."""
+    def _final_state(self, history: ir.Value, i: int) -> ir.Value:
+        """State `i` after the last step of each row."""
 
         def body(length: ir.Value) -> ir.Value:
             slot = arith.index_cast(ir.IndexType.get(), length)
@@ -174,7 +174,7 @@ class _Loops:
         sizes: list[Extent] = [self.batch, self.layer.hidden]
         return self._cut(value, [d, 0, 0], [1, *sizes], sizes)
 
-    # ---- slices, without their axes of size one
+    # ---- slices, whose unit axes are dropped
 
     def _cut(self, value: ir.Value, at: Sequence[Extent], sizes: Sequence[Extent], kept: Sequence[Extent]) -> ir.Value:
         kind = ir.RankedTensorType.get(static(kept), value.type.element_type)
@@ -183,16 +183,16 @@ class _Loops:
         ).result
 
     def _insert(self, value: ir.Value, into: ir.Value, at: Sequence[Extent]) -> ir.Value:
-        """`value` has the last axes of `into`, and the first where these are three of four."""
+        """Insert `value`, which has the last axes of `into`; or the first and the last two if it has three of four."""
         sizes = dims(value)
-        sizes = _one(sizes, 1) if len(sizes) == 3 else [*[1] * (len(at) - 2), *sizes]
+        sizes = _add_axis(sizes, 1) if len(sizes) == 3 else [*[1] * (len(at) - 2), *sizes]
         return tensor.InsertSliceOp(
             value, into, _dynamic(at), _dynamic(sizes), [], static(at), static(sizes), [1] * len(at)
         ).result
 
 
-def _one(sizes: Sequence[Extent], axis: int) -> list[Extent]:
-    """With an axis of size one more."""
+def _add_axis(sizes: Sequence[Extent], axis: int) -> list[Extent]:
+    """`sizes` with a unit axis inserted before `axis`."""
     return [*sizes[:axis], 1, *sizes[axis:]]
 
 

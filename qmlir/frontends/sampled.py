@@ -1,4 +1,4 @@
-"""Elements of an image at places between its elements: grid_sample of torch, GridSample of ONNX.
+"""Sample an image at fractional coordinates: grid_sample of torch, GridSample of ONNX.
 
 Sources: ATen/native/GridSampler.h, which ONNX's operator (onnx/reference/ops/op_grid_sample.py) follows.
 """
@@ -18,20 +18,20 @@ from .raising import Tensor
 from .tensors import cast_real, real
 
 MODES, PADDINGS = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
-_SHARPNESS = -0.75  # of torch's and ONNX's cubic convolution
+_SHARPNESS = -0.75  # the coefficient of torch's and ONNX's cubic convolution
 _CmpF = arith.CmpFPredicate
-# An element along an axis: its index, whether it is inside of the image, its weight; None for always, and for 1.
+# An element along an axis: its index; whether it is inside the image (None: always); its weight (None: 1).
 _Tap: TypeAlias = "tuple[ir.Value, ir.Value | None, ir.Value | None]"
 
 
 def grid_sampled(image: Tensor, grid: Tensor, mode: str, padding: str, align_corners: bool) -> Tensor:
-    """`[N, C, O..]`: for each place of `grid [N, O.., axes]` the image `[N, C, I..]` there, in its dtype.
+    """`[N, C, O..]` in the dtype of the image: the image `[N, C, I..]` sampled at each point of `grid [N, O.., axes]`.
 
     Args:
-        grid: coordinates from -1 to 1, of the last axis of the image first.
-        mode: of MODES.
-        padding: of PADDINGS: what stands beside the image.
-        align_corners: whether -1 and 1 are the middle of the first and last element, and not their outer edges.
+        grid: coordinates from -1 to 1; the coordinate along the last axis of the image comes first.
+        mode: one of MODES.
+        padding: one of PADDINGS: the values outside the image.
+        align_corners: whether -1 and 1 are the centres of the first and last element, instead of their outer edges.
     """
     pixels, places = real(image), real(grid)
     axes = len(image.shape) - 2
@@ -60,7 +60,7 @@ def grid_sampled(image: Tensor, grid: Tensor, mode: str, padding: str, align_cor
 
 
 class _Axis:
-    """An axis of the image: its size as a float, and where it ends."""
+    """An axis of the image: its size and its last index, as floats."""
 
     def __init__(self, size: build.Extent, align_corners: bool) -> None:
         self.aligned = align_corners
@@ -71,7 +71,7 @@ class _Axis:
         self.last = arith.subf(self.size, const(1.0))
 
     def place(self, at: ir.Value) -> ir.Value:
-        """A coordinate from -1 to 1 as one in elements."""
+        """Convert a coordinate from -1 to 1 to one in elements."""
         if self.aligned:
             return arith.mulf(arith.divf(arith.addf(at, const(1.0)), const(2.0)), self.last)
         wide = arith.mulf(arith.addf(at, const(1.0)), self.size)
@@ -81,7 +81,7 @@ class _Axis:
         return _within(at, const(0.0), self.last)
 
     def reflected(self, at: ir.Value) -> ir.Value:
-        """Thrown back at the ends as often as needed: at the middle of the outer elements, or at their edges."""
+        """Reflect a coordinate at the ends as often as needed: at the outer elements' centres if aligned, or edges."""
         first = 0.0 if self.aligned else -0.5
         span = self.last if self.aligned else self.size
         away = math.absf(arith.subf(at, const(first)))
@@ -90,16 +90,16 @@ class _Axis:
         half = arith.divf(turns, const(2.0))
         even = arith.cmpf(_CmpF.OEQ, math.floor(half), half)
         found = arith.addf(arith.select(even, rest, arith.subf(span, rest)), const(first))
-        single = arith.cmpf(_CmpF.OEQ, span, const(0.0))  # one element, which is everywhere
+        single = arith.cmpf(_CmpF.OEQ, span, const(0.0))  # a single element, which every coordinate reads
         return self.clipped(arith.select(single, const(0.0), found))
 
     def brought(self, at: ir.Value, padding: str) -> ir.Value:
-        """The place that stands for one beside the image."""
+        """Map a coordinate outside the image to one inside; 'zeros' padding leaves it unchanged."""
         bring: dict[str, Callable[[ir.Value], ir.Value]] = {"border": self.clipped, "reflection": self.reflected}
         return bring[padding](at) if padding in bring else at
 
     def read(self, at: ir.Value, padding: str) -> tuple[ir.Value, ir.Value | None]:
-        """The index of a whole place, and where there are zeros around the image whether it is inside."""
+        """The index of an integral coordinate and, for 'zeros' padding, whether it is inside the image."""
         inside = None
         if padding == "zeros":
             inside = arith.andi(arith.cmpf(_CmpF.OGE, at, const(0.0)), arith.cmpf(_CmpF.OLE, at, self.last))
@@ -107,15 +107,15 @@ class _Axis:
 
 
 def _within(x: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    """`x` brought into [low, high]; what is no number becomes `low`: it must not become an index."""
+    """`x` clamped to [low, high]. NaN becomes `low`, because the result becomes an index."""
     x = arith.select(arith.cmpf(_CmpF.OGE, x, low), x, low)
     return arith.select(arith.cmpf(_CmpF.OLE, x, high), x, high)
 
 
 def _taps(at: ir.Value, axis: _Axis, mode: str, padding: str) -> Sequence[_Tap]:
-    """The elements along an axis that a place takes part in."""
+    """The elements along an axis that contribute to the sample at a coordinate."""
     place = axis.place(at)
-    if mode == "cubic":  # of which every element is brought into the image by itself
+    if mode == "cubic":  # each element is mapped into the image on its own
         start = math.floor(place)
         part = arith.subf(place, start)
         return [

@@ -1,6 +1,6 @@
-"""Elementwise programs on `Tensor`s, for what a framework's quantised ops do around the operations of the dialect.
+"""Computations on `Tensor`s that a framework's quantised ops need in addition to the dialect's operations.
 
-Everything is built at the current insertion point from linalg and arith; IREE fuses it with what it stands next to.
+Everything is built at the current insertion point from linalg and arith; IREE fuses it with its neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scalars: TypeAlias = "Callable[..., ir.Value]"
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """numpy's rule; two dynamic sizes are taken to be equal.
+    """The shape to which `shapes` broadcast by numpy's rule; dynamic sizes are assumed to be equal.
 
     Raises PatternDeclined for shapes that do not broadcast.
     """
@@ -38,7 +38,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
-    """`body` on the scalars of `tensors`, broadcast; it returns a scalar of the type that stores `dtype`."""
+    """Apply `body` to the scalars of `tensors`, broadcast; it returns a scalar of the type that stores `dtype`."""
     shape = broadcast([t.shape for t in tensors])
     values = [t.value for t in tensors]
     sizes: list[ir.Value | int] = []
@@ -58,7 +58,7 @@ def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
 
 
 def number(x: ir.Value, dtype: str) -> ir.Value:
-    """A stored scalar of `dtype` as the f32 number it stands for (a code's number, without scale)."""
+    """The value of a stored scalar of `dtype` as f32 (for a code, without its scale)."""
     d = DTYPES[dtype]
     if dtype == "e8m0":
         code = arith.extui(i32(), arith.bitcast(ir.IntegerType.get_signless(8), x))
@@ -75,10 +75,10 @@ def number(x: ir.Value, dtype: str) -> ir.Value:
 
 
 def _e2m1(x: ir.Value) -> ir.Value:
-    """The number of an fp4 code: sign, two bits of exponent (bias 1), one of mantissa."""
+    """The value of an fp4 code: a sign bit, two exponent bits (bias 1), one mantissa bit."""
     code = to_i32(x, unsigned=True)
     low = arith.andi(code, build.scalar(7, i32()))
-    # Twice the number: 0 1 2 3 | 4 6 | 8 12.
+    # Twice the value: 0 1 2 3 | 4 6 | 8 12.
     exponent = arith.shrui(low, build.scalar(1, i32()))
     mantissa = arith.andi(low, build.scalar(1, i32()))
     normal = arith.shli(arith.addi(mantissa, build.scalar(2, i32())), arith.subi(exponent, build.scalar(1, i32())))
@@ -98,7 +98,7 @@ def integer(x: ir.Value, dtype: str) -> ir.Value:
 
 
 def real(t: Tensor) -> Tensor:
-    """The numbers that a tensor's elements stand for, as f32."""
+    """The values of a tensor's elements as f32 (for codes, without their scale)."""
     if t.dtype == "f32":
         return t
     if t.array is not None and DTYPES[t.dtype].kind != "table" and t.dtype != "e8m0":
@@ -107,7 +107,7 @@ def real(t: Tensor) -> Tensor:
 
 
 def cast_real(t: Tensor, dtype: str) -> Tensor:
-    """f32 to another float type that is not a small one."""
+    """Convert f32 to another float type, except small floats."""
     if dtype == "f32":
         return t
     kind = build.element(dtype)
@@ -115,7 +115,7 @@ def cast_real(t: Tensor, dtype: str) -> Tensor:
 
 
 def cast_integer(t: Tensor, dtype: str) -> Tensor:
-    """Integers in another type: their value where it is longer, their low bits where it is shorter."""
+    """Convert integers to another type: a longer type keeps their values, a shorter one their low bits."""
     if t.dtype == dtype:
         return t
     if t.array is not None:
@@ -126,19 +126,19 @@ def cast_integer(t: Tensor, dtype: str) -> Tensor:
 
 
 def store_integer(x: ir.Value, d: DType) -> ir.Value:
-    """An i32 scalar in the type that stores `d`."""
+    """Convert an i32 scalar to the type that stores `d`."""
     kind = build.element(d.name)
     return x if kind == i32() else arith.extsi(kind, x) if kind.width > 32 else arith.trunci(kind, x)
 
 
 def quantised(x: ir.Value, zero: ir.Value | None, d: DType) -> ir.Value:
-    """`clamp(round(x) + zero)` of an f32 scalar that was divided by its scale."""
+    """`clamp(round(x) + zero)` for an f32 scalar that is already divided by its scale."""
     return requantize(x, None, zero, "half_even", d.lo, d.hi, build.element(d.name))
 
 
 def small_float_code(x: ir.Value, dtype: str, saturate: bool) -> ir.Value:
-    """f32 `x` as the code (i32) of a small float, half to even. Out of range: the largest number, or, when not
-    `saturate`, infinity or NaN, whichever the type has. By integer arithmetic, the same on every target.
+    """f32 `x` as the code (i32) of a small float, rounded half to even. Out of range, `saturate` gives the largest
+    finite value; otherwise infinity or NaN, whichever the type has. By integer arithmetic, bit-exact on every target.
 
     Source: ONNX, technical/float8.md; OCP 8-bit Floating Point Specification 1.0.
     """
@@ -153,7 +153,7 @@ def small_float_code(x: ir.Value, dtype: str, saturate: bool) -> ir.Value:
     finite = arith.cmpi(arith.CmpIPredicate.slt, magnitude, c(0x7F800000))
     size = arith.select(finite, magnitude, c(0))
     exponent = arith.maxsi(arith.subi(arith.shrui(size, c(23)), c(127)), c(least))
-    # In units of the last place of its binade: scaled by a power of two, so exactly.
+    # The magnitude in units in the last place of its binade: scaled by a power of two, hence exact.
     unit = arith.bitcast(f32(), arith.shli(arith.subi(c(mantissa + 127), exponent), c(23)))
     units = arith.fptosi(i32(), math.roundeven(arith.mulf(arith.bitcast(f32(), size), unit)))
     # A rounding that reaches the next binade carries into the exponent's field.
@@ -161,14 +161,14 @@ def small_float_code(x: ir.Value, dtype: str, saturate: bool) -> ir.Value:
     over = arith.ori(arith.cmpi(arith.CmpIPredicate.sgt, code, c(top)), _eq(magnitude, 0x7F800000))
     code = arith.select(over, c(top if saturate else _BEYOND[dtype]), code)
     sign = arith.shli(arith.shrui(bits, c(31)), c(3 if dtype == "e2m1" else 7))
-    if "fnuz" in dtype:  # no negative zero: its code is NaN
+    if "fnuz" in dtype:  # there is no negative zero: its code is NaN's
         sign = arith.select(_eq(code, 0), c(0), sign)
     nan = arith.cmpi(arith.CmpIPredicate.sgt, magnitude, c(0x7F800000))
     return arith.select(nan, c(_NAN[dtype]), arith.ori(code, sign))
 
 
 def scale_code(x: ir.Value, mode: str, saturate: bool) -> ir.Value:
-    """f32 `x` as the code (i32) of an e8m0, a power of two: rounded `up`, `down` or to the `nearest`.
+    """f32 `x` as the code (i32) of an e8m0, a power of two; `mode` is the rounding: `up`, `down` or `nearest`.
 
     Source: ONNX, Cast, round_mode; OCP Microscaling Formats 1.0, section 5.4.
     """
@@ -186,9 +186,9 @@ def scale_code(x: ir.Value, mode: str, saturate: bool) -> ir.Value:
 
 
 def scalar_of(t: Tensor) -> Tensor:
-    """A tensor of one element as a scalar."""
+    """A tensor of one element as a scalar. Raises PatternDeclined for any other size."""
     if any(s != 1 for s in t.shape):
-        raise PatternDeclined(f"a tensor {t.spec} is given where one value is meant")
+        raise PatternDeclined(f"a tensor {t.spec} is given where a tensor of one element is expected")
     if not t.shape:
         return t
     if t.array is not None:
@@ -197,7 +197,7 @@ def scalar_of(t: Tensor) -> Tensor:
 
 
 def at_axis(t: Tensor, axis: int, rank: int) -> Tensor:
-    """A vector `[C]` along `axis` of `rank` axes: `[1, .., C, .., 1]`."""
+    """Reshape a vector `[C]` to `rank` axes, with C at `axis`: `[1, .., C, .., 1]`."""
     shape = tuple(t.shape[0] if i == axis else 1 for i in range(rank))
     if t.array is not None:
         return Tensor.constant(t.array.reshape([t.array.size if i == axis else 1 for i in range(rank)]), t.dtype)
@@ -208,7 +208,7 @@ def at_axis(t: Tensor, axis: int, rank: int) -> Tensor:
 
 
 def new_axis(t: Tensor, axis: int) -> Tensor:
-    """An axis of size one before `axis`."""
+    """Insert a unit axis before `axis`."""
     shape = (*t.shape[:axis], 1, *t.shape[axis:])
     if t.array is not None:
         return Tensor.constant(np.expand_dims(t.array, axis), t.dtype)
@@ -221,7 +221,7 @@ def new_axis(t: Tensor, axis: int) -> Tensor:
 
 
 def drop_axis(t: Tensor, axis: int) -> Tensor:
-    """Without an axis of size one."""
+    """Drop the unit axis `axis`."""
     shape = t.shape[:axis] + t.shape[axis + 1 :]
     if t.array is not None:
         return Tensor.constant(np.squeeze(t.array, axis), t.dtype)
@@ -229,7 +229,7 @@ def drop_axis(t: Tensor, axis: int) -> Tensor:
 
 
 def part(t: Tensor, axis: int, start: int, count: int) -> Tensor:
-    """`count` places along an axis, from `start` on."""
+    """Slice `count` elements along an axis, from index `start` on."""
     if start == 0 and count == t.shape[axis]:
         return t
     sizes, low = build.dims(t.value), [0] * len(t.shape)
@@ -238,12 +238,12 @@ def part(t: Tensor, axis: int, start: int, count: int) -> Tensor:
 
 
 def at_index(t: Tensor, axis: int, place: int) -> Tensor:
-    """The tensor at one place along an axis, without that axis."""
+    """The slice at one index along an axis, without that axis."""
     return drop_axis(part(t, axis, place, 1), axis)
 
 
 def one_more(t: Tensor, axis: int) -> Tensor:
-    """With one place of zeros more behind the last along an axis."""
+    """Append one slice of zeros along an axis."""
     size, high = t.shape[axis], [int(i == axis) for i in range(len(t.shape))]
     zero = arith.constant(t.value.type.element_type, 0.0)
     shape = (*t.shape[:axis], None if size is None else size + 1, *t.shape[axis + 1 :])
@@ -251,7 +251,8 @@ def one_more(t: Tensor, axis: int) -> Tensor:
 
 
 def in_rows(t: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """All axes but the last as one, and what gives a matrix of as many rows these axes back."""
+    """The tensor as a matrix: all axes except the last become one; and a function that restores these axes of a matrix
+    with as many rows."""
     lead, sizes = t.shape[:-1], build.dims(t.value)[:-1]
     if len(lead) == 1:
         return t, lambda made: made
@@ -268,7 +269,9 @@ def in_rows(t: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
-    """Each element along `axis` `times` times over, and of that the first `size`."""
+    """Repeat each element along `axis` `times` times, and keep the first `size` elements.
+
+    Raises PatternDeclined if the axis or `size` is dynamic, or the repeated elements are fewer than `size`."""
     own = t.shape[axis]
     if own is None or size is None:
         raise PatternDeclined(f"blocks along axis {axis}, whose size is dynamic")
@@ -287,10 +290,10 @@ def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
     return Tensor(TensorSpec(shape, t.dtype), value)
 
 
-# Bits of mantissa and exponent of the smallest normal number.
+# Mantissa bits, and the exponent of the smallest normal value.
 _FORMATS = {name: (f.mantissa, f.min_exponent) for name, f in SMALL_FLOATS.items()} | {"e2m1": (1, 0)}
-# Codes: the largest number, what is beyond it where nothing saturates, NaN (fp4 has none:
-# it becomes -0, as in ONNX's tests).
+# Codes of the largest finite value, of values beyond it without saturation, and of NaN (fp4 has none: NaN becomes -0,
+# as in ONNX's tests).
 _LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e4m3fnuz": 0x7F, "e5m2fnuz": 0x7F, "e2m1": 7}
 _BEYOND = {"e4m3": 0x7F, "e5m2": 0x7C, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 7}
 _NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 8}

@@ -1,4 +1,4 @@
-"""Ops of torch's dialect to linalg on tensors, by torch-mlir's passes: what the torch and ONNX front ends share."""
+"""Lower ops of torch's dialect to linalg on tensors by torch-mlir's passes, for the torch and ONNX front ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE reads another number where a number is read out of a part of a list of sizes: a tensor of that size is "
+        "IREE reads the wrong element when a size is read from a slice of a list of sizes: a tensor of that size is "
         "empty.",
         canary="part_of_a_list",
     ),
@@ -29,8 +29,8 @@ FAULTS = (
 _P = arith.CmpFPredicate
 _ABOVE, _BELOW = (_P.OGT, _P.OGE, _P.UGT, _P.UGE), (_P.OLT, _P.OLE, _P.ULT, _P.ULE)
 
-# torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
-# operations in it has not.
+# torch-mlir's own pipeline to linalg, without its checks that a function has only torch types: a program with qmlir
+# operations would fail them.
 _TO_LINALG = (
     "torch-shape-refinement-pipeline",
     "func.func(canonicalize,cse,torch-decompose-complex-ops,torch-scalarize-shapes)",
@@ -52,7 +52,7 @@ def to_linalg(
 ) -> None:
     """Lower every torch op of `module`, after the passes `head` of one front end.
 
-    `blame` chooses the user's message from torch-mlir's, whole messages in order. Raises FrontEndError.
+    `blame` chooses the user's message from torch-mlir's diagnostics, given in order. Raises FrontEndError.
     """
     try:
         passmanager.PassManager.parse(f"builtin.module({','.join((*head, *_TO_LINALG))})").run(module.operation)
@@ -72,8 +72,8 @@ def to_linalg(
 
 
 def _nan_is_largest(sort: OpLike) -> None:
-    """NaN is larger than any number, as torch sorts. torch-mlir's comparisons with one are false, and what follows from
-    that is no order."""
+    """Make a sort treat NaN as larger than any number, as torch does. torch-mlir's comparisons with NaN are false,
+    which is not a consistent order."""
     for compared in tuple(sort.regions[0].blocks[0].operations):
         if compared.operation.name != "arith.cmpf":
             continue
@@ -88,8 +88,8 @@ def _nan_is_largest(sort: OpLike) -> None:
 
 
 def _nan_is_kept(select: OpLike) -> None:
-    """The larger, or the smaller, of two numbers is NaN where one of them is. torch-mlir compares and takes one or the
-    other; of a program's own comparisons the selection is in another body."""
+    """Make a maximum or minimum NaN if an operand is NaN. torch-mlir lowers it to a comparison and a select in one
+    body. The select of a program's own comparison is in another body and does not match."""
     compared = made_by(select.operands[0], "arith.cmpf")
     if compared is None:
         return
@@ -101,7 +101,7 @@ def _nan_is_kept(select: OpLike) -> None:
     with ir.InsertionPoint(select), select.location:
         if bound is None:
             result = (arith.maximumf if larger else arith.minimumf)(*taken)
-        else:  # a comparison with NaN is false, so that no more is needed
+        else:  # a comparison with NaN is false, which selects `other`, the NaN
             other = taken[1] if taken[0] == bound else taken[0]
             beyond = arith.cmpf(_P.OGT if larger else _P.OLT, bound, other)
             result = arith.select(beyond, bound, other)
@@ -112,7 +112,7 @@ def _nan_is_kept(select: OpLike) -> None:
 
 
 def _round_now(shortened: OpLike) -> None:
-    """A constant that is rounded, as the rounded one: MLIR makes it where it is exact; IREE's host code has no f64."""
+    """Fold the truncf of a constant. MLIR folds it only if it is exact, and IREE's host code has no f64."""
     known = made_by(shortened.operands[0], "arith.constant")
     if known is None or not isinstance(known.attributes["value"], ir.FloatAttr):
         return
@@ -124,8 +124,8 @@ def _round_now(shortened: OpLike) -> None:
 
 
 def _wrap(converted: OpLike) -> None:
-    """Floats become integers of 8 and 16 bits through 32, as on the CPUs that torch runs on: MLIR's conversion to i8 is
-    undefined from 128 on, for torch's uint8 too."""
+    """Convert floats to integers of 8 and 16 bits through i32, as on the CPUs that torch runs on: MLIR's conversion to
+    i8 is undefined from 128 on, also for torch's uint8."""
     narrow = converted.results[0].type
     if not 1 < ir.IntegerType(narrow).width < 32:
         return
@@ -136,7 +136,7 @@ def _wrap(converted: OpLike) -> None:
 
 
 def _is_a_number(value: ir.Value) -> bool:
-    """Whether a scalar of a body is a constant other than NaN, there or in a tensor that the body reads."""
+    """Whether a scalar of a body is a constant other than NaN, defined in the body or read from a constant operand."""
     if isinstance(value.owner, ir.Block):
         generic = value.owner.owner
         number = ir.BlockArgument(value).arg_number
@@ -149,8 +149,8 @@ def _is_a_number(value: ir.Value) -> bool:
 
 
 def _read_directly(extract: OpLike) -> bool:
-    """Replace a number that is read out of a part of a list by the number, where the list says which it is: sizes, of
-    which torch-mlir makes a tensor. MLIR does not look through the part (`FAULTS`)."""
+    """Replace an element that is extracted from a slice of a `tensor.from_elements` by that element, and return whether
+    this was done. torch-mlir makes such tensors of sizes; MLIR does not look through the slice (`FAULTS`)."""
     source, *indices = extract.operands
     known = [made_by(i, "arith.constant") for i in indices]
     if len(known) != 1 or known[0] is None:
@@ -170,5 +170,5 @@ def _read_directly(extract: OpLike) -> bool:
 
 
 def without_ir(message: str) -> str:
-    """What torch-mlir says, without its dump of IR."""
+    """A message of torch-mlir without its dump of IR."""
     return message.splitlines()[0].split(": %")[0][:300]

@@ -1,4 +1,4 @@
-"""What a decoder of the Llama family is, read from `config.json` or from the metadata of a GGUF file."""
+"""The configuration of a decoder of the Llama family, read from `config.json` or from the metadata of a GGUF file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..checkpoint.contents import Checkpoint
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError
 
-# transformers' `model_type`s whose decoders are RMSNorm, RoPE, grouped attention and SwiGLU, and nothing else.
+# transformers' `model_type`s whose decoders consist of RMSNorm, RoPE, grouped attention and SwiGLU only.
 HF_MODELS = ("llama", "mistral", "qwen2")
-# GGUF's architectures, and which halves of a head RoPE turns together: llama.cpp's converter permutes llama's.
+# GGUF's architectures, and how RoPE pairs the elements of a head: llama.cpp's converter permutes llama's heads.
 GGUF_ARCHITECTURES = {"llama": "interleaved", "qwen2": "halves"}
 _ROPE_TYPES = ("default", "linear", "llama3")
 
@@ -26,11 +26,11 @@ class DecoderConfig:
 
     Attributes:
         heads, kv_heads: query heads, and the key and value heads that they share.
-        rotary: how many of a head's `head_size` numbers RoPE turns.
-        rotary_pairs: what the checkpoint's heads turn together: `interleaved` (2i with 2i + 1) or `halves` (i with
-            i + rotary / 2).
+        rotary: how many of a head's `head_size` elements RoPE rotates.
+        rotary_pairs: the pairs that RoPE rotates in the checkpoint's heads: `interleaved` (2i with 2i + 1) or `halves`
+            (i with i + rotary / 2).
         inverse_frequencies: `[rotary / 2]`, float64.
-        tied: the embedding is the head too.
+        tied: the embedding is also the output head.
     """
 
     layers: int
@@ -49,7 +49,7 @@ class DecoderConfig:
 
     def rotation(self, count: int) -> tuple[Array, Array]:
         """cos and signed sin `[count, head_size]` by position, f32: `y[d] = x[d] * cos[d] + x[partner(d)] * sin[d]`,
-        for heads in the order of `head_order`, whose partners are half a rotation apart."""
+        for heads in the order of `head_order`, whose partners are rotary / 2 apart."""
         angle = np.arange(count)[:, None] * self.inverse_frequencies
         cos, sin = np.ones((count, self.head_size)), np.zeros((count, self.head_size))
         half = self.rotary // 2
@@ -59,8 +59,8 @@ class DecoderConfig:
         return cos.astype(np.float32), sin.astype(np.float32)
 
     def head_order(self) -> Array | None:
-        """Where the numbers of a query or key head are taken from, so that partners are half a rotation apart; None
-        where they are already. Products of queries and keys do not depend on a head's order."""
+        """The permutation of a query or key head's elements that puts partners rotary / 2 apart; None if they already
+        are. Products of queries and keys do not depend on the order within a head."""
         if self.rotary_pairs == "halves":
             return None
         order = np.arange(self.head_size)
@@ -86,7 +86,7 @@ T = TypeVar("T")
 
 
 class _Fields:
-    """Numbers of a configuration, checked as they are taken."""
+    """Access to the fields of a configuration, with type checks."""
 
     def __init__(self, said: Mapping[str, object], where: str, prefix: str = "") -> None:
         self._said, self._where, self._prefix = said, where, prefix
@@ -105,7 +105,7 @@ _KINDS: dict[type, str] = {int: "an integer", float: "a number", bool: "true or 
 
 
 def _unsupported(where: str, field: str, kind: object, known: Iterable[str]) -> str:
-    """No near name is proposed: under another architecture's name a checkpoint computes something else."""
+    """The message proposes no similar name: under another architecture's name, a checkpoint computes something else."""
     return (f"{where}: the architecture {kind!r} ({field}) is not supported; supported are {', '.join(known)}. Another "
             "architecture's name would compute something else: export the model with torch.export instead")  # fmt: skip
 
@@ -143,10 +143,10 @@ def _from_json(model: Checkpoint) -> DecoderConfig:
 
 
 def _refuse(config: Mapping[str, object], where: str) -> None:
-    """What would change the computation and is not built."""
+    """Raise CheckpointError for fields that change the computation in an unsupported way."""
     if config.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"{where}: hidden_act is {config['hidden_act']!r}; known: 'silu'")
-    # Mistral's default is a window, and it has no switch for it.
+    # Mistral has a sliding window by default, and does not know `use_sliding_window`.
     mistral = config.get("model_type") == "mistral"
     sliding = config.get("sliding_window", 4096 if mistral else None)
     if sliding is not None and (mistral or config.get("use_sliding_window", True)):
@@ -200,7 +200,7 @@ def _from_gguf(model: Checkpoint) -> DecoderConfig:
         raise CheckpointError(f"{where}: keys and values of a head differ in length")
     rotary = f.get("rope.dimension_count", int, size)
     frequencies = _frequencies(f.get("rope.freq_base", float, 10000.0), rotary)
-    # As llama.cpp reads it: linear where no type is stated, by a key that older converters wrote or by none.
+    # As in llama.cpp: linear if no type is stated; the factor may be under the key of older converters, or missing.
     scaling = f.get("rope.scaling.type", str, "linear")
     if scaling not in ("none", "linear"):
         raise CheckpointError(f"{where}: {kind}.rope.scaling.type is {scaling!r}; known: none, linear")
@@ -211,7 +211,7 @@ def _from_gguf(model: Checkpoint) -> DecoderConfig:
         raise CheckpointError(f"{where}: {kind}.rope.scaling.attn_factor, which scales what RoPE turns, is not known")
     if not f.get("attention.causal", bool, True):
         raise CheckpointError(f"{where}: {kind}.attention.causal is false; known: attention to all that came before")
-    if "rope_freqs.weight" in model:  # llama3's scaling, worked out by the converter
+    if "rope_freqs.weight" in model:  # llama3's scaling, computed by the converter
         factors = np.asarray(model["rope_freqs.weight"], np.float64)
         if factors.shape != frequencies.shape or not (factors > 0).all():
             raise CheckpointError(f"{where}: tensor 'rope_freqs.weight' must be {list(frequencies.shape)}, positive")

@@ -1,8 +1,8 @@
 """A whole decoder as a program with two entry points and its caches as state.
 
-`prefill(tokens: i32 [T]) -> f32 [V]` starts a sequence and `decode(token: i32 [1]) -> f32 [V]` goes on with it; both
-return the logits of the last token. Each layer has one tensor of keys and one of values `[context, kv_heads, D]`,
-globals of the program, as is the number of tokens that they hold.
+`prefill(tokens: i32 [T]) -> f32 [V]` starts a sequence and `decode(token: i32 [1]) -> f32 [V]` continues it; both
+return the logits of the last token. Each layer has a cache of keys and one of values, `[context, kv_heads, D]`. The
+caches and the number of tokens that they hold are globals of the program.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def decoder(
     Args:
         context_length: positions that the caches hold; default: 2048, or what the model was trained on if that is
             less.
-        quantize_activations: quantise the inputs of layers: as the checkpoint says (`QuantizedWeight.activations`), or
-            with "token" those of all quantised weights to int8, one scale per token; else they stay f32.
+        quantize_activations: True quantises the inputs of layers as the checkpoint says
+            (`QuantizedWeight.activations`), "token" those of all quantised weights to int8 with one scale per token;
+            False leaves them f32.
 
     Raises:
         CheckpointError: another kind of model, or tensors that do not fit its configuration. UsageError: a context
@@ -75,7 +76,7 @@ class _Builder:
         return ir.RankedTensorType.get([self.length, self.config.kv_heads, self.config.head_size], ir.F32Type.get())
 
     def state(self) -> None:
-        """The globals that live from call to call."""
+        """Declare the globals that persist between calls."""
         i64 = ir.IntegerType.get_signless(64)
         declare(_POSITION, i64, ir.IntegerAttr.get(i64, 0), mutable=True)
         t = self._cache_type()
@@ -84,10 +85,8 @@ class _Builder:
             for i, kind in enumerate("kv"):
                 declare_state(f"{kind}_cache_{layer}", t, zeros, 2 * layer + i)
 
-    def _cached(
-        self, symbol: str, new: ir.Value, position: ir.Value, taken: Extent, end: ir.Value, fresh: bool
-    ) -> ir.Value:
-        """Put `new [T, G, D]` at `position` and return all up to `end`."""
+    def _cached(self, symbol: str, new: ir.Value, position: ir.Value, taken: Extent, end: ir.Value) -> ir.Value:
+        """Write `new [T, G, D]` to a cache at `position` and return the cache up to `end`."""
         old = load_global(symbol, self._cache_type())
         sizes = [taken, *self._head_sizes()]
         dynamic, fixed = ir.ShapedType.get_dynamic_size(), static(sizes)
@@ -107,7 +106,7 @@ class _Builder:
     # ---- functions
 
     def function(self, name: str, tokens: int | None, fresh: bool) -> None:
-        """`name(tokens)`; `fresh` starts a sequence."""
+        """Emit `name(tokens)`; `fresh`: it starts a new sequence."""
         i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
         dynamic = ir.ShapedType.get_dynamic_size()
         argument = ir.RankedTensorType.get([dynamic if tokens is None else tokens], i32)
@@ -136,7 +135,7 @@ class _Builder:
             normed = self._norm(x, "attention_norm", layer)
             q, k, v = (self._heads(self._linear(normed, part, layer)) for part in "qkv")
             q, k = (rotate(h, cos, sin, c) for h in (q, k))
-            keys, values = (self._cached(f"{kind}_cache_{layer}", new, position, taken, end, fresh)
+            keys, values = (self._cached(f"{kind}_cache_{layer}", new, position, taken, end)
                             for kind, new in (("k", k), ("v", v)))  # fmt: skip
             grouped = expand(q, [[taken], [c.kv_heads, c.heads // c.kv_heads], [c.head_size]])
             mixed = collapse(attention(grouped, keys, values, position), [[0], [1, 2, 3]])
@@ -149,7 +148,7 @@ class _Builder:
         return collapse(logits, [[0, 1]])
 
     def _check(self, tokens: ir.Value, said: str, taken: Extent, end: ir.Value) -> None:
-        """What a caller may have wrong, before the state changes."""
+        """Assert that the arguments are valid, before the state changes."""
         if not isinstance(taken, int):
             some = arith.cmpi(arith.CmpIPredicate.sgt, taken, index(0))
             assert_that(some, f"argument 0 ({said!r}) has no tokens")
@@ -182,7 +181,7 @@ class _Builder:
                        quantize=self._quantize)  # fmt: skip
 
     def _gated(self, x: ir.Value, layer: int) -> ir.Value:
-        """`silu(gate) * up`; one product where both weights are of one kind."""
+        """`silu(gate) * up`; one product if both weights can be joined."""
         both = self.tensors.gate_up(layer)
         if both is not None:
             return product(x, *both, self.parameters, activation="swiglu", quantize=self._quantize)

@@ -1,4 +1,4 @@
-"""The float parts of a decoder, f32, as linalg on tensors."""
+"""The f32 operations of a decoder, as linalg on tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rotate(x: ir.Value, cos: ir.Value, sin: ir.Value, config: DecoderConfig) -> 
     tokens, heads, size = dims(x)
     half = config.rotary // 2
     if config.rotary == size:
-        # Both halves are operands: IREE loads what a body reads by index number by number.
+        # Both halves are operands: IREE loads values that a body reads by index one at a time.
         def whole(low: ir.Value, high: ir.Value, c: ir.Value, s: ir.Value) -> ir.Value:
             first = arith.cmpi(arith.CmpIPredicate.eq, loop_index(2), index(0))
             own, partner = arith.select(first, low, high), arith.select(first, high, low)
@@ -59,8 +59,8 @@ def rotate(x: ir.Value, cos: ir.Value, sin: ir.Value, config: DecoderConfig) -> 
 
         halves = [Arg(_half(x, start, half), (0, 1, 3)) for start in (0, half)]
         angles = [Arg(expand(a, [[dims(a)[0]], [2, half]]), (0, 2, 3)) for a in (cos, sin)]
-        turned = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
-        return collapse(turned, [[0], [1], [2, 3]])
+        rotated = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
+        return collapse(rotated, [[0], [1], [2, 3]])
 
     def body(a: ir.Value, c: ir.Value, s: ir.Value) -> ir.Value:
         d = loop_i32(2)
@@ -73,7 +73,7 @@ def rotate(x: ir.Value, cos: ir.Value, sin: ir.Value, config: DecoderConfig) -> 
 
 
 def _half(x: ir.Value, start: int, size: int) -> ir.Value:
-    """Some numbers of each head: x `[T, H, D]`."""
+    """`size` elements of each head, from `start` on: x `[T, H, D]`."""
     sizes = [*dims(x)[:2], size]
     dynamic = [s for s in sizes if not isinstance(s, int)]
     return tensor.ExtractSliceOp(
@@ -83,11 +83,11 @@ def _half(x: ir.Value, start: int, size: int) -> ir.Value:
 
 def attention(q: ir.Value, k: ir.Value, v: ir.Value, position: ir.Value) -> ir.Value:
     """Causal attention of grouped queries: q `[T, G, R, D]` (R query heads share key head g), k and v `[S, G, D]`;
-    token t is at `position + t` (index) and sees what is at or before it. Result `[T, G, R, D]`."""
+    token t is at `position + t` (index) and attends to positions up to its own. Result `[T, G, R, D]`."""
     t, g, r, d = dims(q)
     s = dims(k)[0]
     scale = scalar(1.0 / math.sqrt(q.type.get_dim_size(3)), f32())
-    if t == 1:  # the last token sees all
+    if t == 1:  # the last token attends to all, so no mask is needed
         heads = collapse(q, [[0, 1], [2], [3]])
         out = AttentionTensor(empty([g, r, d], f32()), (0, 1, 4))
         result = build(
@@ -112,6 +112,6 @@ def attention(q: ir.Value, k: ir.Value, v: ir.Value, position: ir.Value) -> ir.V
 
 
 def multiply(a: ir.Value, b: ir.Value) -> ir.Value:
-    """Elementwise."""
+    """The elementwise product of two tensors of one shape."""
     sizes = dims(a)
     return elementwise([Arg.aligned(a, sizes), Arg.aligned(b, sizes)], sizes, f32(), arith.mulf)

@@ -15,21 +15,21 @@ from .weights import Quantize, product
 
 
 def linear(model: Checkpoint, name: str, *, quantize_activations: Quantize = False) -> Imported:
-    """`main(x: f32 [M, K]) -> f32 [M, N]`: the product with a weight of the checkpoint, and its bias where it has one.
+    """`main(x: f32 [M, K]) -> f32 [M, N]`: the product with a weight of the checkpoint, plus its bias if it has one.
 
     Args:
-        name: of the weight, such as `model.layers.0.mlp.up_proj.weight`.
-        quantize_activations: quantise the input, so that the product is one of codes: as the checkpoint says, or with
-            "token" to int8 with one scale per token.
+        name: the weight's name, such as `model.layers.0.mlp.up_proj.weight`.
+        quantize_activations: quantise the input, so that codes are multiplied: True as the checkpoint says, "token" to
+            int8 with one scale per token.
 
     Raises:
-        CheckpointError: no such tensor. UsageError: one that is not a matrix, or says nothing of its input.
+        CheckpointError: no such tensor. UsageError: it is not a matrix, or its input cannot be quantised as asked.
     """
     weight = model[name]
     if len(weight.shape) != 2:
         raise UsageError(f"{name!r} has shape {list(weight.shape)}; a linear layer's weight is a matrix [N, K]")
     if quantize_activations and not isinstance(weight, QuantizedWeight):
-        raise UsageError(f"{name!r} is not quantised, so that its input is not either")
+        raise UsageError(f"{name!r} is not quantised, so that its input cannot be either")
     if quantize_activations is True and isinstance(weight, QuantizedWeight) and weight.activations is None:
         raise UsageError(
             f"the checkpoint does not say how the input of {name!r} is quantised; 'token' quantises it to int8"

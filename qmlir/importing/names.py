@@ -1,4 +1,4 @@
-"""Where each container keeps the tensors of a decoder."""
+"""The names of a decoder's tensors in each container, and access to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {"safetensors": _SAFETENSORS, "gguf": _
 
 @dataclass(frozen=True)
 class DecoderTensors:
-    """The tensors of a decoder by their part in it, checked against the configuration."""
+    """The tensors of a decoder by their role, checked against the configuration."""
 
     model: Checkpoint
     config: DecoderConfig
@@ -57,7 +57,7 @@ class DecoderTensors:
         return name, weight if order is None else _reordered(weight, order)
 
     def gate_up(self, layer: int) -> tuple[str, ModelWeight] | None:
-        """Gate and up as one weight, gate first; None where they are not of one kind, or have biases."""
+        """Gate and up as one weight, gate first; None if they cannot be joined, or have biases."""
         (name, gate), (_, up) = self.matrix("gate", layer), self.matrix("up", layer)
         if any(self.bias(part, layer) is not None for part in ("gate", "up")):
             return None
@@ -73,7 +73,7 @@ class DecoderTensors:
         return vector if order is None else vector[order]
 
     def _row_order(self, part: str) -> Array | None:
-        """The order of a projection's outputs that `DecoderConfig.head_order` asks for."""
+        """The permutation of a projection's outputs that `DecoderConfig.head_order` requires, or None."""
         order = self.config.head_order() if part in ("q", "k") else None
         if order is None:
             return None
@@ -102,7 +102,7 @@ class DecoderTensors:
 
 
 def _reordered(weight: ModelWeight, order: Array) -> ModelWeight:
-    """The weight with its outputs in another order; containers that need it store them by rows."""
+    """The weight with its outputs permuted. Containers that need this store one output per row."""
     if not isinstance(weight, QuantizedWeight):
         return weight[order]
     assert weight.transposed
@@ -115,7 +115,7 @@ def _reordered(weight: ModelWeight, order: Array) -> ModelWeight:
 
 
 def _joined(first: ModelWeight, second: ModelWeight) -> ModelWeight | None:
-    """The outputs of both weights, one behind the other; None where they differ in more than their numbers."""
+    """One weight with the outputs of `first`, then of `second`; None if they differ in more than their values."""
     if not (isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight)):
         if isinstance(first, QuantizedWeight) or isinstance(second, QuantizedWeight) or first.dtype != second.dtype:
             return None

@@ -1,4 +1,4 @@
-"""A program under construction: its text, and the arrays behind its parameters."""
+"""An imported program: its text, and the arrays of its parameters."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Imported:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
-    """All of the file or nothing, one tensor in memory at a time. Wide elements come first and the header fills whole
-    cache lines, so that every tensor is aligned to its elements."""
+    """Write a file atomically, with one tensor in memory at a time. Tensors of wide elements come first and the header
+    fills whole cache lines, so that every tensor is aligned to its element size."""
     order = sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n))
     header: dict[str, object] = {}
     at = 0
@@ -69,7 +69,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
 
 
 class ParameterGlobals:
-    """Declares globals in the module of the current insertion point, one a parameter, and loads them."""
+    """Declares globals in the module of the current insertion point, one per parameter, and loads them."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
@@ -82,7 +82,7 @@ class ParameterGlobals:
         t = ir.RankedTensorType.get(array.shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
         if key not in self._symbols:
             symbol = re.sub(r"\W", "_", key)
-            while symbol in self._symbols.values():  # of "a.b" and "a_b"
+            while symbol in self._symbols.values():  # "a.b" and "a_b" give the same symbol
                 symbol += "_"
             self._symbols[key] = symbol
             self.arrays[key] = array

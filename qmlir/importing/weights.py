@@ -1,4 +1,4 @@
-"""A weight of a checkpoint as values of a program: products with it, and rows of it."""
+"""Emits products with a weight of a checkpoint, and gathers of its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..spec import TensorSpec
 from .program import ParameterGlobals
 
 ModelWeight = QuantizedWeight | Array
-# How inputs of layers are quantised: not at all, as the checkpoint says, or to int8 with one scale per token.
+# How inputs of layers are quantised: not at all (False), as the checkpoint says (True), or to int8 per token.
 Quantize = Literal["token"] | bool
 TOKEN = Activations("i8", "token", dynamic=True)
 
@@ -36,9 +36,9 @@ def product(
     """`activation(x @ weight^T + bias + residual)`, x f32 `[M, K]`.
 
     Args:
-        name: the weight's name, which its parameters bear too.
-        quantize: the input is quantised, where the weight is: as the checkpoint says (`QuantizedWeight.activations`),
-            or to int8 by token.
+        name: the weight's name, from which the names of its parameters are made.
+        quantize: how the input of a quantised weight is quantised: True as the checkpoint says
+            (`QuantizedWeight.activations`), "token" to int8 with one scale per token.
     """
     values: dict[str, ir.Value] = {"lhs": x}
     specs = {"lhs": spec_of(x, "f32")}
@@ -63,7 +63,7 @@ def product(
     if residual is not None:
         values["c"], specs["c"] = residual, spec_of(residual, "f32")
         attributes["beta"] = 1.0
-    # The files state their groups, of whatever length.
+    # The checkpoint states its groups, so short ones are no mistake: state `group_size`.
     scales = [specs[n].shape if n in specs else None for n in ("rhs_scale", "rhs_zero_point")]
     codes = (
         (*specs["rhs"].shape[:-1], specs["lhs"].shape[-1]) if attributes.get("rhs_transposed") else specs["rhs"].shape
@@ -74,7 +74,7 @@ def product(
 
 
 def _key(name: str, operand: str) -> str:
-    """The codes bear the weight's name, what belongs to them ends in what it is."""
+    """The parameter's name: codes have the weight's name; other operands append theirs, such as `.scale`."""
     return name if operand == "rhs" else f"{name}.{operand.removeprefix('rhs_')}"
 
 
@@ -93,7 +93,7 @@ def _quantize(
     said: Activations,
     name: str,
 ) -> None:
-    """The input as codes, by the checkpoint's scheme."""
+    """Replace the input by its codes, quantised as `said` states, and add its scale and zero point."""
     x, spec = values["lhs"], specs["lhs"]
     if said.dtype != "i8" and not (said.dtype == "e4m3" and said.dynamic):
         how = "from the data" if said.dynamic else "of its own"
@@ -130,7 +130,7 @@ def _quantize(
 
 
 def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlobals) -> ir.Value:
-    """Rows `[T, K]` of a weight `[V, K]`, f32, at ids `[T]` (i32, inside it): only they are dequantised."""
+    """Rows `[T, K]` of a weight `[V, K]`, f32, at ids `[T]` (i32, in range): only these rows are dequantised."""
     f32 = ir.F32Type.get()
     if not isinstance(weight, QuantizedWeight):
         value, spec = parameters.load(name, weight)
@@ -165,7 +165,7 @@ def rows(ids: ir.Value, name: str, weight: ModelWeight, parameters: ParameterGlo
 
 
 def _blocks(ids: ir.Value, weight: QuantizedWeight, stored: Array) -> ir.Value:
-    """The rows of an array of a weight for rows of it: some have one row for a block of the weight's."""
+    """The rows of `stored` for the rows `ids` of the weight: `stored` may have one row per block of rows."""
     size = weight.shape[0] // stored.shape[0]
     if size == 1:
         return ids
@@ -175,7 +175,7 @@ def _blocks(ids: ir.Value, weight: QuantizedWeight, stored: Array) -> ir.Value:
 
 
 def _scaled(value: ir.Value, scale: ir.Value) -> ir.Value:
-    """Floats `[T, K]` by scales `[T, G]` or `[1, G]` of groups along K: `dequantize` takes codes of other kinds."""
+    """Multiply floats `[T, K]` by scales `[T, G]` or `[1, G]` of groups along K. `dequantize` takes no float codes."""
     f32, k, groups = value.type.element_type, value.type.get_dim_size(1), scale.type.get_dim_size(1)
     if scale.type.element_type != f32:
         scale = _widened(scale, f32)

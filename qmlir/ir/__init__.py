@@ -1,1 +1,1 @@
-"""Builders and matchers over MLIR's Python bindings: what every layer above uses to write and to read IR."""
+"""Builders and matchers over MLIR's Python bindings: used by every layer above to write and read IR."""

@@ -17,12 +17,12 @@ def indexing_maps(op: OpLike) -> list[ir.AffineMap]:
 
 
 def downcast(e: ir.AffineExpr) -> ir.AffineExpr:
-    """An affine expression as what it is; some versions of the bindings give the base class."""
+    """An affine expression as its concrete class; some versions of the bindings return the base class."""
     return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
 
 
 def loops_of(e: ir.AffineExpr) -> list[int]:
-    """The loops that an expression follows."""
+    """The loops that occur in an expression."""
     e = downcast(e)
     if isinstance(e, ir.AffineDimExpr):
         return [e.position]
@@ -30,7 +30,7 @@ def loops_of(e: ir.AffineExpr) -> list[int]:
 
 
 def loop_sizes(operands: Iterable[ir.Value], maps: Iterable[ir.AffineMap]) -> dict[int, int]:
-    """The sizes of the loops that an axis of an operand has alone, of those that are static."""
+    """The static sizes of the loops that alone index an axis of an operand, by loop."""
     sizes: dict[int, int] = {}
     for value, each in zip(operands, maps, strict=True):
         kind = ir.ShapedType(value.type)
@@ -41,11 +41,11 @@ def loop_sizes(operands: Iterable[ir.Value], maps: Iterable[ir.AffineMap]) -> di
 
 
 def in_order(m: ir.AffineMap, loops: Sequence[int]) -> ir.AffineMap:
-    """The map by other loops, of which number `i` was `loops[i]`."""
+    """The map over renumbered loops: the new loop `i` is the old loop `loops[i]`."""
     place = ir.AffineMap.get(len(loops), 0, [ir.AffineDimExpr.get(loops.index(i)) for i in range(len(loops))])
     return ir.AffineMap.get(len(loops), 0, [e.compose(place) for e in m.results])
 
 
 def axis_loops(m: ir.AffineMap) -> list[int]:
-    """The loop that each axis follows, of a map whose axes follow one each."""
+    """The loop of each axis, for a map each of whose axes is indexed by one loop alone."""
     return [ir.AffineDimExpr(e).position for e in m.results]

@@ -22,7 +22,7 @@ def loop_kinds(op: OpLike) -> list[str]:
 
 
 def is_elementwise(op: OpLike) -> bool:
-    """Whether an op is a `linalg.generic` that reduces nothing."""
+    """Whether an op is a `linalg.generic` without a reduction."""
     return op.name == "linalg.generic" and "reduction" not in loop_kinds(op)
 
 
@@ -32,28 +32,29 @@ def axis_of(op: OpLike) -> int:
 
 
 def reassociation(op: OpLike) -> list[list[int]]:
-    """The axes that an `expand_shape` or `collapse_shape` makes of each axis, or one of each group."""
+    """The groups of axes of an `expand_shape` (result axes per source axis) or `collapse_shape` (source axes per result
+    axis)."""
     return [[int(i.value) for i in group] for group in op.attributes["reassociation"]]
 
 
 def window_steps(op: OpLike, name: str, axes: int) -> tuple[int, ...]:
-    """`strides` or `dilations` of a named convolution or pooling over so many axes; absent means one."""
+    """`strides` or `dilations` of a named convolution or pooling over this many axes; 1 if absent."""
     if name not in op.attributes:
         return (1,) * axes
     return tuple(int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
 
 
 def window_pair(op: OpLike, name: str) -> tuple[int, int]:
-    """The same over height and width."""
+    """`window_steps` over height and width."""
     height, width = window_steps(op, name, 2)
     return height, width
 
 
 def entry_points(entry: str) -> ir.ArrayAttr:
-    """What a dispatch launches: `entry` is `@executable::@export`."""
+    """The attribute for the entry point that a dispatch launches; `entry` is `@executable::@export`."""
     return ir.ArrayAttr.get([ir.SymbolRefAttr.get([name.removeprefix("@") for name in entry.split("::")])])
 
 
 def pointer_type() -> ir.Type:
-    """An address in LLVM's dialect."""
+    """The pointer type of the LLVM dialect."""
     return llvm.PointerType.get()

@@ -1,6 +1,6 @@
-"""What hides a value from IREE's passes: `fusion_barrier` for tensors, `opaque` for numbers.
+"""Barriers that hide a value from IREE's passes: `fusion_barrier` for tensors, `opaque` for numbers.
 
-Nothing else makes a `util.optimization_barrier`, and each barrier of a tensor says why it is there.
+Nothing else makes a `util.optimization_barrier`, and each barrier of a tensor states its reason.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ BARRIER_REASON = "qmlir.barrier_reason"
 class Reason(str, Enum):
     """Why a tensor must be computed in a dispatch of its own, with IREE 3.13."""
 
-    # Front ends and lowerings, which know no target, write these. `Target.barriers` names those that a target needs;
-    # qmlir-resolve-barriers drops the others.
-    COMPARED = "compared"  # in one dispatch with their comparison, SPIR-V allocates indices of a dynamic number there
+    # Written by front ends and lowerings, which do not know the target. `Target.barriers` names those that a target
+    # needs; qmlir-resolve-barriers drops the others.
+    COMPARED = "compared"  # fused with their comparison, a dynamic number of indices is allocated there for SPIR-V
     INDEXED_READS = "indexed-reads"  # loops read it by index: fused, it becomes an allocation inside a GPU's dispatch
-    SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
-    ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
-    POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what makes its operand
+    SMALL_GATHER = "small-gather"  # fused into an epilogue, it is vectorised for SPIR-V to widths without a legal form
+    ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, it is unrolled over all of K for SPIR-V
+    POOLED = "pooled"  # for SPIR-V, a pooling that is fused with the producer of its operand is wrong
 
     # For every target.
-    LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its place is lost on the way to a loop
-    PHASES = "phases"  # the move of a convolution's results to their places would make its loops scalar
-    SORT_STAGE = "sort-stage"  # each stage of a sort reads what the one before has written at other places
-    STATE = "state"  # globals that start with one number everywhere would be one buffer, which is written in place
+    LOOP_START = "loop-start"  # of dynamic size, in one allocation with others, its offset is lost on the way to a loop
+    PHASES = "phases"  # fused with the move of its results to their places, a convolution has scalar loops
+    SORT_STAGE = "sort-stage"  # each stage of a sort reads results of the stage before at other places
+    STATE = "state"  # globals that start with the same splat would share a buffer, which is written in place
 
     # Written by the strategies and passes of a target, for that target.
-    ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again
-    BETWEEN_VECTORS = "between-vectors"  # SPIR-V reads a part of an axis from the last vector that begins before it
-    BROADCAST_SUM = "broadcast-sum"  # SPIR-V tiles a sum with what broadcasts it, and reads what was never written
-    BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
-    CONSTANT_BITS = "constant-bits"  # of bf16 or of a byte's floats, written into a shader, would be another type's
+    ALIGNED = "aligned"  # the final slice and the permutations would move into the product, and make it ragged again
+    BETWEEN_VECTORS = "between-vectors"  # SPIR-V code reads a part of an axis from the start of the vector it begins in
+    BROADCAST_SUM = "broadcast-sum"  # the op that broadcasts a sum, tiled with it for SPIR-V, reads unwritten memory
+    BYTE_MASK = "byte-mask"  # fused, the bytes would be bits again, which data tiling pads wrongly
+    CONSTANT_BITS = "constant-bits"  # bf16 or 8-bit float constants in a shader would have the bits of another type
     CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
-    CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
-    FILLED = "filled"  # fused into the scan that reads it, dynamic sizes are allocated inside the dispatch
-    INDEXED_PART = "indexed-part"  # read by another index than its own, a part of a tensor loses its strides
-    IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
+    CONVOLUTION_ORDER = "convolution-order"  # a transpose fused into a convolution gives its operands different orders
+    FILLED = "filled"  # fused into the scan that reads it, a fill of dynamic size is allocated in the dispatch
+    INDEXED_PART = "indexed-part"  # read by index in another shape or order, a slice loses its strides
+    IN_MEMORY = "in-memory"  # for SPIR-V, the producer of an operand is unrolled over all of K
     MANY_OPERANDS = "many-operands"  # fused, the dispatch would read more tensors than CUDA and HIP bind
-    LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, which llvmpipe counts together
-    PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product, but not where they are read
+    LONG_SUM = "long-sum"  # the pieces of a long sum would be loops of one shader, whose steps llvmpipe adds up
+    PADDED_BATCH = "padded-batch"  # data tiling on CPUs pads the rows of each product in other places than are read
     OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
     PATCHES = "patches"  # the patches of a convolution would move back into the product
-    POOLED_NUMBER = "pooled-number"  # fused, the pooling reads no operand, and sums the number up once
-    STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process where the result has an axis of no operand
-    STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written for the others in part only
-    WIDE_SUM = "wide-sum"  # converted inside, it would be reduced across lanes, which hand each other 32 bits on CUDA
-    SORTED = "sorted"  # unread, sorted keys would be allocated inside the dispatch
-    SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute
+    POOLED_NUMBER = "pooled-number"  # fused, a pooling of equal elements reads no operand, and adds the number once
+    STORED_BROADCAST = "stored-broadcast"  # data tiling ends the process if the result has an axis that no operand has
+    STORED_SHARED = "stored-shared"  # fused into a reader with strides, it would be written only in part for the others
+    WIDE_SUM = "wide-sum"  # converted inside, it would be reduced across lanes, which exchange 32 bits on CUDA
+    SORTED = "sorted"  # sorted keys without a reader would be allocated inside the dispatch
+    SPLAT = "splat"  # a splat constant becomes a scalar of the body, which leaves no operand to distribute
 
 
 PER_TARGET = frozenset({
     Reason.COMPARED, Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER,
 })  # fmt: skip
 
-# What stays until IREE has placed tensors in memory; the others are about what becomes one dispatch.
+# Barriers that stay until IREE has placed tensors in memory; the others only affect which ops form a dispatch.
 _OF_MEMORY = frozenset({Reason.LOOP_START, Reason.STATE})
 
-# What goes wrong without a barrier: of each reason whose fault no pass of `passes/workarounds` states.
+# What goes wrong without a barrier, for each reason whose fault no pass of `passes/workarounds` states.
 FAULT_OF = {
     Reason.COMPARED: Fault(
-        "IREE fuses computed indices of a dynamic number with the sum that compares them, and allocates them in shared "
+        "IREE fuses a dynamic number of computed indices with the sum that compares them, and allocates them in shared "
         "memory there: SPIR-V has none of that size (`shared memory allocation size overflows`).",
         canary="compared_indices",
         upstream="https://github.com/iree-org/iree/issues/9802",
@@ -82,7 +82,7 @@ FAULT_OF = {
         canary="indexed_reads",
     ),
     Reason.SMALL_GATHER: Fault(
-        "IREE fuses a gather of few numbers into the epilogue of a product, and vectorises it for SPIR-V to widths "
+        "IREE fuses a gather of few elements into the epilogue of a product, and vectorises it for SPIR-V to widths "
         "that it cannot legalise (`failed to legalize operation 'arith.constant'`).",
         canary="small_gather",
         upstream="https://github.com/iree-org/iree/pull/13670",
@@ -93,12 +93,12 @@ FAULT_OF = {
         canary="one_row",
     ),
     Reason.POOLED: Fault(
-        "IREE fuses a pooling for SPIR-V with what makes its operand, and many of its results are wrong.",
+        "IREE fuses a pooling with the producer of its operand for SPIR-V, and many of its results are wrong.",
         canary="pooled_codes",
     ),
     Reason.LOOP_START: Fault(
-        "IREE puts the first values of several loops, of dynamic size, into one allocation, and loses the place of one "
-        "of them on the way into its loop: states of a recurrent layer are wrong.",
+        "IREE puts the initial values of several loops, of dynamic size, into one allocation, and loses the offset "
+        "of one of them on the way into its loop: states of a recurrent layer are wrong.",
         canary="loop_start",
     ),
     Reason.SORT_STAGE: Fault(
@@ -107,7 +107,7 @@ FAULT_OF = {
         canary="sort_stages",
     ),
     Reason.PHASES: Fault(
-        "IREE fuses the move of a convolution's results to their places into the convolution, whose loops are then "
+        "IREE fuses the copy of a convolution's results to their positions into the convolution, whose loops are then "
         "scalar: slow, not wrong.",
         canary="phases",
     ),
@@ -127,8 +127,8 @@ FAULT_OF = {
         canary="converted_once",
     ),
     Reason.IN_MEMORY: Fault(
-        "IREE fuses what makes an operand of a float product into it and distributes both wrongly for SPIR-V, so that "
-        "elements of small results stay zero; larger ones are unrolled over all of K.",
+        "IREE fuses the producer of an operand of a float product into the product and distributes both wrongly for "
+        "SPIR-V, so that elements of small results stay zero; larger ones are unrolled over all of K.",
         canary="in_memory",
     ),
 }
@@ -138,7 +138,7 @@ FAULTS = tuple(FAULT_OF.values())
 def fusion_barrier_behind(
     value: ir.Value, reason: Reason, where: Callable[[OpLike], bool] = lambda reader: True
 ) -> None:
-    """Put a fusion barrier between an operation's result and its readers, or those that `where` holds of."""
+    """Put a fusion barrier between an operation's result and its readers for which `where` holds."""
     made = defining_op(value)
     read = [(use.owner.operation, use.operand_number) for use in value.uses if where(use.owner.operation)]
     if not read:
@@ -150,23 +150,23 @@ def fusion_barrier_behind(
 
 
 def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Extent] | None = None) -> ir.Value:
-    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across. It is gone
-    once dispatches are formed (`drop_fusion_barriers`). `reason` is said in the IR. `sizes` are the tensor's sizes as
-    they are to be known from here on; its own when not given."""
+    """The same tensor behind a barrier, computed in a dispatch of its own: IREE moves no slice, transpose or producer
+    across. The barrier is dropped once dispatches are formed (`drop_fusion_barriers`). It carries `reason` as an
+    attribute. `sizes` are the sizes that the result is to have from here on; the tensor's own if not given."""
     dynamic = [s for s in (dims(value) if sizes is None else sizes) if not isinstance(s, int)]
     barrier = util.OptimizationBarrierOp([value.type], [value])
     barrier.operation.attributes[BARRIER_REASON] = ir.StringAttr.get(reason.value)
     result = barrier.results[0]
     if not dynamic:
         return result
-    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
+    # Sizes cannot be derived through a barrier, so they are tied to its result.
     result.context.get_dialect_descriptor("flow")
     return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
 
 
 def drop_fusion_barriers(module: ir.Module) -> None:
-    """Those that are about what becomes one dispatch, once dispatches are formed: behind a barrier that is left, the
-    host waits for the device."""
+    """Drop the barriers that only affect which ops form a dispatch, once dispatches are formed: at a barrier that is
+    left, the host waits for the device."""
     dropped = {reason.value for reason in Reason if reason not in _OF_MEMORY}
     for op in collect(module, "util.optimization_barrier"):
         if BARRIER_REASON in op.attributes and op.attributes[BARRIER_REASON].value in dropped:
@@ -179,6 +179,6 @@ def opaque(number: ir.Value) -> ir.Value: ...
 @overload
 def opaque(number: ir.Value | int) -> ir.Value | int: ...
 def opaque(number: ir.Value | int) -> ir.Value | int:
-    """The same number, of which no pass knows anything: not its value, nor what it is a multiple of. Static sizes
-    stay."""
+    """The same number behind a barrier: no pass knows its value or what it is a multiple of. Static sizes are returned
+    unchanged."""
     return number if isinstance(number, int) else util.OptimizationBarrierOp([number.type], [number]).results[0]

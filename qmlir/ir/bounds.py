@@ -1,4 +1,4 @@
-"""Between which numbers the integers of a program lie, whatever its arguments hold."""
+"""Intervals that contain the integers of a program, whatever the values of its arguments."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Bounds:
     def of_tensor(self, value: ir.Value) -> Interval:
         if value not in self._tensors:
             every = _every(value.type.element_type)
-            self._tensors[value] = every  # of what depends on itself
+            self._tensors[value] = every  # for a tensor that depends on itself
             self._tensors[value] = _within(self._elements(value), every)
         return self._tensors[value]
 
     def of_scalar(self, value: ir.Value, body: OpLike | None) -> Interval:
-        """An integer in the body of a generic, or outside of one."""
+        """The interval of an integer in the body of a generic, or outside of one."""
         every = _every(value.type)
         return _within(self._number(value, body) or every, every)
 
@@ -61,7 +61,7 @@ class Bounds:
             if terminator_of(body).operands[0] != body.arguments[0]:
                 return every
             updates, _, before = op.operands
-            # What nothing was written to before is written to now: nobody reads what has no value.
+            # Of a fresh destination only the updates are read: other elements have no value.
             fresh = made_by(before, "tensor.empty") is not None
             return self.of_tensor(updates) if fresh else _hull(self.of_tensor(updates), self.of_tensor(before))
         if op.name == "iree_linalg_ext.scan" and number == 0:
@@ -69,7 +69,7 @@ class Bounds:
         return every
 
     def _sums(self, scan: OpLike) -> Interval | None:
-        """The running sums along an axis."""
+        """The interval of the running sums along an axis."""
         combined = scan.regions[0].blocks[0].operations[0].operation
         size = shape_of(scan.operands[0])[axis_of(scan)]
         if combined.name != "arith.addi" or size is None:
@@ -103,8 +103,8 @@ class Bounds:
         return _RULES[name](*(self.of_scalar(v, body) for v in op.operands))
 
     def _argument(self, generic: OpLike, number: int) -> Interval | None:
-        """An argument of a generic's body. A running value is the one that it starts with, or another that the body
-        chooses."""
+        """The interval of an argument of a generic's body. That of an accumulator is its initial value's, and is known
+        only if the body does no more than choose between the accumulator and other values."""
         argument = generic.regions[0].blocks[0].arguments[number]
         running = number >= len(generic.operands) - len(generic.results)
         if running and not all(use.owner.operation.name in _CHOICES for use in argument.uses):
@@ -120,7 +120,7 @@ def _is_bit(kind: ir.Type) -> bool:
 
 
 def _every(kind: ir.Type) -> Interval:
-    """Every number of a type."""
+    """The interval of all values of a type."""
     if isinstance(kind, ir.FloatType):
         return -_FAR, _FAR
     if _is_bit(kind):
@@ -130,7 +130,7 @@ def _every(kind: ir.Type) -> Interval:
 
 
 def _within(found: Interval, every: Interval) -> Interval:
-    """What is found, unless the type wraps it around."""
+    """`found`, or `every` value of the type if `found` goes beyond it and may wrap around."""
     return found if every[0] <= found[0] and found[1] <= every[1] else every
 
 
@@ -148,7 +148,7 @@ def _hull(*intervals: Interval) -> Interval:
 
 
 def _corners(function: Callable[[Bound, Bound], Bound]) -> Callable[[Interval, Interval], Interval]:
-    """The interval of a function that grows or falls with each of its two numbers."""
+    """A rule for a function that is monotonic in each of its two arguments."""
 
     def interval(a: Interval, b: Interval) -> Interval:
         found = [function(x, y) for x in a for y in b]
@@ -158,24 +158,24 @@ def _corners(function: Callable[[Bound, Bound], Bound]) -> Callable[[Interval, I
 
 
 def _remainder(a: Interval, b: Interval) -> Interval | None:
-    """Of a positive divisor: the sign is that of the dividend."""
+    """For a positive divisor; the sign is that of the dividend."""
     if b[0] <= 0:
         return None
     return (0 if a[0] >= 0 else 1 - b[1]), min(b[1] - 1, max(a[1], 0))
 
 
 def _quotient(a: Interval, b: Interval) -> Interval | None:
-    """Of numbers that are not negative."""
+    """For a non-negative dividend and a positive divisor."""
     return (a[0] // b[1], a[1] // b[0]) if a[0] >= 0 and b[0] > 0 else None
 
 
 def _unsigned(function: Callable[[Interval, Interval], Interval | None]) -> Callable[..., Interval | None]:
-    """A function of unsigned numbers, where they are the signed ones."""
+    """A rule for unsigned operands, which holds if their signed values are not negative."""
     return lambda a, b: function(a, b) if a[0] >= 0 and b[0] >= 0 else None
 
 
 def _floats_quotient(a: Interval, b: Interval) -> Interval | None:
-    """Of floats that are not negative."""
+    """For floats: a non-negative dividend and a positive divisor."""
     return (Fraction(a[0], b[1]), Fraction(a[1], b[0])) if a[0] >= 0 and b[0] > 0 else None
 
 

@@ -55,7 +55,7 @@ def dense(array: Array, name: str | None = None) -> ir.Value:
 
 
 def elements(array: Array, name: str | None = None) -> ir.Attribute:
-    """The attribute of such a constant."""
+    """The attribute of a constant that `dense` makes."""
     array = np.asarray(array, order="C")
     if array.dtype == np.bool_:
         made: ir.Attribute = truths(array)
@@ -130,7 +130,7 @@ def filled(sizes: Sequence[Extent], value: ir.Value) -> ir.Value:
 
 
 def product(sizes: Sequence[Extent]) -> Extent:
-    """How many elements there are."""
+    """The product of sizes, which is the number of elements."""
     total: Extent = 1
     for s in sizes:
         if isinstance(total, int) and isinstance(s, int):
@@ -154,7 +154,7 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
 
 
 def expand(value: ir.Value, groups: Sequence[Sequence[Extent]]) -> ir.Value:
-    """Split each axis into the sizes of its group. At most one size a group is dynamic."""
+    """Split each axis into the sizes of its group. At most one size per group is dynamic."""
     if all(len(g) == 1 for g in groups):
         return value
     sizes = [s for g in groups for s in g]
@@ -232,7 +232,7 @@ def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Extent]) -> ir.Val
 
 
 def bitcast(value: ir.Value, sizes: Sequence[Extent], element: ir.Type) -> ir.Value:
-    """The same memory as a tensor of `sizes`, in IREE's spelling (`FAULTS`)."""
+    """The same memory as a tensor of `sizes`, by IREE's own op (`FAULTS`)."""
     before, after = ([s for s in of if not isinstance(s, int)] for of in (dims(value), sizes))
     segments = ir.DenseI32ArrayAttr.get([1, len(before), len(after)])
     return ir.Operation.create(
@@ -253,7 +253,7 @@ class Arg:
 
     @classmethod
     def aligned(cls, value: ir.Value, sizes: Sequence[Extent]) -> Arg:
-        """Right-aligned with `sizes`, numpy's broadcast."""
+        """`value`, right-aligned with `sizes` as in numpy's broadcasting."""
         t, offset = value.type, len(sizes) - value.type.rank
         axes: list[int | None] = []
         for i in range(t.rank):
@@ -281,7 +281,7 @@ def generic(
     facts: Mapping[str, FactValue] | None = None,
 ) -> ir.Value:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
-    operands and of the result and returns the new one. `facts`: what is known of it (`ir/facts.py`)."""
+    operands and of the result and returns the new one. `facts`: facts about the op (`ir/facts.py`)."""
     return generics(args, [init], out_axes, loops, lambda *xs: [body(*xs)], facts=facts)[0]
 
 
@@ -298,7 +298,7 @@ def generics(
     prepared = [a.prepared() for a in args]
     values = [v for v, _ in prepared]
     if len(inits) > 1 and any(0 in v.type.shape for v in [*values, *inits]):
-        return list(inits)  # no step is made; IREE's compiler divides by that size of a loop of several results
+        return list(inits)  # there are no iterations, and IREE's compiler would divide by the size 0
     maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)] * len(inits)
     kinds = ["parallel" if i in out_axes else "reduction" for i in range(loops)]
     iterators = iterator_types(kinds)
@@ -312,8 +312,8 @@ def generics(
 
 
 def inlined(block: ir.Block, arguments: Sequence[ir.Value]) -> ir.Value:
-    """What a block yields of `arguments`: its operations at the insertion point, one by one, operands renamed, because
-    the bindings have no mapping for clones."""
+    """Clone a block at the insertion point, with `arguments` for its arguments, and return what it yields. Operations
+    are cloned one by one and their operands replaced, because the bindings cannot clone with a value mapping."""
     *steps, end = (op.operation for op in block.operations)
     names = list(zip(block.arguments, arguments, strict=True))
 
@@ -352,7 +352,7 @@ def mapped(value: ir.Value, t: ir.Type, body: Body, facts: Mapping[str, FactValu
 
 
 def repeat(value: ir.Value, axis: int, times: int) -> ir.Value:
-    """Each element along `axis` `times` times over, as numpy.repeat."""
+    """Repeat each element along `axis` `times` times, like numpy.repeat."""
     if times == 1:
         return value
     sizes = dims(value)

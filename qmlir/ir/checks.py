@@ -1,4 +1,4 @@
-"""What a call is checked for when it runs: it ends with an error where that does not hold."""
+"""Checks at run time: a call ends with an error if the condition of a check does not hold."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def assert_equal(a: Extent, b: Extent, message: str) -> None:
 
 
 def assert_at_most(sizes: Sequence[Extent], most: int, message: str) -> None:
-    """Fail at run time with the message where the product of the sizes is larger."""
+    """Fail at run time with the message if the product of the sizes is larger than `most`."""
     assert_that(arith.cmpi(arith.CmpIPredicate.ule, as_index(product(sizes)), index(most)), message)
 
 
 def assert_short_sum(sizes: Sequence[Extent], longest: int) -> None:
-    """Fail at run time where a sum over axes of these sizes is longer than a loop of the device can be."""
+    """Fail at run time if a sum over axes of these sizes is longer than a loop of the device can be."""
     assert_at_most(sizes, longest, f"a sum is longer than the {longest} elements that a loop of this device can have")
 
 
 def refuse(args: Sequence[Arg], loops: int, wrong: Callable[..., ir.Value], message: str) -> None:
-    """Fail at run time with the message where `wrong` (i1, a body) holds for some element.
+    """Fail at run time with the message if `wrong`, a body that returns an i1, holds for some element.
 
-    The loops are summed as outer ones: as inner ones, IREE's SPIR-V route does not legalise some sizes of the reduction
-    across lanes that it makes of them.
+    The summed loops are outer ones. IREE's SPIR-V route makes a reduction across lanes of inner ones, some sizes of
+    which it does not legalise.
     """
     zero = scalar(0, i32())
     found = generic(args, filled([], zero), [], loops,
@@ -53,8 +53,8 @@ def outside(x: ir.Value, least: int, most: int) -> ir.Value:
 
 
 def drop_repeated_checks(module: ir.Module) -> None:
-    """Of the checks of one condition in a block all but the first: at each, IREE ends what it sends to the device at
-    once."""
+    """Drop all checks of a condition in a block except the first: at each check, IREE ends the batch of work that it
+    submits to the device."""
     seen: set[tuple[ir.Value, ir.Block]] = set()
     for op in collect(module, "cf.assert"):
         key = op.operands[0], op.operation.block

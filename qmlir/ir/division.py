@@ -1,16 +1,17 @@
 """The correctly rounded quotient on devices whose own division is not.
 
 Vulkan asks for an error of at most 2.5 units in the last place of OpFDiv, for divisors from 2^-126 to 2^126 (Vulkan
-specification, "Precision and Operation of SPIR-V Instructions"), and NVIDIA's driver makes use of that. So here the
-device divides significands only, which are in [1, 2), and the rest is done in integers, which no driver rounds, flushes
-or puts in another order:
+specification, "Precision and Operation of SPIR-V Instructions"), and NVIDIA's driver makes use of that. Therefore the
+device divides only significands, which are in [1, 2). All else is computed in integers, which no driver rounds, flushes
+or reorders:
 
     a / b = +-(A / B) 2^e, integers A and B chosen so that Q = A / B is in [2^p, 2^(p + 1)), p = 23 for f32
     q = the device's quotient, truncated, less 3: in (Q - 6.5, Q - 0.5]
-    A - q B, modulo 2^32, is the rest, for it is less than 8 B < 2^27
-    three comparisons (with 4 B, 2 B and B) make q the whole part of Q, and the rest less than B
-    q, a bit for "more than half" and one for "not exact" are rounded to nearest, ties to even, where the result's
-    last bit is: a normal quotient of two such numbers is never half way between two, a subnormal one may be
+    A - q B, modulo 2^32, is the remainder, because it is less than 8 B < 2^27
+    three comparisons (with 4 B, 2 B and B) make q the integer part of Q, and the remainder less than B
+    q, with a bit for "more than half" and one for "not exact" appended, is rounded to nearest, ties to even, at the
+    result's last bit: a normal quotient of two such numbers is never half way between two results, a subnormal one
+    may be
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from ..core.mlir import OpLike, arith, ir
 from .scalars import shaped_like
 from .walk import made_by, producer
 
-_DIGITS = {32: 23, 64: 52}  # of a significand, without the first
-_EXACT = ("absf", "ceil", "copysign", "floor", "fma", "round", "roundeven", "trunc")  # of dialect math
+_DIGITS = {32: 23, 64: 52}  # stored bits of a significand, without the leading one
+# Ops of the math dialect that devices do not approximate.
+_EXACT = ("absf", "ceil", "copysign", "floor", "fma", "round", "roundeven", "trunc")
 
 
 def exact_quotient(op: OpLike, a: ir.Value, b: ir.Value) -> ir.Value | None:
-    """`a / b` at the insertion point, for the division `op` of a body; None where the device's own division will do.
+    """`a / b` at the insertion point, for the division `op` of a body; None if the device's own division suffices.
 
-    `a` and `b` stand for the operands of `op`, as scalars or as vectors. By a power of two it is a product, which is
-    exact. The device's own is good enough for what a function gives, such as a sigmoid: functions are approximated too.
+    `a` and `b` are the operands of `op`, as scalars or as vectors. A division by a power of two becomes a product,
+    which is exact. The device's own division suffices for the result of a function, such as a sigmoid, because
+    functions are approximated too.
     """
     kind = _element(a.type)
     if not isinstance(kind, ir.FloatType) or kind.width < 16 or any(_approximated(x) for x in op.operands):
@@ -40,7 +43,7 @@ def exact_quotient(op: OpLike, a: ir.Value, b: ir.Value) -> ir.Value | None:
         return arith.mulf(a, _constant(inverse, a.type))
     if kind.width > 16:
         return _divided(a, b)
-    # 24 bits of the quotient of two numbers of 11 bits at most are enough to round it once more.
+    # A quotient of two numbers of at most 11 bits, rounded to 24 bits, can be rounded again without an error.
     wide = shaped_like(a, ir.F32Type.get())
     return arith.truncf(a.type, _divided(arith.extf(wide, a), arith.extf(wide, b)))
 
@@ -56,7 +59,7 @@ def _constant(value: float, t: ir.Type) -> ir.Value:
 
 
 def _approximated(value: ir.Value) -> bool:
-    """Whether a function has its part in a value of a body."""
+    """Whether a value of a body depends on a function that devices approximate."""
     left, seen = [value], {value}
     while left:
         op = producer(left.pop())
@@ -70,7 +73,7 @@ def _approximated(value: ir.Value) -> bool:
 
 
 def _exact_inverse(divisor: ir.Value, kind: ir.FloatType) -> float | None:
-    """The inverse of a constant that is a power of two, where no device takes it for 0."""
+    """The inverse of a constant that is a power of two; None for others, and where a device may flush it to 0."""
     made = made_by(divisor, "arith.constant")
     value = None if made is None else made.attributes["value"]
     if not isinstance(value, ir.FloatAttr) or not isfinite(value.value) or abs(frexp(value.value)[0]) != 0.5:
@@ -80,7 +83,7 @@ def _exact_inverse(divisor: ir.Value, kind: ir.FloatType) -> float | None:
 
 
 def _divided(a: ir.Value, b: ir.Value) -> ir.Value:
-    """The formula in front of this file, of f32 or f64."""
+    """`a / b` by the formula in the module's docstring, for f32 or f64."""
     f = _Format(a.type)
     bits_a, bits_b = (arith.bitcast(f.word, x) for x in (a, b))
     sign = arith.andi(arith.xori(bits_a, bits_b), f.c(f.sign))
@@ -106,11 +109,11 @@ def _divided(a: ir.Value, b: ir.Value) -> ir.Value:
     q = arith.ori(arith.shli(q, f.c(2)), arith.ori(half, inexact))
     # A subnormal result has fewer digits; far below the smallest one all are shifted out.
     lost = arith.minsi(arith.maxsi(arith.subi(one, exponent), f.c(0)), f.c(f.digits + 2))
-    below = arith.subi(arith.shli(f.c(2), lost), one)  # the digits behind the last one, all set but the first
+    below = arith.subi(arith.shli(f.c(2), lost), one)  # half of the last digit that is kept, less 1
     lost = arith.addi(lost, f.c(2))
     even = arith.andi(arith.shrui(q, lost), one)
     rounded = arith.shrui(arith.addi(arith.addi(q, below), even), lost)
-    # The first digit counts into the exponent; one that is too large gives infinity.
+    # The leading digit adds 1 to the exponent. An exponent that is too large gives infinity.
     above = arith.subi(arith.maxsi(exponent, one), one)
     size = arith.minui(arith.addi(arith.shli(above, f.c(f.digits)), rounded), f.c(f.infinity))
     return arith.bitcast(a.type, f.with_special(size, sign, size_a, size_b))
@@ -118,7 +121,7 @@ def _divided(a: ir.Value, b: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Format:
-    """Floats of one type, a scalar or vector one, as the bits of words."""
+    """The bit layout of a float type, scalar or vector, in integers of the same width (`word`)."""
 
     type: ir.Type
 
@@ -133,7 +136,7 @@ class _Format:
 
     @property
     def first(self) -> int:
-        """The digit in front of those that are stored, and the smallest normal number."""
+        """The bit of the leading digit, which is not stored; also the bits of the smallest normal number."""
         return 1 << self.digits
 
     @property
@@ -155,8 +158,8 @@ class _Format:
         return arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, b)
 
     def parts(self, size: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Exponent, biased, and digits of a number >= 0: of a subnormal one, an integer in units of the smallest, as if
-        it had the range for a first digit."""
+        """The biased exponent and the stored digits of a number >= 0. A subnormal number, an integer in units of the
+        smallest one, is normalised, as if exponents had a larger range."""
         subnormal = self.is_("ult", size, self.c(self.first))
         size = arith.select(subnormal, arith.bitcast(self.word, arith.uitofp(self.type, size)), size)
         exponent = arith.shrui(size, self.c(self.digits))
@@ -169,7 +172,7 @@ class _Format:
         return arith.bitcast(self.type, arith.ori(digits, exponent))
 
     def with_special(self, size: ir.Value, sign: ir.Value, size_a: ir.Value, size_b: ir.Value) -> ir.Value:
-        """The bits of a quotient, of which zeros, infinities and NaN have results of their own."""
+        """The bits of a quotient, with the special results for zeros, infinities and NaN."""
         zero, infinity = self.c(0), self.c(self.infinity)
 
         def either(a: ir.Value, b: ir.Value) -> ir.Value:
@@ -178,7 +181,7 @@ class _Format:
         size = arith.select(either(zero, infinity), zero, size)
         size = arith.select(either(infinity, zero), infinity, size)
         # 0 / 0, infinity / infinity
-        no_number = arith.andi(self.is_("eq", size_a, size_b), either(zero, infinity))
+        is_nan = arith.andi(self.is_("eq", size_a, size_b), either(zero, infinity))
         for operand in (size_a, size_b):
-            no_number = arith.ori(no_number, self.is_("ugt", operand, infinity))
-        return arith.select(no_number, self.c(self.infinity | self.first >> 1), arith.ori(size, sign))
+            is_nan = arith.ori(is_nan, self.is_("ugt", operand, infinity))
+        return arith.select(is_nan, self.c(self.infinity | self.first >> 1), arith.ori(size, sign))

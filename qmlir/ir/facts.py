@@ -1,13 +1,13 @@
-"""What a pass knew of an op when it made it: facts, which travel as discardable attributes of the op.
+"""Facts: what a pass knew about an op when it made it, stored as discardable attributes of the op.
 
-A fact is an attribute `qmlir.<name>`. It says what the body of a `linalg.generic` computes, so that the analysis of
-kernels need not find it again. Ops without facts, of programs that no pass of this project made, are analysed by their
-bodies (`kernels/computes.py`), and become the same kernels.
+A fact is an attribute `qmlir.<name>`. It states what the body of a `linalg.generic` computes, so that the analysis of
+kernels need not find it again. Ops without facts, which no pass of this project made, are analysed by their bodies
+(`kernels/computes.py`), and become the same kernels.
 
-A fact holds for the body that it was written for. `note` writes a fingerprint of the body beside it (`qmlir.noted`),
-and `known` gives back no fact of an op whose fingerprint is another one: a pass that changes a body, and knows nothing
-of facts, costs the fact and not the result. What a body does not hold (that a sum starts at zero, which tensors are
-read) is no part of a fact: who reads one asks the op.
+A fact holds for the body that it was written for. `note` also writes a fingerprint of the body (`qmlir.noted`), and
+`known` returns no fact of an op whose fingerprint differs: if a pass that does not know about facts changes a body, the
+fact is lost, but the result stays right. What the body does not contain (that a sum starts at zero, which tensors are
+read) is not part of a fact: a reader of the fact looks at the op for it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 FactValue: TypeAlias = "int | str | tuple[int, ...]"
 
-# What a body computes. `present` is the value of those that have none.
+# Facts about what a body computes. `PRESENT` is the value of a fact that needs none.
 PRESENT = 1
-ROW_SUMS = "qmlir.row_sums"  # sums of signed codes along the last axis, added to what the result held
-GATHER = "qmlir.gather"  # rows of the tensor that the body reads, picked by the operand
-REPEATS = "qmlir.repeats"  # each element of the operand, along a new axis, so many times
-CLAMPS = "qmlir.clamps"  # the operand, brought into `[lo, hi]`
-SIGNED_CODES = "qmlir.signed_codes"  # codes u8 as i8, less 128
-WIDENS = "qmlir.widens"  # the operand in a longer float type
-DECODES = "qmlir.decodes"  # the numbers that codes of the named type stand for, in the type of the result
+ROW_SUMS = "qmlir.row_sums"  # sums of signed codes along the last axis, added to the initial value
+GATHER = "qmlir.gather"  # rows of the tensor that the body reads, at the indices in the operand
+REPEATS = "qmlir.repeats"  # each element of the operand, repeated along a new axis: (axis, times)
+CLAMPS = "qmlir.clamps"  # the operand, clamped to `[lo, hi]`
+SIGNED_CODES = "qmlir.signed_codes"  # u8 codes minus 128, as i8
+WIDENS = "qmlir.widens"  # the operand, extended to a longer float type
+DECODES = "qmlir.decodes"  # the values of codes of the named type, in the type of the result
 SCALES_GROUPS = "qmlir.scales_groups"  # `sum + part * (scale * scale)` over groups, and nothing else
 WITHIN = "qmlir.within"  # every element is in `[lo, hi]`
 
-# Tables of rows in blocks (passes/core/lower/blocks.py), and the ops that bring rows there and back.
-ENDED_BLOCKS = "qmlir.ended_blocks"  # counts the matrices whose blocks have ended; the rows of a block
-BLOCK_OF = "qmlir.block_of"  # the block of each row; whether rows are sorted by group
+# Tables for rows in blocks (passes/core/lower/blocks.py), and the ops that move rows into blocks and back.
+ENDED_BLOCKS = "qmlir.ended_blocks"  # how many matrices' blocks end before each block; its value: rows per block
+BLOCK_OF = "qmlir.block_of"  # the block of each row; its value: whether rows are sorted by group
 SLOT_OF = "qmlir.slot_of"  # the place of each row in its block
-BACK = "qmlir.back"  # each row from its block and its place there, which two tables say
+BACK = "qmlir.back"  # each row, read from its block and slot, which two tables give
 
 # Marks that say nothing about a body, and need no fingerprint.
-ROW_OF = "qmlir.row_of"  # the row at each place of the blocks
-ROUTES = "qmlir.routes"  # the dispatch that makes all tables; its last result is the row of each place, or -1
+ROW_OF = "qmlir.row_of"  # the row in each slot of the blocks
+ROUTES = "qmlir.routes"  # the dispatch that makes all tables; its last result is the row in each slot, or -1
 ROWS = "qmlir.rows"  # an op of a dynamic quantisation, for `qmlir-fuse-rows`
 MAGNITUDES = LHS_MAGNITUDE, RHS_MAGNITUDE = "qmlir.lhs_magnitude", "qmlir.rhs_magnitude"  # the largest |code|
 
@@ -62,7 +62,7 @@ def note(op: OpLike, facts: Mapping[str, FactValue]) -> None:
 
 
 def known(op: OpLike, name: str) -> FactValue | None:
-    """The fact of that name; None where there is none, or where it was written for another body."""
+    """The fact of that name; None if there is none, or if it was written for another body."""
     if name not in op.attributes or _NOTED not in op.attributes:
         return None
     noted = op.attributes[_NOTED]
@@ -72,10 +72,10 @@ def known(op: OpLike, name: str) -> FactValue | None:
 
 
 def fingerprint(op: OpLike) -> str:
-    """Twelve hexadecimal digits that say what the body of a `linalg.generic` computes: its ops, with their attributes
-    and how they read each other, the types, the maps and the kinds of loops. A constant is its value, wherever it
-    stands, and so is the number of a loop that runs once, which MLIR makes one. Other values from outside are
-    numbered: which they are is not said. "" for a body that holds regions."""
+    """Twelve hexadecimal digits that identify what the body of a `linalg.generic` computes: its ops with their
+    attributes and operands, the types, the maps and the kinds of loops. A constant counts by its value, wherever it is
+    defined; so does the index of a loop that runs once, which MLIR folds to a constant. Other values from outside the
+    body count only by number and type. "" for a body that contains regions."""
     text = sha256()
     for name in ("indexing_maps", "iterator_types"):
         if name in op.attributes:
@@ -129,7 +129,7 @@ def _attribute(value: FactValue) -> ir.Attribute:
 
 
 def _value(attribute: ir.Attribute) -> FactValue | None:
-    """None for an attribute of another kind, which nobody here wrote."""
+    """The value of a fact; None for an attribute of a kind that `note` does not write."""
     if isinstance(attribute, ir.StringAttr):
         return str(attribute.value)
     if isinstance(attribute, ir.DenseI64ArrayAttr):

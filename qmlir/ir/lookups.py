@@ -1,10 +1,10 @@
-"""What a program asks of its arguments without saying so: indices that lie inside of the tables that they are looked up
-in, and axes that are no longer than the tables of their positions.
+"""What a program requires of its arguments without stating it: indices inside the tables that they are looked up in,
+and axes that are no longer than the tables of their positions.
 
 A `tensor.extract` reads whatever is at its indices, also behind the end of its source, and a scatter writes there.
-Where an index is a function of one number of an argument, or of a position along an axis, it tells which numbers and
-which sizes the program is for. What a `cf.assert` compares a size with is known too. Where an index is a function of
-one number of a tensor that is computed, the program has to look at it (`computed`); any other index is left out.
+If an index is a function of one element of an argument, or of a position along an axis, it determines the elements and
+the sizes that the program accepts. A `cf.assert` that compares a size does so too. If an index is a function of one
+element of a computed tensor, the program has to check that tensor (`computed`). Any other index is left out.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 _LARGEST = (1 << 63) - 1
-_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")  # of arith.cmpi, by number; those of unsigned numbers follow
+_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")  # of arith.cmpi, by number; the unsigned ones follow
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A number that an argument holds, in a part of it. `arranged` tells how the tensor at hand has them: two numbers
-    of one argument are the same only at the same place."""
+    """An element of an argument, or of a part of it. `arranged` records how the tensor at hand rearranges the argument:
+    two elements of an argument are the same only if they are at the same place."""
 
     argument: int
     part: tuple[Part, ...] = ()
@@ -42,7 +42,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Computed:
-    """A number of a tensor that is computed otherwise."""
+    """An element of a tensor that is computed in another way."""
 
     tensor: ir.Value
     arranged: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class _Computed:
 
 @dataclass(frozen=True)
 class _Position:
-    """A position along an axis, which has this size."""
+    """A position along an axis of a tensor, which has this size."""
 
     size: Size
     tensor: ir.Value
@@ -60,7 +60,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _SizeOf:
-    """A size that is not known when the program is compiled."""
+    """A dynamic size."""
 
     name: str
 
@@ -71,8 +71,8 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True)
 class Computed:
-    """`op` reads or writes at an index that is a function of the numbers of `tensor`. It is inside of the axis of
-    `size` elements where these are in [least, most]."""
+    """`op` reads or writes at an index that is a function of the elements of `tensor`. The index is inside its axis, of
+    `size` elements, if these are in [least, most]."""
 
     op: OpLike
     tensor: ir.Value
@@ -83,8 +83,8 @@ class Computed:
 
 @dataclass(frozen=True)
 class Walked:
-    """`op` reads or writes at every position along axis `axis` of `tensor`, which is inside of its table where there
-    are at most `most`. No argument tells this size."""
+    """`op` reads or writes at every position along axis `axis` of `tensor`, which is inside its table if there are
+    at most `most`. No argument has this size."""
 
     op: OpLike
     tensor: ir.Value
@@ -93,7 +93,7 @@ class Walked:
 
 
 class Lookups:
-    """What one function asks of its arguments, whose specs are `inputs`, and of what it computes."""
+    """What one function requires of its arguments, whose specs are `inputs`, and of the tensors that it computes."""
 
     def __init__(self, function: OpLike, inputs: Sequence[TensorSpec], solver: Solver, relations: Relations) -> None:
         self._solver, self._relations, self._inputs = solver, relations, inputs
@@ -112,12 +112,12 @@ class Lookups:
                 self._read_assert(op)
 
     def ranges(self) -> tuple[Range, ...]:
-        """What the numbers of arguments have to be."""
+        """The ranges that elements of arguments have to be in."""
         return tuple(Range(argument, least, most, part) for (argument, part), (least, most) in
                      sorted(self._ranges.items(), key=lambda r: (r[0][0], str(r[0][1]))))  # fmt: skip
 
     def limits(self) -> tuple[Limit, ...]:
-        """What the sizes of arguments have to be, of the first axis that tells each."""
+        """The limits of the sizes of arguments, each for the first axis that has the size."""
         found = []
         for i, argument in enumerate(self._arguments):
             for axis, stated in enumerate(shape_of(argument)):
@@ -132,7 +132,7 @@ class Lookups:
 
     @property
     def walked(self) -> list[Walked]:
-        """The axes whose positions are looked up and whose sizes are none of an argument's."""
+        """The axes whose positions are looked up and whose sizes no argument has."""
         known = {
             size.name
             for argument in self._arguments
@@ -141,11 +141,11 @@ class Lookups:
         }
         return [walked for walked, size in self._walked if size.div != 1 or size.name not in known]
 
-    # ---- what indices and conditions say
+    # ---- requirements of indices and conditions
 
     def _read_extract(self, op: OpLike) -> None:
         body = op.parent
-        if body.name != "linalg.generic":  # in a branch it need not run
+        if body.name != "linalg.generic":  # it may be in a branch that does not run
             return
         table, *indices = op.operands
         for size, index in zip(shape_of(table), indices, strict=True):
@@ -163,7 +163,7 @@ class Lookups:
                 self._read_index(op, value, size)
 
     def _read_index(self, op: OpLike, value: Piecewise, size: int) -> None:
-        """An op reads or writes at this index of an axis of `size` elements."""
+        """Record what `op` requires, which reads or writes at the index `value` of an axis of `size` elements."""
         inside = value.where(0, size - 1)
         source: _Source = value.of  # type: ignore[assignment]
         if len(inside) == 1 and isinstance(source, _Held):
@@ -187,10 +187,10 @@ class Lookups:
         first, last = known.get(key, to)
         known[key] = max(first, to[0]), min(last, to[1])
 
-    # ---- what numbers are functions of
+    # ---- values as functions of one unknown
 
     def _scalar(self, value: ir.Value, body: OpLike | None) -> IndexValue | None:
-        """What a number is computed from, in the body of a generic or outside of one; None where it is not known."""
+        """A scalar, in the body of a generic or outside of one, as a function of one unknown; None if not known."""
         op = producer(value)
         if op is None:
             place = argument_number(value, body)
@@ -214,14 +214,14 @@ class Lookups:
         if name == "cmpi":
             number = ir.IntegerAttr(op.attributes["predicate"]).value
             return compare(_PREDICATES[number], *values) if number < len(_PREDICATES) else None
-        if name == "extui":  # the same number where it has no sign
+        if name == "extui":  # the same number if it is not negative
             [wide] = values
             negative = wide < 0 if isinstance(wide, int) else bool(wide.where(-_LARGEST - 1, -1))
             return None if negative else wide
         return values[0] if name in _SAME else _RULES[name](*values)
 
     def _in_body(self, generic: OpLike, number: int) -> IndexValue | None:
-        """What an argument of a generic's body is."""
+        """An argument of a generic's body, as a function of one unknown."""
         if number >= len(generic.operands) - len(generic.results):
             return None
         value = self._tensor(generic.operands[number])
@@ -252,7 +252,7 @@ class Lookups:
         return Piecewise(_SizeOf(size.name), (Piece(0, _LARGEST, size.mul, size.add),))
 
     def _tensor(self, value: ir.Value) -> IndexValue | None:
-        """What each number of a tensor is computed from."""
+        """Each element of a tensor, as a function of one unknown."""
         if value not in self._elements:
             made = self._made(value)
             kind = value.type.element_type
@@ -279,7 +279,7 @@ class Lookups:
         return self._scalar(terminator_of(op.regions[0].blocks[0]).operands[number], op)
 
     def _part(self, op: OpLike) -> tuple[Part, ...] | None:
-        """The part that a slice takes, of each axis; None where it is not known."""
+        """The part of each axis that a slice takes; None if it is not known."""
         offsets, sizes, steps = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides"))
         dynamic = ir.ShapedType.get_dynamic_size()
         given = iter(slice_sizes(op, 1))
@@ -304,7 +304,7 @@ class Lookups:
 
 
 def _columns(indices: ir.Value, count: int) -> list[ir.Value]:
-    """The tensors that the columns of a scatter's indices are, as far as they are made one by one."""
+    """The columns of a scatter's indices, each as a tensor; none unless each is concatenated or inserted."""
     if count == 1:
         return [indices]
     op = producer(indices)
@@ -320,7 +320,7 @@ def _columns(indices: ir.Value, count: int) -> list[ir.Value]:
 
 
 def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
-    """The index that a dynamic size was made with."""
+    """The operand that gave a tensor its dynamic size along `axis`; None if it is not found."""
     op = producer(value)
     while op is not None and op.name == "linalg.generic":
         number = len(op.operands) - len(op.results) + list(op.results).index(value)
@@ -334,7 +334,7 @@ def _given_size(value: ir.Value, axis: int) -> ir.Value | None:
 
 
 def _arranged(value: IndexValue | None, how: str) -> IndexValue | None:
-    """A value whose numbers stand in another order."""
+    """A value with its elements in another order, which `how` identifies."""
     if value is None or isinstance(value, int) or not isinstance(value.of, (_Held, _Computed, _Position)):
         return value
     return replace(value, of=replace(value.of, arranged=(*value.of.arranged, how)))
@@ -345,7 +345,7 @@ _MADE_OF: dict[str, Callable[[OpLike], Sequence[ir.Value]]] = {  # the dynamic s
     "tensor.expand_shape": lambda op: list(op.operands)[1:],
     "tensor.extract_slice": lambda op: slice_sizes(op, 1),
 }
-_SAME = ("index_cast", "extsi", "trunci")  # a number that does not fit is outside of any table too
+_SAME = ("index_cast", "extsi", "trunci")  # a number that does not fit its type is outside of any table too
 _RULES: dict[str, Callable[..., IndexValue | None]] = {
     "addi": add, "subi": lambda a, b: add(a, b, -1), "muli": multiply, "andi": multiply, "ori": greatest,
     "minsi": least, "maxsi": greatest, "select": select, "cmpi": compare,

@@ -1,5 +1,5 @@
-"""Constants whose elements are only moved: transposed, regrouped, padded. They are found without compiling anything:
-IREE compiles such ops for the host and runs them while it compiles, a tenth of a second for each shape."""
+"""Constants whose elements are only moved (transposed, reshaped, padded), computed with numpy. IREE would compile such
+ops for the host and run them during compilation, which takes a tenth of a second for each shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .walk import producer, static_padding
 
 
 def moved_constant(value: ir.Value) -> Array | None:
-    """The elements of a constant, or of what such ops make of one; None where others have a part in it."""
+    """The elements of a constant, or of the result of such ops on one; None if other ops are involved."""
     op = producer(value)
     rule = None if op is None else _RULES.get(op.name)
     return None if op is None or rule is None else rule(op)

@@ -1,5 +1,5 @@
-"""Integer functions of one unknown that are linear in pieces: how an index is computed, such as
-`x < 0 ? x + 100 : x`, and for which `x` it is inside of a table."""
+"""Piecewise linear integer functions of one unknown: how an index is computed, such as `x < 0 ? x + 100 : x`, and for
+which `x` it is inside a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Piece:
     add: int
 
     def where(self, least: int, most: int) -> tuple[int, int]:
-        """The first and the last x at which this is in [least, most]; the last is the smaller one where it never is."""
+        """The first and the last x at which this is in [least, most]; the last is the smaller one if it never is."""
         if self.mul == 0:
             return (self.first, self.last) if least <= self.add <= most else (0, -1)
         if self.mul < 0:
@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A function of the number that `of` stands for. The pieces are in order and leave nothing out."""
+    """A function of the unknown that `of` identifies. The pieces are in order and have no gaps."""
 
     of: Hashable
     pieces: tuple[Piece, ...]
@@ -54,12 +54,12 @@ def unknown(of: Hashable, first: int, last: int) -> Piecewise:
 
 
 def add(a: IndexValue, b: IndexValue, sign: int = 1) -> IndexValue | None:
-    """`a + sign * b`; None where that is no function of one unknown."""
+    """`a + sign * b`; None if that is not a function of one unknown."""
     return _combined((a, b), lambda x, y: [Piece(x.first, x.last, x.mul + sign * y.mul, x.add + sign * y.add)])
 
 
 def multiply(a: IndexValue, b: IndexValue) -> IndexValue | None:
-    """`a * b`; None where that is not linear."""
+    """`a * b`; None if that is not linear."""
 
     def product(x: Piece, y: Piece) -> list[Piece] | None:
         if x.mul and y.mul:
@@ -70,7 +70,7 @@ def multiply(a: IndexValue, b: IndexValue) -> IndexValue | None:
 
 
 def compare(predicate: str, a: IndexValue, b: IndexValue) -> IndexValue | None:
-    """1 where the comparison of arith.cmpi holds, else 0; None for one of unsigned numbers."""
+    """1 where the comparison of arith.cmpi holds, else 0; None for an unsigned comparison."""
     holds = _HOLDS.get(predicate)
     if holds is None:
         return None
@@ -106,14 +106,14 @@ def greatest(a: IndexValue, b: IndexValue) -> IndexValue | None:
     return None if larger is None else select(larger, a, b)
 
 
-_FAR = 1 << 130  # beyond what sums and products of 64-bit numbers are
-# Whether a comparison holds where the difference of its operands is negative, 0, positive.
+_FAR = 1 << 130  # larger than sums and products of 64-bit numbers
+# Whether a comparison holds if the difference of its operands is negative, 0, positive.
 _HOLDS = {"eq": (False, True, False), "ne": (True, False, True), "slt": (True, False, False),
           "sle": (True, True, False), "sgt": (False, False, True), "sge": (False, True, True)}  # fmt: skip
 
 
 def _combined(values: tuple[IndexValue, ...], function: Callable[..., list[Piece] | None]) -> IndexValue | None:
-    """The pieces that `function` makes of pieces of `values` over the same part of their unknown."""
+    """`function` applied to the pieces of `values` over each common interval of their one unknown; None if it fails."""
     named = [v for v in values if isinstance(v, Piecewise)]
     if len({v.of for v in named}) > 1:
         return None
@@ -124,7 +124,7 @@ def _combined(values: tuple[IndexValue, ...], function: Callable[..., list[Piece
     ends = [*(s - 1 for s in starts[1:]), named[0].pieces[-1].last]
     pieces: list[Piece] = []
     for first, last in zip(starts, ends, strict=True):
-        if first > last:  # of no numbers
+        if first > last:  # an empty interval
             return None
         parts = function(*(_over(v, first, last) for v in values))
         if parts is None:
@@ -134,7 +134,7 @@ def _combined(values: tuple[IndexValue, ...], function: Callable[..., list[Piece
 
 
 def _over(value: IndexValue, first: int, last: int) -> Piece:
-    """The piece of a value over [first, last], which lies in one of its pieces."""
+    """A value restricted to [first, last], which is inside one of its pieces."""
     if isinstance(value, int):
         return Piece(first, last, 0, value)
     piece = next(p for p in value.pieces if p.first <= first <= p.last)

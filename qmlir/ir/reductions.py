@@ -1,4 +1,4 @@
-"""Structured ops that reduce what their body makes of an element, and the same ops with another running value."""
+"""Reductions by the bodies of structured ops, and the same ops with accumulators of another type, called keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .walk import defining_op, made_by, producer, terminator_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# What combines two numbers, in any order of many.
+# Ops that combine two numbers; more may be combined in any order.
 INTEGERS = frozenset(
     f"arith.{name}" for name in ("addi", "muli", "minsi", "maxsi", "minui", "maxui", "andi", "ori", "xori")
 )
@@ -26,18 +26,19 @@ COMBINATIONS = INTEGERS | FLOATS
 
 @dataclass(frozen=True)
 class Reduced:
-    """A result of a structured op that is nothing but a combination of what the body makes of each element."""
+    """A result of a structured op that only combines the values that its body computes of each element."""
 
     position: int
     combined: OpLike
-    """The op of an element and the running value, `arith.maximumf` for instance."""
+    """The op that combines an element with the accumulator, such as `arith.maximumf`."""
     element: ir.Value
     result: ir.Value
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What runs in place of the numbers that a result is reduced from."""
+    """Keys, which a reduction accumulates instead of numbers: their type, the key of a number, the combination of two
+    keys, and the number of a key."""
 
     type: ir.Type
     key: Callable[[ir.Value], ir.Value]
@@ -60,14 +61,14 @@ def reduced(op: OpLike, combinations: Collection[str]) -> list[Reduced]:
         if combined is None or combined.name not in combinations or running not in list(combined.operands):
             continue
         if len(list(running.uses)) != 1 or len(list(value.uses)) != 1:
-            continue  # something else looks at what runs
+            continue  # something else reads the accumulator or its new value
         a, b = combined.operands
         found.append(Reduced(i, combined, a if b == running else b, op.results[i]))
     return found
 
 
 def within_lanes(op: OpLike, lanes: int = 32) -> bool:
-    """Whether a structured op makes each result of fewer elements than a subgroup has lanes at least: IREE does not
+    """Whether a structured op reduces fewer elements per result than the smallest subgroup has lanes: IREE does not
     reduce those across lanes."""
     maps = indexing_maps(op)
     sizes, written = loop_sizes(op.operands, maps), _written(maps[-1])
@@ -76,7 +77,7 @@ def within_lanes(op: OpLike, lanes: int = 32) -> bool:
 
 
 def reduces(op: OpLike, combinations: Collection[str]) -> bool:
-    """Whether an op does nothing but combine an element with the running value of a structured op around it."""
+    """Whether an op only combines an element with the accumulator of the structured op around it."""
     owner = op.operation.block.owner
     if owner is None:
         return False
@@ -84,7 +85,7 @@ def reduces(op: OpLike, combinations: Collection[str]) -> bool:
 
 
 def reduce_keys(op: OpLike, reductions: Sequence[tuple[Reduced, Keys]]) -> None:
-    """Replace the op by one in which keys run in place of the numbers of `reductions`."""
+    """Replace the op by one that accumulates keys for `reductions`, and convert the results back to numbers."""
     count = len(op.results)
     inits = list(op.operands)[-count:]
     for one, keys in reductions:
@@ -106,8 +107,8 @@ def reduce_keys(op: OpLike, reductions: Sequence[tuple[Reduced, Keys]]) -> None:
 
 
 def with_operands(op: OpLike, operands: Sequence[ir.Value]) -> OpLike:
-    """A `linalg.generic` of other operands with the loops and the body of `op`, which is left without one: its
-    arguments have the element types of the new operands already."""
+    """A `linalg.generic` on other operands with the loops and the body of `op`. The body is moved; its arguments must
+    already have the element types of the new operands."""
     maps = indexing_maps(op)
     written = _written(maps[-1])
     kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
@@ -130,12 +131,12 @@ def _has_reduced_loops(op: OpLike) -> bool:
 
 
 def _written(m: ir.AffineMap) -> set[int]:
-    """The loops that the axes of a result follow."""
+    """The loops that index the axes of a result."""
     return {e.position for e in m.results if isinstance(e, ir.AffineDimExpr)}
 
 
 def _keys_of(init: ir.Value, keys: Keys) -> ir.Value:
-    """The key of each element of what a reduction starts from."""
+    """The key of each element of a reduction's initial value."""
     if made_by(init, "linalg.fill") is not None:
         return filled(dims(init), keys.key(defining_op(init).operands[0]))
     return mapped(init, keys.type, keys.key)

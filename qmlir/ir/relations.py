@@ -1,8 +1,8 @@
-"""Which sizes of a program's arguments and results are the same, found from its operations.
+"""Relations between the sizes of a program's arguments and results, found from its operations.
 
-Each operation says which axes of its operands and results share a size: those of the dialect by `Op.sizes`, linalg's
-by their indexing maps, others by the rules below. What is in a branch or a loop is left out, because it need not run;
-so is what no rule knows.
+Each operation determines which axes of its operands and results share a size: ops of the dialect by `Op.sizes`, linalg
+ops by their indexing maps, others by the rules below. Ops in a branch or a loop are left out, because they need not
+run; so are ops without a rule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .walk import operations_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-_DEEPEST = 8  # calls of functions by functions that are followed
+_DEEPEST = 8  # nested calls of functions that are followed
 
 
 def _is_tensor(value: ir.Value) -> bool:
@@ -27,7 +27,7 @@ def _is_tensor(value: ir.Value) -> bool:
 
 
 class Relations:
-    """The sizes of the values of one function, as they follow from its arguments'."""
+    """The sizes of the values of one function, derived from the sizes of its arguments."""
 
     def __init__(self, solver: Solver, functions: dict[str, OpLike], depth: int = 0) -> None:
         self._solver, self._functions, self._depth = solver, functions, depth
@@ -42,7 +42,8 @@ class Relations:
         return self._dims[value]
 
     def read(self, function: OpLike) -> list[list[Term]]:
-        """Take in the operations of a function of one block; the sizes of its results, none for other values."""
+        """Process the operations of a function of one block. Returns the sizes of each result that is a tensor, none
+        for others."""
         *ops, last = operations_of(function.regions[0].blocks[0])
         for op in ops:
             self._read(op)
@@ -65,7 +66,7 @@ class Relations:
             self._elementwise(op)
 
     def _same(self, a: ir.Value, b: ir.Value) -> None:
-        """Two tensors have one shape."""
+        """Record that two tensors have the same shape."""
         if a.type.rank == b.type.rank:
             for x, y in zip(self.dims(a), self.dims(b), strict=True):
                 self._solver.same(x, y)
@@ -75,7 +76,7 @@ class Relations:
         names: dict[str, Size] = {}
         try:
             stated_sizes = view.sizes()
-        except OpError:  # of an op that is not verified: its rules tell what is wrong with it
+        except OpError:  # the op is not verified yet; its rules will report what is wrong
             return
         for field, axes in stated_sizes.items():
             value = getattr(view, field)
@@ -117,7 +118,7 @@ class Relations:
                 self._same(init, made)
 
     def index(self, value: ir.Value) -> Term:
-        """The size that an index is."""
+        """The value of an index, as a size."""
         if value not in self._index:
             self._index[value] = self._solver.fresh()
         return self._index[value]
@@ -140,7 +141,7 @@ class Relations:
             self._set(op.results[0], dims[axis])
 
     def _arithmetic(self, op: OpLike) -> None:
-        """A size times, plus, minus or divided by a number."""
+        """A size multiplied by, plus, minus or divided by a constant."""
         if not isinstance(op.results[0].type, ir.IndexType):
             self._elementwise(op)
             return
@@ -170,7 +171,7 @@ class Relations:
             self._solver.same(*self._equal[op.operands[0]])
 
     def _filled(self, value: ir.Value, sizes: Sequence[ir.Value]) -> None:
-        """The dynamic sizes of a tensor are the index values `sizes`."""
+        """Record that the dynamic sizes of a tensor are the index values `sizes`."""
         dims, given = self.dims(value), iter(sizes)
         for dim, size in zip(dims, shape_of(value), strict=True):
             if size is None and (index := next(given, None)) is not None:
@@ -189,7 +190,7 @@ class Relations:
         self._regroup(self.dims(source), self.dims(result), op.attributes["reassociation"])
 
     def _regroup(self, wide: list[Term], flat: list[Term], groups: ir.Attribute) -> None:
-        """Each size of `flat` is the product of a group of `wide`; known where at most one of these is dynamic."""
+        """Record each size of `flat` as the product of a group of `wide`, if at most one of the group is dynamic."""
         for size, group in zip(flat, groups, strict=True):
             product: Term | None = 1
             for axis in group:
@@ -245,7 +246,7 @@ class Relations:
 
 
 def slice_sizes(op: OpLike, fixed: int) -> list[ir.Value]:
-    """The dynamic sizes among the operands of a slice: `fixed` tensors, offsets, sizes, strides."""
+    """The dynamic sizes among the operands of a slice, which are `fixed` tensors, offsets, sizes and strides."""
     counts = list(op.attributes["operandSegmentSizes"])
     return list(op.operands)[fixed + counts[fixed] : fixed + counts[fixed] + counts[fixed + 1]]
 

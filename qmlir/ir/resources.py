@@ -29,8 +29,8 @@ _NAME = re.compile(r'dense_resource<("[^"]+"|[^>]+)>')
 
 @dataclass
 class _Kept:
-    """What is known of one context's resources: the arrays by the attributes' names, and the attributes by a digest of
-    their bytes and their type."""
+    """The known resources of one context: the arrays by the attributes' names, and the attributes by a digest of their
+    bytes and their type."""
 
     context: ir.Context
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -42,7 +42,7 @@ _kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
 
 @contextmanager
 def kept_resources() -> Iterator[None]:
-    """Inside, `resource_array` knows the arrays behind the current context's resources, and equal ones are one."""
+    """Inside, `resource_array` knows the arrays of the current context's resources, and equal arrays share one."""
     context, outer = ir.Context.current, _kept.get()
     if outer is not None and outer.context is context:
         yield
@@ -55,12 +55,12 @@ def kept_resources() -> Iterator[None]:
 
 
 def resource(array: Array, kind: ir.RankedTensorType) -> ir.Attribute:
-    """The bytes of an array as a resource of a type."""
-    held = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    digest, kept = hashlib.sha256(held.data).digest(), _kept.get()
+    """The bytes of an array as a resource of the type `kind`."""
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    digest, kept = hashlib.sha256(raw.data).digest(), _kept.get()
     found = None if kept is None else kept.attributes.get((digest, kind))
     if found is None:
-        found = ir.DenseResourceElementsAttr.get_from_buffer(held.data, f"qmlir_{digest.hex()[:16]}", kind, 64, False)
+        found = ir.DenseResourceElementsAttr.get_from_buffer(raw.data, f"qmlir_{digest.hex()[:16]}", kind, 64, False)
         keep_array(found, array)
         if kept is not None:
             kept.attributes[digest, kind] = found
@@ -68,20 +68,20 @@ def resource(array: Array, kind: ir.RankedTensorType) -> ir.Attribute:
 
 
 def keep_array(attribute: ir.Attribute, array: Array) -> None:
-    """Remember what a resource was made of, inside `kept_resources`."""
+    """Remember the array that a resource was made of, inside `kept_resources`."""
     kept, name = _kept.get(), resource_name(attribute)
     if kept is not None and name is not None:
         kept.arrays[name] = array
 
 
 def resource_array(attribute: ir.Attribute) -> Array | None:
-    """The array that a resource was made of; None where nobody remembered it, and for other attributes."""
+    """The array that a resource was made of; None if it was not remembered, and for other attributes."""
     kept = _kept.get()
     return None if kept is None else kept.arrays.get(resource_name(attribute) or "")
 
 
 def resource_name(attribute: ir.Attribute) -> str | None:
-    """The name of a resource, None for other attributes. Its class is lost when it is read from an op, and the text of
-    other elements may be long."""
+    """The name of a resource; None for other attributes. It is found in the text, because an attribute that is read
+    from an op has lost its class. Other elements are excluded first, because their text may be long."""
     named = None if isinstance(attribute, ir.DenseElementsAttr) else _NAME.match(str(attribute))
     return None if named is None else named[1]

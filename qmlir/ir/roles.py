@@ -1,4 +1,4 @@
-"""What the arguments of a program are used as, so that values can be made up that its ops accept."""
+"""The roles of a program's arguments, so that values can be made up that its ops accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def roles(module: ir.Module) -> dict[str, list[RoleRow]]:
-    """What each argument of each public function is used as, for `make`."""
+    """The role of each argument of each public function, for `runtime.inputs.make`."""
     return {
         f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
         for f in public_functions(module)
@@ -28,7 +28,7 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor
 
 
 def _experts(view: Op) -> int | None:
-    """How many experts an op's ids are of."""
+    """The number of experts that the expert ids of an op choose from."""
     if isinstance(view, MoeAlignBlockSizeOp):
         return view.experts
     weights = view.w1 if isinstance(view, MoeOp) else view.rhs if isinstance(view, GroupedMatmulOp) else None
@@ -65,7 +65,7 @@ def _arguments(op: OpLike) -> ir.BlockArgumentList:
 
 
 def _parameter(call: OpLike, number: int) -> ir.Value | None:
-    """The argument of the called function that the operand becomes."""
+    """The argument of the called function that receives operand `number`."""
     module = call.parent
     while module.parent is not None:
         module = module.parent

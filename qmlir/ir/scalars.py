@@ -16,7 +16,7 @@ from .build import scalar
 
 FAULTS = (
     Fault(
-        "IREE's conversion of floats to one byte makes zero of what rounds up to the smallest normal number.",
+        "IREE's conversion of floats to one byte converts values that round up to the smallest normal number to zero.",
         canary="float8_rounding",
     ),
 )
@@ -40,7 +40,7 @@ def const(value: float) -> ir.Value:
 
 
 def polynomial(x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
-    """In f32 by Horner's rule, the coefficient of the highest power first."""
+    """A polynomial of `x` in f32, by Horner's rule; the coefficient of the highest power is the first."""
     value = const(coefficients[0])
     for c in coefficients[1:]:
         value = arith.addf(arith.mulf(value, x), const(c))
@@ -48,7 +48,7 @@ def polynomial(x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
 
 
 def to_f32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
-    """Any number to f32."""
+    """Convert any number to f32."""
     t = x.type
     if isinstance(t, ir.FloatType):
         if t == f32():
@@ -58,7 +58,7 @@ def to_f32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
 
 
 def to_i32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
-    """An integer of up to 64 bits to i32."""
+    """Convert an integer of up to 64 bits to i32."""
     if x.type == i32():
         return x
     if x.type.width > 32:
@@ -67,7 +67,7 @@ def to_i32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
 
 
 def cast_f(x: ir.Value, t: ir.Type) -> ir.Value:
-    """f32 to another float type, one rounding."""
+    """Convert f32 to another float type, with one rounding."""
     if x.type == t:
         return x
     return arith.truncf(t, x) if t.width < x.type.width else arith.extf(t, x)
@@ -78,10 +78,10 @@ OPAQUE_ZERO: ContextVar[Callable[[], ir.Value]] = ContextVar("OPAQUE_ZERO")
 
 
 def no_contract(x: ir.Value) -> ir.Value:
-    """The same f32, for which no compiler sees that it is a product.
+    """The same f32 value, which no compiler recognises as a product.
 
     LLVM contracts `mulf` + `addf` into a fused multiply-add on every target, which moves the last bit, and no flag of
-    IREE turns that off. An exclusive or with a zero that only the run time knows keeps the rounding of the product.
+    IREE turns that off. An exclusive or with a zero that is known only at run time keeps the rounding of the product.
     """
     if getattr(x.owner, "name", "") != "arith.mulf":
         return x
@@ -111,9 +111,9 @@ def bf16_bits(x: ir.Value) -> ir.Value:
 
 
 def rounded(x: ir.Value, t: ir.Type) -> ir.Value:
-    """f32 `x` with the precision of float type `t`, still f32.
+    """f32 `x`, rounded to the precision of float type `t`, still as f32.
 
-    A cast to `t` and back is taken out by IREE, on the CPU at least, and with it the rounding.
+    IREE removes a cast to `t` and back, at least on the CPU, and with it the rounding.
     """
     if t == f32():
         return x
@@ -148,7 +148,7 @@ def cubic_weight(away: ir.Value, a: float) -> ir.Value:
 
 
 def add(a: ir.Value, b: ir.Value) -> ir.Value:
-    """`a + b`, each rounded on its own where it is a product."""
+    """`a + b`; an operand that is a product is rounded before the addition."""
     return arith.addf(no_contract(a), no_contract(b))
 
 
@@ -176,7 +176,7 @@ def round_to(x: ir.Value, mode: str) -> ir.Value:
     whole = math.trunc(x)
     if mode == "trunc":
         return whole
-    # Halves away from zero from exact steps: targets disagree about their own `round`.
+    # Round half away from zero, in exact steps: targets disagree about their own `round`.
     rest = math.absf(arith.subf(x, whole))
     up = math.copysign(const(1.0), x)
     return arith.select(_cmp_f("OGE", rest, const(0.5)), arith.addf(whole, up), whole)

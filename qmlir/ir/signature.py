@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 # `func.func @f(%x: tensor<?x4xi8> {qmlir.dtype = "u8", qmlir.name = "image", qmlir.sizes = ["M", ""]})`
-DTYPE, NAME, SIZES = _OURS = ("qmlir.dtype", "qmlir.name", "qmlir.sizes")
+DTYPE, NAME, SIZES = _SIGNATURE_ATTRIBUTES = ("qmlir.dtype", "qmlir.name", "qmlir.sizes")
 
 
 def public_functions(module: ir.Module) -> list[OpLike]:
@@ -51,11 +51,12 @@ def public_functions(module: ir.Module) -> list[OpLike]:
 
 
 def function_signatures(module: ir.Module) -> dict[str, Signature]:
-    """Signatures by name. What our attributes on arguments and results leave unsaid is written out, because later
-    levels no longer have the ops that tell it; `drop_attributes` removes them before IREE, which does not know them.
+    """The signatures of public functions, by name. Also writes what qmlir's attributes on arguments and results do not
+    state yet, because later levels no longer have the ops that determine it. `drop_attributes` removes the attributes
+    before IREE, which does not know them.
 
     Raises:
-        ParseError: for a type or an attribute that a caller could not make sense of.
+        ParseError: a type that is not supported, or an attribute that is not valid.
     """
     result: dict[str, Signature] = {}
     for f, inputs, outputs, lookups in _read(module):
@@ -64,7 +65,7 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
 
 
 def unchecked_indices(module: ir.Module) -> tuple[list[Computed], list[Walked]]:
-    """The indices that public functions look up and that no argument tells: computed ones, and positions."""
+    """The indices in public functions that arguments do not determine: computed ones, and positions."""
     every = [lookups for _, _, _, lookups in _read(module)]
     return [c for lookups in every for c in lookups.computed], [w for lookups in every for w in lookups.walked]
 
@@ -72,7 +73,7 @@ def unchecked_indices(module: ir.Module) -> tuple[list[Computed], list[Walked]]:
 def _read(
     module: ir.Module,
 ) -> Iterator[tuple[OpLike, tuple[tuple[str, TensorSpec], ...], tuple[TensorSpec, ...], Lookups]]:
-    """Each public function with the specs of its arguments and results, which are written to it."""
+    """Each public function with the specs of its arguments and results, which are also written to its attributes."""
     functions = _functions(module)
     for f in public_functions(module):
         t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
@@ -142,7 +143,7 @@ def _sizes(
             return size
         hint = solver.hint(size.name)
         if hint and counts[size.name] < 2:
-            return None  # nothing else has it
+            return None  # no other axis has it
         if hint and size.name not in names:
             known = (hint if i < 2 else f"{hint}{i}" for i in itertools.count(1))
             names[size.name] = next(name for name in known if name not in taken)
@@ -159,7 +160,7 @@ def _returned(f: OpLike) -> list[ir.Value]:
 def _state(
     f: OpLike, solver: Solver, dims: Sequence[Sequence[Size | int | None]], stated: list[tuple[str, ...] | None]
 ) -> None:
-    """Take in the names that a function gives to sizes."""
+    """Give the solver the names that a function states for sizes."""
     for value, names in zip(dims, stated, strict=True):
         if names is not None and len(names) != len(value):
             raise _error(f, f"has attribute '{SIZES}' with {len(names)} names for {len(value)} axes")
@@ -187,7 +188,7 @@ def _spec(f: OpLike, t: ir.Type, dtype: str | None, sizes: tuple[int | str | Non
 
 @dataclass
 class _Stated:
-    """What attributes say of an argument or result."""
+    """What the attributes of an argument or result state."""
 
     dtype: str | None = None
     name: str | None = None
@@ -195,31 +196,31 @@ class _Stated:
 
 
 def _attributes(f: OpLike, which: str, count: int) -> list[_Stated]:
-    """What is stated of each argument or result."""
+    """What the attributes of each argument or result state."""
     if which not in f.attributes:
         return [_Stated() for _ in range(count)]
     found: list[_Stated] = []
     for d in f.attributes[which]:
-        ours = _Stated()
+        parsed = _Stated()
         for a in d:
             if a.name in (DTYPE, NAME):
                 if not isinstance(a.attr, ir.StringAttr):
                     raise _error(f, f"has attribute '{a.name}' = {a.attr}, which must be a string")
                 if a.name == DTYPE:
-                    ours.dtype = a.attr.value
+                    parsed.dtype = a.attr.value
                 else:
-                    ours.name = a.attr.value
+                    parsed.name = a.attr.value
             elif a.name == SIZES:
                 names = list(a.attr) if isinstance(a.attr, ir.ArrayAttr) else None
                 if names is None or not all(isinstance(n, ir.StringAttr) for n in names):
                     raise _error(f, f"has attribute '{SIZES}' = {a.attr}, which must be a list of strings")
-                ours.sizes = tuple(n.value for n in names)
-        found.append(ours)
+                parsed.sizes = tuple(n.value for n in names)
+        found.append(parsed)
     return found
 
 
 def state_signature(f: OpLike, inputs: Iterable[tuple[str, str, Sequence[str | None]]], outputs: Sequence[str]) -> None:
-    """Say of the arguments their names, dtypes and names of sizes, and of the results their dtypes."""
+    """Write the names, dtypes and size names of the arguments, and the dtypes of the results, as attributes."""
     text = ir.StringAttr.get
     f.attributes["arg_attrs"] = ir.ArrayAttr.get([
         ir.DictAttr.get({NAME: text(n), DTYPE: text(d), SIZES: _sizes_attribute(s)}) for n, d, s in inputs
@@ -233,14 +234,14 @@ def _sizes_attribute(names: Sequence[str | None]) -> ir.Attribute:
 
 
 def _write(f: OpLike, which: str, specs: Sequence[tuple[str | None, TensorSpec]], types: Sequence[ir.Type]) -> None:
-    """Write the attributes of arguments, or of results, which have no names, where they say more than the type and the
-    position."""
+    """Write the attributes of arguments, or of results, which have no names, as far as they state more than the type
+    and the position."""
     if not specs:
         return
     old = list(f.attributes[which]) if which in f.attributes else [ir.DictAttr.get({}) for _ in specs]
     new = []
     for i, (theirs, (name, spec), t) in enumerate(zip(old, specs, types, strict=True)):
-        made = {a.name: a.attr for a in theirs if a.name not in _OURS}
+        made = {a.name: a.attr for a in theirs if a.name not in _SIGNATURE_ATTRIBUTES}
         if name not in (None, f"arg{i}"):
             made[NAME] = ir.StringAttr.get(name)
         if spec.dtype != element_of(t).name:
@@ -252,8 +253,8 @@ def _write(f: OpLike, which: str, specs: Sequence[tuple[str | None, TensorSpec]]
 
 
 def assert_sizes(module: ir.Module, signatures: dict[str, Signature]) -> None:
-    """Have each public function compare the sizes of its arguments before it does anything: on the host, and in any
-    runtime that loads the program."""
+    """Make each public function check the sizes of its arguments first. The checks run on the host, in any runtime that
+    loads the program."""
     for f in public_functions(module):
         signature = signatures[f.attributes["sym_name"].value]
         block = f.regions[0].blocks[0]
@@ -292,7 +293,7 @@ def _dim(block: ir.Block, argument: int, axis: int) -> ir.Value:
 
 
 def _made(value: ir.Value, size: Size) -> ir.Value:
-    """`size` of the index `value`."""
+    """The value of the expression `size` for the index `value`."""
     if size.mul != 1:
         value = arith.muli(value, build.index(size.mul))
     if size.add:
@@ -301,17 +302,17 @@ def _made(value: ir.Value, size: Size) -> ir.Value:
 
 
 def drop_attributes(module: ir.Module) -> None:
-    """Remove our attributes from the arguments and results of every function."""
+    """Remove qmlir's attributes from the arguments and results of every function."""
     for op in module.body.operations:
         for which in ("arg_attrs", "res_attrs"):
             if which in op.operation.attributes:
-                kept = [{a.name: a.attr for a in d if a.name not in _OURS}
+                kept = [{a.name: a.attr for a in d if a.name not in _SIGNATURE_ATTRIBUTES}
                         for d in op.operation.attributes[which]]  # fmt: skip
                 op.operation.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
 
 
 def _argument_dtype(value: ir.Value) -> str | None:
-    """u8 when the ops that use an argument read it so."""
+    """u8 if the ops that use an argument read it as u8; otherwise None."""
     for use in value.uses:
         if use.owner.operation.name not in OPS:
             continue
@@ -337,7 +338,7 @@ _SHAPE_OPS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "te
 
 
 def _value_dtype(value: ir.Value) -> str | None:
-    """u8 when the op that makes a result says so."""
+    """u8 if the op that makes a result states it; otherwise None."""
     operation = producer(behind(value, *_SHAPE_OPS))
     if operation is None or operation.name not in OPS:
         return None
@@ -351,7 +352,7 @@ def _value_dtype(value: ir.Value) -> str | None:
 
 
 def schemes(module: ir.Module) -> list[SchemeRow]:
-    """What is quantised how: one row a product, for the manifest."""
+    """How each product is quantised: one row per product, for the manifest."""
     rows: list[SchemeRow] = []
     for view in views_of(module, ProductOp):
         rows.append({

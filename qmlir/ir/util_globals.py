@@ -1,5 +1,5 @@
-"""Globals of a program (`util.global`), at the insertion point: its parameters, its state, and what is computed when it
-is loaded."""
+"""Globals of a program (`util.global`), made at the insertion point: its parameters, its state, and values that are
+computed when it is loaded."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from .walk import operations_of
 
 FAULTS = (
     Fault(
-        "Globals that start with the same number in every element share one buffer, so that an update of one in place "
-        "changes the others.",
+        "Globals with equal initial elements share one buffer, so that an update of one in place changes the others.",
         canary="shared_state",
     ),
 )
 
 
 def parameter(scope: str, key: str, t: ir.Type) -> ir.Attribute:
-    """The initial value of a global that a file of weights holds."""
+    """The initial value of a global that is stored in a file of weights."""
     return ir.Attribute.parse(f'#flow.parameter.named<"{scope}"::{json.dumps(key)}> : {t}')
 
 
 def declare(symbol: str, t: ir.Type, initial: ir.Attribute | None = None, mutable: bool = False) -> None:
-    """A private global; without an initial value, one that is stored before it is loaded."""
+    """Declare a private global. Without an initial value, it must be stored to before it is loaded."""
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
         "type": ir.TypeAttr.get(t),
@@ -42,14 +41,14 @@ def declare(symbol: str, t: ir.Type, initial: ir.Attribute | None = None, mutabl
 
 
 def initializer() -> ir.Operation:
-    """What runs when a program is loaded, without a block yet."""
+    """An initializer, which runs when a program is loaded; it has no block yet."""
     nothing = ir.TypeAttr.get(ir.FunctionType.get([], []))
     return ir.Operation.create("util.initializer", regions=1, attributes={"function_type": nothing})
 
 
 def declare_state(symbol: str, t: ir.Type, initial: ir.DenseElementsAttr, number: int) -> None:
-    """A private global that calls change, in a buffer of its own: what it starts with is copied or, where all elements
-    are equal, computed of an operand that no other `number` has."""
+    """Declare a private global that calls change, in a buffer of its own. Its initial value is copied or, if all
+    elements are equal, computed from an operand that differs for each `number`."""
     declare(symbol, t, initial, mutable=True)
     with ir.InsertionPoint(initializer().regions[0].blocks.append()):
         if initial.is_splat:
@@ -62,7 +61,7 @@ def declare_state(symbol: str, t: ir.Type, initial: ir.DenseElementsAttr, number
 
 
 def _everywhere(t: ir.Type, value: ir.Attribute, number: int) -> ir.Value:
-    """A tensor of one number, as nobody else computes it."""
+    """A tensor filled with `value`, by a computation that is different for each `number`."""
     mark = fusion_barrier(build.dense(np.full((), number, np.int32)), Reason.STATE)
 
     def chosen(found: ir.Value) -> ir.Value:
@@ -74,19 +73,19 @@ def _everywhere(t: ir.Type, value: ir.Attribute, number: int) -> ir.Value:
 
 
 def load_global(symbol: str, t: ir.Type) -> ir.Value:
-    """What a global holds."""
+    """Load the value of a global."""
     attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
     return ir.Operation.create("util.global.load", results=[t], attributes=attributes).results[0]
 
 
 def store_global(symbol: str, value: ir.Value) -> None:
-    """Have a global hold `value`."""
+    """Store `value` to a global."""
     attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
     ir.Operation.create("util.global.store", operands=[value], attributes=attributes)
 
 
 def has_state(module: ir.Module) -> bool:
-    """Whether a function of the program writes what a later call reads; the kernels' own globals do not count."""
+    """Whether the program has mutable globals, which later calls read; the kernels' own globals do not count."""
     return any(
         op.name == "util.global"
         and "is_mutable" in op.attributes

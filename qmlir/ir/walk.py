@@ -1,4 +1,4 @@
-"""Finding operations, and what makes a value."""
+"""Finding operations, and the operations that make values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
-BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # what `barriers.fusion_barrier` puts behind a value
+BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # the ops that `barriers.fusion_barrier` makes
 
 
 def operations_of(block: ir.Block) -> list[ir.Operation]:
-    """The operations of a block, in order. The list stays as it is when the caller changes the IR."""
+    """The operations of a block, in order. The list is a snapshot: it does not change with the IR."""
     return [op.operation for op in block.operations]
 
 
@@ -27,14 +27,14 @@ def terminator_of(block: ir.Block) -> ir.Operation:
 
 
 def remove_unused(f: OpLike) -> None:
-    """Drop operations of a function whose results nobody reads: MLIR's own cleanup leaves ours alone."""
+    """Remove operations of a function whose results have no uses: MLIR's own cleanup does not remove qmlir's ops."""
     for op in reversed(operations_of(f.regions[0].blocks[0])):
         if op.results and all(not list(r.uses) for r in op.results):
             op.erase()
 
 
 def functions(module: ir.Module) -> list[OpLike]:
-    """The module's `func.func` that have a body. The list stays as it is when the caller changes the IR."""
+    """The module's `func.func` that have a body. The list is a snapshot: it does not change with the IR."""
     return [f for f in operations_of(module.body) if f.name == "func.func" and len(f.regions[0].blocks)]
 
 
@@ -47,7 +47,7 @@ def defining_op(value: ir.Value) -> ir.Operation:
     """The operation that makes a value.
 
     Raises:
-        ValueError: of an argument of a block.
+        ValueError: the value is an argument of a block.
     """
     op = producer(value)
     if op is None:
@@ -56,7 +56,7 @@ def defining_op(value: ir.Value) -> ir.Operation:
 
 
 def made_by(value: ir.Value, *names: str) -> OpLike | None:
-    """The operation that makes a value where its name is one of `names`; None otherwise."""
+    """The operation that makes a value, if its name is one of `names`; None otherwise."""
     op = producer(value)
     return op if op is not None and op.name in names else None
 
@@ -68,7 +68,7 @@ def argument_number(value: ir.Value, op: OpLike | None) -> int | None:
 
 
 def behind(value: ir.Value, *names: str) -> ir.Value:
-    """The value that is left when operations called `names`, each of its first operand, are taken off."""
+    """The value behind a chain of operations called `names`, which is followed through their first operands."""
     while (op := made_by(value, *names)) is not None:
         value = op.operands[0]
     return value
@@ -81,8 +81,8 @@ def producer_name(value: ir.Value) -> str:
 
 
 def read_by(op: OpLike) -> list[ir.Value]:
-    """The values that an op reads, its regions included, without those that its regions make themselves: a gather is a
-    generic that reads a tensor in its body."""
+    """The values that an op reads, also in its regions, without those that its regions define. A gather, for example,
+    is a generic that reads a tensor in its body."""
     if not op.regions:
         return list(op.operands)
     inside = collect(op)
@@ -92,7 +92,7 @@ def read_by(op: OpLike) -> list[ir.Value]:
 
 
 def sources(values: Iterable[ir.Value], read: Callable[[OpLike], Iterable[ir.Value]] = read_by) -> Iterator[ir.Value]:
-    """The values and what they are computed from, each once. `read`: the operands of an op that are followed."""
+    """The values and all values that they are computed from, each once. `read`: the operands of an op to follow."""
     seen: set[ir.Value] = set()
     left = list(values)
     while left:
@@ -107,7 +107,7 @@ def sources(values: Iterable[ir.Value], read: Callable[[OpLike], Iterable[ir.Val
 
 @dataclass(frozen=True)
 class StaticPadding:
-    """A `tensor.pad` by static amounts: what it pads, by how much in front of and behind each axis, and with what."""
+    """A `tensor.pad` by static amounts: its source, the padding before and after each axis, and the fill value."""
 
     source: ir.Value
     low: list[int]
@@ -116,7 +116,7 @@ class StaticPadding:
 
 
 def static_padding(value: ir.Value) -> StaticPadding | None:
-    """The padding that makes a value; None where it is made otherwise, or padded by amounts that are not static."""
+    """The padding that makes a value; None if another op makes it, or if the amounts are not static."""
     op = made_by(value, "tensor.pad")
     if op is None or len(op.operands) > 1:
         return None

@@ -1,4 +1,4 @@
-"""What parameters and constants decide: computed once, when a program is loaded, and not in its calls."""
+"""Values that only parameters and constants decide: computed once, when a program is loaded."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _CONSTANTS = ("flow.tensor.constant", "util.optimization_barrier")
 
 
 def of_parameters(value: ir.Value) -> bool:
-    """Whether parameters and constants alone decide a value: no argument of the function does, and no state."""
+    """Whether a value depends on parameters, and otherwise on constants alone: on no function argument and no state."""
     slice_ = _slice(value)
     return slice_ is not None and any(op.name == "util.global.load" for op in slice_)
 
 
 def decided_at_load(value: ir.Value) -> bool:
-    """Whether constants, or parameters and constants, decide a value."""
+    """Whether a value depends on constants and parameters alone."""
     return _slice(value) is not None
 
 
 def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """What `make` makes of a value that is `decided_at_load`, at the insertion point: a constant where it only moves
-    the elements of one; else it is loaded from a global, which an initialiser of the program computes. The same of the
-    same parameters is one global, whoever reads it."""
+    """Return `make(value)` for a value that is `decided_at_load`, at the insertion point. The result is a constant if
+    `make` only moves the elements of a constant; otherwise it is loaded from a global that an initialiser of the
+    program computes. Equal computations on equal parameters share one global."""
     slice_ = _slice(value)
     assert slice_ is not None
     function = function_of(ir.InsertionPoint.current.ref_operation.operation)
@@ -49,7 +49,7 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
         packing.erase()
         return stored_constant(array, kind)
     with ir.InsertionPoint(packing.regions[0].blocks[0]):
-        text = packing.get_asm(use_local_scope=True)  # else maps are named by their order in the module
+        text = packing.get_asm(use_local_scope=True)  # otherwise maps are named by their order in the module
         name = f"{_PREFIX}{sha256(text.encode()).hexdigest()[:16]}"
         store_global(name, made)
         ir.Operation.create("util.return")
@@ -62,8 +62,8 @@ def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
 
 
 def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
-    """A program of its own in the place of the initialisers: a function for each global, which has its name and returns
-    what it holds. The globals of `module` become parameters of `scope`. None where it has none."""
+    """Move the initialisers made by `at_load` into a separate program: one function per global, with the global's name,
+    that returns its value. The globals of `module` become parameters of `scope`. None if there are no such globals."""
     operations = operations_of(module.body)
     globals_ = {o.attributes["sym_name"].value: o for o in operations if o.name == "util.global"}
     packer = ir.Module.create()
@@ -87,8 +87,8 @@ def taken_out(module: ir.Module, scope: str) -> ir.Module | None:
 
 
 def _slice(value: ir.Value) -> list[OpLike] | None:
-    """The ops that make a value, each behind those that it needs; None where there are others than constants, loads of
-    globals that never change, and pure ops."""
+    """The ops that compute a value, in topological order; None if any is not a constant, a load of an immutable global
+    or a pure op."""
     found: dict[OpLike, None] = {}
     seen: set[OpLike] = set()
     stack = [(value, False)]
@@ -101,7 +101,7 @@ def _slice(value: ir.Value) -> list[OpLike] | None:
             found[op] = None
         if op in seen:
             continue
-        if not _is_once(op):
+        if not _is_fixed(op):
             return None
         seen.add(op)
         stack.append((value, True))
@@ -109,7 +109,7 @@ def _slice(value: ir.Value) -> list[OpLike] | None:
     return list(found)
 
 
-def _is_once(op: OpLike) -> bool:
+def _is_fixed(op: OpLike) -> bool:
     if op.name == "util.global.load":
         definition = _global(function_of(op).parent, op.attributes["global"].value)
         return definition is not None and "is_mutable" not in definition.attributes
@@ -124,7 +124,7 @@ def _global(module: OpLike, name: str) -> OpLike | None:
 
 
 def _needs(op: OpLike) -> list[ir.Value]:
-    """The values from outside that an op and its regions read."""
+    """The values defined outside an op that the op and its regions read."""
     *inner, _ = parts = collect(op)
     own = {result for o in inner for result in o.results}
     own |= {value for o in parts for region in o.regions for block in region.blocks for value in block.arguments}
@@ -132,7 +132,7 @@ def _needs(op: OpLike) -> list[ir.Value]:
 
 
 def _copied(slice_: Sequence[OpLike], value: ir.Value) -> ir.Value:
-    """The ops at the insertion point; returns what is `value` there."""
+    """Clone the ops at the insertion point; return the clone of `value`."""
     copies: dict[ir.Value, ir.Value] = {}
     for op in slice_:
         copy = op.clone(ir.InsertionPoint.current)

@@ -1,9 +1,9 @@
-"""What an attention op computes, with no word about how.
+"""What an attention op computes, independent of how a kernel does it.
 
 score[b.., m, k2] = scale * (sum over k1 of q[b.., m, k1] * k[b.., k2, k1]) + mask
 out[b.., m, n]    = sum over k2 of (softmax of score over k2) * v[b.., k2, n]
 
-Query heads may share keys and values (grouped queries): then these do not follow all axes of the batch.
+Query heads may share keys and values (grouped-query attention): keys and values then do not follow all batch axes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AttentionTensor:
 
     @property
     def stored(self) -> ir.Value:
-        """The tensor that `value` is the first part of, along its outermost axis: a cache that is not full. IREE would
-        copy the part for a dispatch that reads it."""
+        """The tensor whose leading slice along the outermost axis `value` is, such as a cache that is not full; `value`
+        itself if it is no such slice. IREE would copy the slice for a dispatch that reads it."""
         op = made_by(self.value, "tensor.extract_slice")
         if op is None:
             return self.value
@@ -53,8 +53,8 @@ class AttentionTensor:
 
 @dataclass(frozen=True)
 class Attention:
-    """The op with its loops by what they are. `sizes`: of each loop, None where dynamic. `batch`: also the loops that
-    only queries and the result follow, but for the longest of them, which is `rows`."""
+    """An attention op with its loops sorted by role. `sizes`: of each loop, None if dynamic. `batch` also holds the
+    loops that only queries and the result follow, except the longest of them, which is `rows`."""
 
     op: OpLike
     q: AttentionTensor
@@ -63,16 +63,16 @@ class Attention:
     scale: ir.Value
     mask: AttentionTensor | None
     out: AttentionTensor
-    batch: tuple[int, ...]  # the shared ones last
+    batch: tuple[int, ...]  # loops along which keys and values are shared come last
     rows: tuple[int, ...]  # of queries: m
     keys: tuple[int, ...]  # k2
-    inner: tuple[int, ...]  # what a query and a key share: k1
+    inner: tuple[int, ...]  # of queries and keys: k1
     columns: tuple[int, ...]  # of values: n
     sizes: tuple[int | None, ...]
 
     @property
     def tensors(self) -> tuple[AttentionTensor, ...]:
-        """The operands as the op has them, the scale left out, and the result."""
+        """The operands in the op's order, without the scale, and the result."""
         return tuple(t for t in (self.q, self.k, self.v, self.mask, self.out) if t is not None)
 
     def size_values(self) -> list[ir.Value | int]:
@@ -86,7 +86,7 @@ class Attention:
 
 
 def describe(op: OpLike) -> Attention:
-    """Read an `iree_linalg_ext.attention`. Raises Unfit for axes that have no place in the formula."""
+    """Read an `iree_linalg_ext.attention`. Raises Unfit for axes that do not fit the formula."""
     maps = [attribute.value for attribute in op.attributes["indexing_maps"]]
     operands = list(op.operands)
     if len(operands) not in (5, 6) or len(maps) != len(operands):
@@ -96,7 +96,7 @@ def describe(op: OpLike) -> Attention:
     count = maps[0].n_dims
     sets = [set(t.axes) for t in (q, k, v, out)]
 
-    def those(*inside: int) -> tuple[int, ...]:
+    def dims(*inside: int) -> tuple[int, ...]:
         return tuple(d for d in range(count) if all((d in s) == (i in inside) for i, s in enumerate(sets)))
 
     stated: list[set[int | None]] = [set() for _ in range(count)]
@@ -106,7 +106,7 @@ def describe(op: OpLike) -> Attention:
             stated[loop].add(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis))
     # A loop whose size only some tensors state is dynamic, so that every dynamic axis has a size operand.
     sizes = [next(iter(values)) if len(values) == 1 else None for values in stated]
-    rows = those(0, 3)
+    rows = dims(0, 3)
     if rows:
         longest = max(rows, key=lambda d: (sizes[d] is None, sizes[d] or 0))
         shared, rows = tuple(d for d in rows if d != longest), (longest,)
@@ -114,12 +114,15 @@ def describe(op: OpLike) -> Attention:
         shared = ()
     found = Attention(
         op, q, k, v, scale.value, mask[0] if mask else None, out,
-        batch=(*those(0, 1, 2, 3), *shared), rows=rows, keys=those(1, 2), inner=those(0, 1), columns=those(2, 3),
+        batch=(*dims(0, 1, 2, 3), *shared), rows=rows, keys=dims(1, 2), inner=dims(0, 1), columns=dims(2, 3),
         sizes=tuple(sizes),
     )  # fmt: skip
     known = (*found.batch, *found.rows, *found.keys, *found.inner, *found.columns)
     if len(known) != count:
-        raise Unfit("an axis is in one operand, or in three, alone", "axes of the batch in all of q, k and v")
+        raise Unfit(
+            "an axis belongs to one operand only, or to exactly three of q, k, v and the result",
+            "axes of the batch in all of q, k and v",
+        )
     return found
 
 
@@ -131,7 +134,7 @@ def build(
     mask: AttentionTensor | None,
     out: AttentionTensor,
 ) -> ir.Value:
-    """The op's result, at the insertion point; `axes` name the loops."""
+    """Create the op at the insertion point and return its result; the `axes` of the tensors number the loops."""
     count = 1 + max(a for t in (q, k, v, out) for a in t.axes)
     masks = [] if mask is None else [mask]
     read = [q, k, v, AttentionTensor(scale, ()), *masks, out]
@@ -150,7 +153,7 @@ def build(
 
 
 def has_body(op: OpLike) -> bool:
-    """Whether something else than scale and mask is done to the scores: IREE's own attention is wrong then
+    """Whether the op's body changes the scores beyond scale and mask: IREE's own attention is wrong then
     (`FAULTS`)."""
     first: ir.OpView = op.regions[0].blocks[0].operations[0]
     return bool(first.operation.name != "iree_linalg_ext.yield")
@@ -166,11 +169,11 @@ def _axes(affine_map: ir.AffineMap) -> tuple[int, ...]:
 
 
 def scale_of(value: ir.Value) -> float | None:
-    """The number behind a scale, None when it is not constant."""
+    """The value of a constant scale, seen through float casts; None if it is not constant."""
     op = made_by(behind(value, "arith.truncf", "arith.extf"), "arith.constant")
     return None if op is None else float(ir.FloatAttr(op.attributes["value"]).value)
 
 
 def one(loops: Sequence[int]) -> int | None:
-    """The only loop of a kind, None where there are several or none."""
+    """The only loop of a role, None if there are several or none."""
     return loops[0] if len(loops) == 1 else None

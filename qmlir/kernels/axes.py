@@ -1,4 +1,4 @@
-"""Axes of a contraction: what each loop is, and which loop each axis of an operand follows."""
+"""Axes of a contraction: the role of each loop, and which loop each axis of an operand follows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the kernel as the program has it: a batch's rows are several axes with the letter of rows."""
+    """An axis of the kernel as the program has it: several axes may have the letter of rows, as in a batched input."""
 
     letter: str
     number: int
@@ -27,7 +27,7 @@ Axes: TypeAlias = "tuple[Axis, ...]"
 
 
 def dims_of(affine_map: ir.AffineMap) -> list[int] | None:
-    """The loop that each axis follows; None where one follows none, or two the same: a diagonal."""
+    """The loop that each axis follows; None if an axis follows no loop, or two follow the same one (a diagonal)."""
     found: list[int] = []
     for result in affine_map.results:
         if not isinstance(result, ir.AffineDimExpr) or result.position in found:
@@ -56,10 +56,10 @@ def product_of(sizes: Sequence[int | None]) -> int | None:
 
 
 def loops_of_contraction(op: OpLike) -> Axes:
-    """What each loop is: rows, columns, depth, or groups (which all three tensors have)."""
+    """The role of each loop: rows, columns, depth, or groups (which all three tensors have)."""
     maps = [dims_of(m) for m in indexing_maps(op)]
     if any(m is None for m in maps):
-        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+        raise Unfit("an operand's indexing map is not one loop per axis", "a product of plain matrices")
     lhs, rhs, out = (m for m in maps if m is not None)
     letters = {(1, 0, 1): ROW, (0, 1, 1): COLUMN, (1, 1, 0): "k", (1, 1, 1): GROUP}
     sizes: dict[int, int | None] = {}

@@ -11,16 +11,16 @@ from ..ir.walk import behind, defining_op, made_by
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# A target's better form of one op: from the cloner, the op and its vector operands to the result, or None for
-# "as it is".
+# A target's better form of one op: from the cloner, the op and its vector operands to the result, or None to clone the
+# op unchanged.
 Rule: TypeAlias = "Callable[[BodyCloner, OpLike, list[ir.Value]], ir.Value | None]"
 
 _DIALECTS = ("arith.", "math.")
 
 
 def unclonable(block: ir.Block, small_floats: bool = False) -> str:
-    """Why a body has no form on vectors, "" when it has one. `small_floats`: it may read floats of one byte, which it
-    only extends to f32."""
+    """Why a body cannot be cloned onto vectors, "" if it can. `small_floats`: the body may read one-byte floats if it
+    only extends them to f32."""
     local = set(block.arguments)
     for op in block.operations:
         operation = op.operation
@@ -38,7 +38,7 @@ def unclonable(block: ir.Block, small_floats: bool = False) -> str:
 
 
 def is_small_float(t: ir.Type) -> bool:
-    """Whether it is a float of one byte, or a scale that is an exponent alone."""
+    """Whether a type is a one-byte float; the exponent-only type of scales is one."""
     return isinstance(t, ir.FloatType) and t.width == 8
 
 
@@ -49,25 +49,25 @@ def _only_extended(argument: ir.Value) -> bool:
 
 
 def computable(t: ir.Type) -> bool:
-    """Integers, and floats that vector units convert."""
+    """Whether a type is an integer or a float that vector units convert."""
     if isinstance(t, ir.IntegerType):
         return t.width in (1, 8, 16, 32, 64)
     return isinstance(t, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
 
 
 def scalar_constant(value: ir.Value) -> ir.Attribute | None:
-    """The attribute of a scalar constant, also of one behind an optimisation barrier; None for any other value.
+    """The attribute of a scalar constant, also behind an optimisation barrier; None for any other value.
 
-    The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: no_contract`); a
-    kernel keeps them apart by its rules.
+    The lowering hides a zero behind a barrier to keep LLVM from contracting products and sums
+    (`ir/scalars.py: no_contract`); a kernel prevents this by its rules instead.
     """
     op = made_by(behind(value, "util.optimization_barrier"), "arith.constant")
     return None if op is None or isinstance(value.type, ir.ShapedType) else op.attributes["value"]
 
 
 class BodyCloner:
-    """Clones bodies onto vectors of `lanes` elements; `bound` tells rules how large a value of a body can become
-    (kernels/ranges.py), None where that is not known."""
+    """Clones bodies onto vectors of `lanes` elements; `bound` gives rules the largest magnitude of a value of a body
+    (kernels/ranges.py), None if unknown."""
 
     def __init__(
         self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[ir.Value], float | None] = lambda value: None
@@ -75,7 +75,7 @@ class BodyCloner:
         self.lanes, self.rules, self.bound = lanes, rules, bound
         self.known: dict[
             ir.Value, ir.Value
-        ] = {}  # values of the body that is being cloned, for rules that look behind operands
+        ] = {}  # cloned values of the current body, for rules that inspect the producers of operands
 
     def widen(self, t: ir.Type) -> ir.Type:
         return ir.VectorType.get([self.lanes], t)
@@ -85,7 +85,7 @@ class BodyCloner:
         return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
 
     def clone(self, block: ir.Block, arguments: Sequence[ir.Value]) -> ir.Value:
-        """The first yielded value; `arguments` stand for the first arguments of the block."""
+        """Clone a body and return its first yielded value; `arguments` replace the first arguments of the block."""
         known = dict(zip(block.arguments, arguments, strict=False))
         for op in block.operations:
             operation = op.operation
@@ -95,7 +95,7 @@ class BodyCloner:
         raise AssertionError("a body without a yield")
 
     def value(self, value: ir.Value, known: dict[ir.Value, ir.Value]) -> ir.Value:
-        """One value of a body, with what it needs, given its block's arguments in `known` (which is added to)."""
+        """Clone one value of a body with its producers. `known` maps the block's arguments, and is extended."""
         self.known = known
         if value in known:
             return known[value]
@@ -110,7 +110,7 @@ class BodyCloner:
         return self._same(operation, operands) if made is None else made
 
     def _same(self, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-        """The op as it is, on vectors."""
+        """The same op on vectors."""
         names = [a if isinstance(a, str) else a.name for a in op.attributes]
         return ir.Operation.create(
             op.name,

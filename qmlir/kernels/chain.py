@@ -1,4 +1,4 @@
-"""The elementwise ops behind a contraction, and the sum over its groups, which one kernel computes with it."""
+"""The elementwise ops that follow a contraction, and the sum over its groups, which are fused into its kernel."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .factors import splat_of
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-_LONGEST_PATH = 8  # ops that make something of a value that is read again behind them
+_LONGEST_PATH = 8  # ops between a value and a later op that reads it again
 
 
 class Chain:
-    """Grows a group from its contraction: each step takes the one op that reads the last value."""
+    """Grows a group from its contraction: each step takes in the only op that reads the last value."""
 
     def __init__(
         self, value: ir.Value, axes: Axes, rows: Axes, column: Axis, batch: Axes = (), small_floats: bool = False
@@ -34,7 +34,7 @@ class Chain:
         self.gate: Gate | None = None
         self.operations: list[OpLike] = []
         self.stages: list[Stage] = []
-        self._kept: dict[ir.Value, int] = {}  # earlier values that are read once more, by their stages
+        self._kept: dict[ir.Value, int] = {}  # earlier values that are read again, and their stages
         self.total: Stage | None = None
         self.total_type: ir.Type | None = None
 
@@ -43,14 +43,14 @@ class Chain:
         return self.parts[0]
 
     def combine(self, groups: Sequence[Axis]) -> None:
-        """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
+        """Take in the sum over groups. It is required: without it the partial sums are a batch of products."""
         user = self._user()
         if user is None:
-            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
+            raise Unfit("partial sums along K that no op adds up", "a sum over the groups behind the product")
         loops = self._loops(user)
         out = None if loops is None else axes_of(indexing_maps(user)[-1], loops)
         if out != (*self.batch, *self.rows, self.column) or loops is None or len(groups) != 1:
-            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
+            raise Unfit("partial sums along K that no op adds up", "a sum over the groups behind the product")
         if reason := unclonable(user.regions[0].blocks[0], self.small_floats):
             raise Unfit(f"the sum over groups has no form on vectors: {reason}")
         if not is_zero_fill(user.operands[len(user.operands) - 1]):
@@ -76,26 +76,26 @@ class Chain:
             pass
 
     def _stage(self) -> bool:
-        """Take in the next elementwise op; whether there was one that fits."""
+        """Take in the next elementwise op; return whether one fitted."""
         user = self._user()
-        return self._branch() if user is None else not _of_bits(user.results[0]) and self._fits(user)
+        return self._branch() if user is None else not _is_boolean(user.results[0]) and self._fits(user)
 
     def _branch(self) -> bool:
-        """Take in ops that make something of the last value up to one that reads both, as of `x * sigmoid(x)`; whether
-        there were such that fit."""
+        """Take in a path of ops from the last value to an op that reads both the path's end and the last value, as in
+        `x * sigmoid(x)`; return whether such a path fitted."""
         before = self.parts, self.axes, len(self.operations), len(self.stages)
         self._kept = {self.value: len(self.stages)}
-        path = self._path_back()
-        taken = bool(path) and all(self._fits(user) for user in path) and not _of_bits(self.value)
+        path = self._joining_path()
+        taken = bool(path) and all(self._fits(user) for user in path) and not _is_boolean(self.value)
         self._kept = {}
         if not taken:
             self.parts, self.axes, operations, stages = before
             del self.operations[operations:], self.stages[stages:]
         return taken
 
-    def _path_back(self) -> list[OpLike]:
-        """Ops each of which is the only one that reads the one before, from one of two that read the last value to the
-        other; [] where these do not come together."""
+    def _joining_path(self) -> list[OpLike]:
+        """The path from one of the last value's two readers to the other, each op the only reader of the one before it;
+        [] if there is no such path."""
         readers = _readers(self.value)
         if len(self.parts) > 1 or len(readers) != 2:
             return []
@@ -111,7 +111,7 @@ class Chain:
         return []
 
     def _fits(self, user: OpLike) -> bool:
-        """Take in an elementwise op, if it fits."""
+        """Take in an elementwise op if it fits; return whether it did."""
         if user.name != "linalg.generic" or len(user.results) != 1:
             return False
         loops = self._loops(user)
@@ -130,7 +130,8 @@ class Chain:
         return True
 
     def _split_columns(self) -> bool:
-        """Whether the value is read as two halves of its columns: a gate and what it lets through."""
+        """Take in the two slices that halve the columns of the value, a gate and the values it gates; return whether
+        the value is read in this way only."""
         slices = [use.owner.operation for use in self.value.uses]
         size = self.column.size
         if len(slices) != 2 or size is None or size % 2 or any(s.name != "tensor.extract_slice" for s in slices):
@@ -151,15 +152,15 @@ class Chain:
         return True
 
     def _join_columns(self) -> None:
-        """Leave the halves to whoever reads them."""
+        """Undo `_split_columns`: leave the slices to the program."""
         value, self.column = self._joined
         self.parts, self.gate = [value], None
         del self.operations[-2:]
         self.axes = (*self.batch, *self.rows, self.column)
 
     def _split_rows(self) -> bool:
-        """Look through a view that makes several axes of the rows, as of an image or of sequences in a batch, or one of
-        several; whether there was one."""
+        """Look through a view that expands the rows to several axes (an image, sequences in a batch) or collapses them;
+        return whether there was one."""
         owners = [use.owner.operation for use in self.value.uses]
         if self.batch or len(owners) != 1 or owners[0].name not in ("tensor.expand_shape", "tensor.collapse_shape"):
             return False
@@ -181,14 +182,14 @@ class Chain:
         self.axes = (*self.batch, *self.rows, self.column)
 
     def _user(self) -> OpLike | None:
-        """The one generic with one result that reads the last value, None when another op does too."""
+        """The only op that reads the last value, a generic with one result; None if there is no such op."""
         owners = [use.owner.operation for part in self.parts for use in part.uses]
         if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
             return None
         return owners[0] if len(owners[0].results) == 1 else None
 
     def _loops(self, user: OpLike) -> Axes | None:
-        """What the loops of `user` are, known from how it reads the last value."""
+        """The axis of each loop of `user`, derived from how it reads the last value."""
         inputs = list(user.operands)[:-1]
         if self.value not in inputs:
             return None
@@ -199,14 +200,14 @@ class Chain:
         return tuple(placed[i] for i in range(len(positions)))
 
     def _sources(self, user: OpLike, loops: Axes) -> tuple[StageSource, ...] | str:
-        """What the block arguments are, or why one cannot be read."""
+        """The source of each block argument, or the reason why an operand cannot be read."""
         found: list[StageSource] = []
         made = {value: Previous(stage) for value, stage in self._kept.items()}
         made |= {part: Previous(len(self.stages), half) for half, part in enumerate(self.parts)}
         for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
             axes = axes_of(map_, loops)
             if axes is None:
-                return "reads an operand by something else than whole axes"
+                return "indexes an operand by an expression that is not one loop per axis"
             if value in made:
                 if axes != self.axes:
                     return "reads the product transposed"
@@ -215,8 +216,8 @@ class Chain:
             if (splat := splat_of(value)) is not None:
                 found.append(Literal(splat))
                 continue
-            if _of_bits(value):
-                return "reads truth values, of which a kernel has no address"
+            if _is_boolean(value):
+                return "reads an i1 tensor, which a kernel cannot address"
             rows = [a for a in axes if a.letter == ROW]
             wanted = [a for a in self.rows if a in rows or a.size != 1]
             at = [i for i, a in enumerate(axes) if a.letter == ROW]
@@ -227,7 +228,7 @@ class Chain:
 
 
 def _readers(value: ir.Value) -> list[OpLike]:
-    """The ops that read a value, each once."""
+    """The distinct ops that read a value."""
     found: list[OpLike] = []
     for use in value.uses:
         if use.owner.operation not in found:
@@ -235,7 +236,7 @@ def _readers(value: ir.Value) -> list[OpLike]:
     return found
 
 
-def _of_bits(value: ir.Value) -> bool:
-    """Whether a tensor holds truth values, which IREE stores as it likes."""
+def _is_boolean(value: ir.Value) -> bool:
+    """Whether a tensor holds i1 values, whose storage IREE chooses."""
     kind = value.type.element_type
     return isinstance(kind, ir.IntegerType) and bool(kind.width == 1)

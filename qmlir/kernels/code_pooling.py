@@ -1,4 +1,4 @@
-"""Largest elements under windows of what 8-bit codes mean: as meaning grows with the code, the largest code's."""
+"""Max pooling of dequantised 8-bit codes: because the value grows with the code, pooling the codes is enough."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CodePooling:
-    """A `linalg.pooling_nchw_max` of f32 that one tensor of codes decides.
+    """A `linalg.pooling_nchw_max` of f32 values that one tensor of codes determines.
 
     Attributes:
         op: the pooling.
         codes: `[N, C, H, W]`, i8.
-        unsigned: whether codes with the highest bit are the largest; signed otherwise.
-        low, high: elements that the window reaches over the image, before and behind, of H and W.
-        window, strides: of H and W. Windows have no holes, and each holds an element of the image.
-        numbers: makes of codes what is pooled.
+        unsigned: whether values grow with the codes read as unsigned; as signed otherwise.
+        low, high: padding before and after the image along H and W.
+        window, strides: of H and W. Windows are not dilated, and each holds an element of the image.
+        numbers: the group that makes the pooled values from codes.
     """
 
     op: OpLike
@@ -46,7 +46,7 @@ class CodePooling:
 
 
 def find(op: OpLike) -> CodePooling | None:
-    """None for any other op."""
+    """The pooling of codes that `op` is; None for any other op."""
     if op.name != "linalg.pooling_nchw_max":
         return None
     x, window, out = op.operands
@@ -83,13 +83,13 @@ def find(op: OpLike) -> CodePooling | None:
     for i in range(2):
         k, n, o = size[i] or 0, sizes[i] or 0, out_sizes[i] or 0
         if low[i] >= k or (o - 1) * strides[i] - low[i] >= n:
-            return None  # a window beside the image
+            return None  # a window that lies in the padding only
     return CodePooling(op, numbers.leaves[0].value, growing[0], (low[0], low[1]), (high[0], high[1]),
                        (size[0] or 0, size[1] or 0), (strides[0], strides[1]), numbers)  # fmt: skip
 
 
 def replace(pooling: CodePooling, codes: ir.Value) -> None:
-    """What `codes`, the pooled ones, mean in the place of the result, at the insertion point."""
+    """Replace the pooling's result by the dequantised `codes`, which are already pooled, at the insertion point."""
     op, group = pooling.op, pooling.numbers
 
     def body(code: ir.Value) -> ir.Value:
@@ -110,7 +110,7 @@ def replace(pooling: CodePooling, codes: ir.Value) -> None:
 
 
 def _sources(op: OpLike) -> list[OpLike]:
-    """What the pooling reads through, last first: barriers stay where nothing removes them."""
+    """The pads and barriers that the pooling reads through, last first: IREE does not remove unused barriers."""
     found, value = [], op.operands[0]
     while (made := made_by(value, "tensor.pad", *BARRIERS)) is not None:
         found.append(made)
@@ -119,7 +119,7 @@ def _sources(op: OpLike) -> list[OpLike]:
 
 
 def _cloned(body: ir.Block, known: dict[ir.Value, ir.Value]) -> ir.Value:
-    """A body's ops on scalars at the insertion point; the yielded value."""
+    """Clone a body's ops on scalars at the insertion point; return the yielded value."""
     *steps, end = operations_of(body)
     for op in steps:
         operands = [known[operand] if operand in known else _constant(operand) for operand in op.operands]

@@ -1,4 +1,4 @@
-"""What is known of a weight's codes when a program is compiled: all of a constant; of others, how large they become."""
+"""What is known of a weight's codes at compile time: all codes of a constant, the range of the codes of others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Codes:
     """The codes of a kernel's weight, i8.
 
     Attributes:
-        array: of a constant, `[N, K]` (`[matrices, N, K]` of a batch).
-        low, high: the smallest and the largest that there may be.
-        parameters: whether they are known when the program is loaded, because parameters decide them.
+        array: the codes of a constant, `[N, K]` (`[matrices, N, K]` of a batch); None of other weights.
+        low, high: the smallest and the largest possible code.
+        parameters: whether they are known when the program is loaded, because they depend on parameters alone.
     """
 
     array: Array | None
@@ -35,14 +35,14 @@ class Codes:
 
     @property
     def is_argument(self) -> bool:
-        """Whether they may differ from call to call."""
+        """Whether the codes may differ from call to call."""
         return self.array is None and not self.parameters
 
 
 def codes_of(kernel: Kernel) -> Codes:
     """What is known of the weight of `kernel`."""
     value = kernel.rhs.value
-    if str(value.type.element_type) in NUMBERS:  # numbers are no codes, and long: they are not copied here
+    if str(value.type.element_type) in NUMBERS:  # float weights have no codes, and are too large to copy here
         return Codes(None, *_BYTE, numbers_known(value))
     array = constant_codes(kernel)
     if array is not None:
@@ -53,8 +53,8 @@ def codes_of(kernel: Kernel) -> Codes:
 
 
 def numbers_known(value: ir.Value) -> bool:
-    """Whether a weight of numbers is the same in every call, and takes no more memory than what it is made of: of f32
-    it is stored as it is."""
+    """Whether a float weight is the same in every call and takes no more memory than the values it is computed from:
+    an f32 weight must be stored as f32."""
     if not isinstance(value.type.element_type, ir.F32Type):
         return decided_at_load(value)
     stored = behind(value, *VIEWS, "linalg.transpose")
@@ -63,11 +63,11 @@ def numbers_known(value: ir.Value) -> bool:
 
 
 def code_range(value: ir.Value) -> _Span:
-    """The smallest and the largest element that a tensor of i8 may have, by the op that makes it."""
-    return _of_tensor(value) or _BYTE
+    """The smallest and the largest element that an i8 tensor may have, derived from its producers."""
+    return _tensor_range(value) or _BYTE
 
 
-def _of_tensor(value: ir.Value) -> _Span | None:
+def _tensor_range(value: ir.Value) -> _Span | None:
     array = known(value)
     if array is not None:
         return (int(array.min()), int(array.max())) if array.size and array.dtype.kind in "iu" else None
@@ -75,17 +75,17 @@ def _of_tensor(value: ir.Value) -> _Span | None:
     if op is None:
         return None
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose"):
-        return _of_tensor(op.operands[0])
+        return _tensor_range(op.operands[0])
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
     block = op.regions[0].blocks[0]
     *_, end = block.operations
-    return _of_scalar(end.operation.operands[0], dict(zip(block.arguments, op.operands, strict=True)))
+    return _scalar_range(end.operation.operands[0], dict(zip(block.arguments, op.operands, strict=True)))
 
 
-def _of_scalar(value: ir.Value, tensors: dict[ir.Value, ir.Value]) -> _Span | None:
+def _scalar_range(value: ir.Value, tensors: dict[ir.Value, ir.Value]) -> _Span | None:
     if value in tensors:
-        return _of_tensor(tensors[value])
+        return _tensor_range(tensors[value])
     constant = scalar_constant(value)
     if constant is not None:
         return (int(constant.value), int(constant.value)) if isinstance(constant, ir.IntegerAttr) else None
@@ -93,9 +93,9 @@ def _of_scalar(value: ir.Value, tensors: dict[ir.Value, ir.Value]) -> _Span | No
     if op is None:
         return None
     if op.name == "tensor.extract":
-        return _of_tensor(op.operands[0])
+        return _tensor_range(op.operands[0])
     rule = _RULES.get(op.name)
-    found = None if rule is None else rule(*(_of_scalar(operand, tensors) for operand in op.operands))
+    found = None if rule is None else rule(*(_scalar_range(operand, tensors) for operand in op.operands))
     if found is None or not isinstance(value.type, ir.IntegerType):
         return None
     half = 1 << (value.type.width - 1)

@@ -1,7 +1,7 @@
-"""What one elementwise op or sum computes: as the fact says that it carries (`ir/facts.py`), else as its body says.
+"""What one elementwise op or sum computes: from the fact that it carries (`ir/facts.py`), else from its body.
 
-Programs that no pass of this project made have no facts: each question is answered from the body too, by how its values
-are made of each other.
+Programs that qmlir's passes did not make have no facts: each question can be answered from the body too, by matching
+its ops.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}
 
 
 class MultiplyAdd(NamedTuple):
-    """A body `acc + lhs * rhs`: the names of the addition, and of what extends each factor ("" where nothing does)."""
+    """A body `acc + lhs * rhs`: the names of the addition and of the op that extends each factor ("" for none)."""
 
     addition: str
     extensions: tuple[str, str]
 
 
 def multiply_add(op: OpLike) -> MultiplyAdd | None:
-    """How the body of a contraction multiplies two operands and adds up, the operands of both in any order; None where
-    it does something else."""
+    """Match the body of a contraction as a multiply-add, with the operands of addition and multiplication in any order;
+    None if it does something else."""
     arguments = _arguments(op)
     added = made_by(_yielded(op), *_PRODUCTS) if len(arguments) == 3 else None
     if added is None or arguments[2] not in list(added.operands):
@@ -53,8 +53,8 @@ def multiply_add(op: OpLike) -> MultiplyAdd | None:
 
 
 def signed_from(value: ir.Value) -> ir.Value | None:
-    """The u8 codes of which an elementwise op makes i8 ones, less 128 (`x ^ 0x80`)."""
-    op = _of_one_tensor(value)
+    """The u8 codes that an elementwise op converts to `value`, i8 codes that are less by 128 (`x ^ 0x80`)."""
+    op = _unary_generic(value)
     if op is None:
         return None
     if facts.known(op, facts.SIGNED_CODES) is None:
@@ -66,7 +66,7 @@ def signed_from(value: ir.Value) -> ir.Value | None:
 
 def widened_from(value: ir.Value) -> ir.Value:
     """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
-    op = _of_one_tensor(value, identity=False)
+    op = _unary_generic(value, identity=False)
     if op is None or len(set(indexing_maps(op))) > 1:
         return value
     if facts.known(op, facts.WIDENS) is None:
@@ -77,17 +77,17 @@ def widened_from(value: ir.Value) -> ir.Value:
 
 
 def e2m1_codes(value: ir.Value) -> ir.Value | None:
-    """The codes of e2m1 of which an elementwise op makes numbers."""
-    op = _of_one_tensor(value)
+    """The e2m1 codes that an elementwise op decodes to `value`."""
+    op = _unary_generic(value)
     if op is None:
         return None
     return op.operands[0] if facts.known(op, facts.DECODES) == "e2m1" or decodes_e2m1(op) else None
 
 
 def unclamped(value: ir.Value, size: int) -> ir.Value:
-    """An index `[B]` in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest
-    end."""
-    op = _of_one_tensor(value)
+    """The operand of an elementwise op that only clamps an index `[B]` to `[0, size)`; `value` if there is no such
+    op."""
+    op = _unary_generic(value)
     if op is None or ir.RankedTensorType(value.type).rank != 1:
         return value
     if facts.known(op, facts.CLAMPS) == (0, size - 1):
@@ -105,8 +105,8 @@ def unclamped(value: ir.Value, size: int) -> ir.Value:
 
 
 def is_within(value: ir.Value, lo: int, hi: int) -> bool:
-    """Whether the op that makes integers brings them into `[lo, hi]`, as a dynamic quantisation does its zero points:
-    as floats that are clamped and then converted."""
+    """Whether the op that makes integers limits them to `[lo, hi]`, as dynamic quantisation does with its zero points:
+    by clamping floats and then converting them."""
     op = made_by(behind(value, "tensor.expand_shape", "tensor.collapse_shape"), "linalg.generic")
     if op is None:
         return False
@@ -123,9 +123,9 @@ def is_within(value: ir.Value, lo: int, hi: int) -> bool:
 
 
 def gathered_from(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
-    """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
-    whose last ones are all of the source's other axes."""
-    op = _of_one_tensor(behind(value, *BARRIERS), identity=False)
+    """The source `[R, ..]` and the index `[..]` (i32) of a tensor that gathers rows of the source: its first axes are
+    those of the index, its last ones all other axes of the source."""
+    op = _unary_generic(behind(value, *BARRIERS), identity=False)
     if op is None:
         return None
     if facts.known(op, facts.GATHER) is not None:
@@ -136,7 +136,7 @@ def gathered_from(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
 
 
 def _gathered_by_body(op: OpLike) -> ir.Value | None:
-    """The tensor whose rows the body picks: at its argument, and at the loops of the other axes."""
+    """The tensor whose rows the body gathers: it reads at its argument, and at the loops of the other axes."""
     of_index, out = indexing_maps(op)
     if out != ir.AffineMap.get_identity(out.n_dims):
         return None
@@ -159,11 +159,11 @@ def _gathered_by_body(op: OpLike) -> ir.Value | None:
 
 
 def repeated_from(value: ir.Value) -> tuple[ir.Value, int]:
-    """Rows `[T, ..]`, and how often each of them stands in `value`, one behind the other: `value` itself, and once,
-    where nothing repeats them."""
+    """Rows `[T, ..]`, and how many consecutive copies of each `value` holds; `value` itself and 1 if no op repeats
+    rows."""
     view = made_by(value, "tensor.collapse_shape")
-    copy = None if view is None else _of_one_tensor(view.operands[0], identity=False)
-    # `[T, X, K]`, in which each row of `[T, K]` is X times.
+    copy = None if view is None else _unary_generic(view.operands[0], identity=False)
+    # `[T, X, K]`, which holds each row of `[T, K]` X times.
     if view is None or copy is None or [len(list(g)) for g in view.attributes["reassociation"]] != [2, 1]:
         return value, 1
     known = facts.known(copy, facts.REPEATS)
@@ -175,8 +175,8 @@ def repeated_from(value: ir.Value) -> tuple[ir.Value, int]:
 
 
 def row_sums_of(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
-    """The tensor whose signed codes an op adds up along its last axis, and which of the other axes each axis of the
-    sums is."""
+    """The tensor whose signed codes an op sums along the last axis, and for each axis of the sums the tensor's axis
+    that it is."""
     op = made_by(behind(value, *BARRIERS), "linalg.generic")
     if op is None or len(op.operands) != 2 or not is_zero_fill(op.operands[1]):
         return None
@@ -201,7 +201,7 @@ def _adds_signed(op: OpLike) -> bool:
 
 def scales_groups(op: OpLike) -> bool:
     """Whether the body of a sum over groups is `sum + part * (scale * scale)`, and nothing else. Its operands are the
-    parts and both scales, its sum starts at zero."""
+    groups' partial sums and both scales; its sum starts at zero."""
     if len(op.operands) != 4 or not is_zero_fill(op.operands[3]):
         return False
     if facts.known(op, facts.SCALES_GROUPS) is not None:
@@ -211,7 +211,7 @@ def scales_groups(op: OpLike) -> bool:
     if added is None or total not in list(added.operands):
         return False
     first, second = added.operands
-    product = made_by(_rounded(second if first == total else first), "arith.mulf")
+    product = made_by(_without_barrier(second if first == total else first), "arith.mulf")
     if product is None or part not in list(product.operands):
         return False
     first, second = product.operands
@@ -219,16 +219,16 @@ def scales_groups(op: OpLike) -> bool:
     return scale is not None and {behind(v, "arith.extf") for v in scale.operands} == {lhs, rhs}
 
 
-def _rounded(value: ir.Value) -> ir.Value:
-    """The product in front of what keeps compilers from fusing it with a sum (`ir/scalars.py: no_contract`)."""
+def _without_barrier(value: ir.Value) -> ir.Value:
+    """The product behind the ops that keep compilers from contracting it with a sum (`ir/scalars.py: no_contract`)."""
     cast = made_by(value, "arith.bitcast")
     same = None if cast is None else made_by(cast.operands[0], "arith.xori")
     bits = None if same is None or _integer(same.operands[1]) != 0 else made_by(same.operands[0], "arith.bitcast")
     return value if bits is None else bits.operands[0]
 
 
-def _of_one_tensor(value: ir.Value, identity: bool = True) -> OpLike | None:
-    """The generic that makes a tensor of one other, element by element; with `identity` each of the same place."""
+def _unary_generic(value: ir.Value, identity: bool = True) -> OpLike | None:
+    """The elementwise generic with one input that makes a tensor; with `identity`, all of its maps are the identity."""
     op = made_by(value, "linalg.generic")
     if op is None or len(op.operands) != 2 or len(op.results) != 1 or not is_elementwise(op):
         return None
@@ -242,7 +242,7 @@ def _arguments(op: OpLike) -> list[ir.Value]:
 
 
 def _yielded(op: OpLike) -> ir.Value:
-    """What the body gives, its first result."""
+    """The first value that the body yields."""
     value: ir.Value = terminator_of(op.regions[0].blocks[0]).operands[0]
     return value
 

@@ -1,5 +1,5 @@
-"""From a convolution to the kernel that it is the heart of: its window, the padding in front of it, and the elementwise
-ops that only it feeds."""
+"""From a convolution to the description of its kernel: its window, the padding of its image, and the elementwise ops
+that read only its result."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def describe_convolution(
     planes: tuple[bool, bool] = (False, False),
     plain: bool = False,
 ) -> Kernel:
-    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
-    images is static.
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; all sizes except the number of
+    images are static.
 
     Args:
-        padded: whether constant padding in front of it is part of it.
-        decoded: whether it is of floats by a filter that is made of codes.
-        grouped: whether it may have groups of channels, NHWGC by GFHWC.
-        planes: whether a transposition of the image from NCHW is part of it, and one of the result to NCHW.
-        plain: whether it is of floats by a filter of floats.
+        padded: whether to fuse constant padding of the image.
+        decoded: whether the image is floats and the filter is decoded from codes.
+        grouped: whether groups of channels, NHWGC by GFHWC, are allowed.
+        planes: whether to fuse a transpose of the image from NCHW, and one of the result to NCHW.
+        plain: whether image and filter are floats.
 
     Raises:
-        Unfit: where it is none.
+        Unfit: the op is not such a convolution.
     """
     data, weight, init = op.operands
     value = op.results[0]
@@ -57,7 +57,7 @@ def describe_convolution(
     elif op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
+        raise Unfit("its initial value is not zero", "initialise it with zero and add the tensor to the result")
     data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
     image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
@@ -102,7 +102,7 @@ def describe_convolution(
 
 
 def side_by_side(kernel: Kernel) -> Kernel:
-    """A convolution of groups of channels as a product for each group."""
+    """A convolution with groups of channels as a batch with one product per group; other kernels unchanged."""
     window = kernel.lhs.window
     if window is None or window.groups == 1:
         return kernel
@@ -112,19 +112,19 @@ def side_by_side(kernel: Kernel) -> Kernel:
 
 
 def describe_depthwise(op: OpLike) -> Kernel:
-    """The kernel of a depthwise convolution of integer codes or floats, NHWC by HWC, each channel with a filter of its
-    own: its columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size but the number of images is
-    static. Constant padding in front of it is part of it.
+    """The kernel of a depthwise convolution of integer codes or floats, NHWC by HWC, with one filter per channel: its
+    columns are the channels, its weight `[K, N]` is `[H * W, C]`. All sizes except the number of images are static.
+    Constant padding of the image is fused.
 
     Raises:
-        Unfit: where it is none.
+        Unfit: the op is not such a convolution.
     """
     data, weight, init = op.operands
     value = op.results[0]
     if op.name != "linalg.depthwise_conv_2d_nhwc_hwc":
-        raise Unfit("the layouts are not NHWC and HWC, or a channel has several filters", "one filter a channel")
+        raise Unfit("the layouts are not NHWC and HWC, or a channel has several filters", "one filter per channel")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
+        raise Unfit("its initial value is not zero", "initialise it with zero and add the tensor to the result")
     data, margin, padding = _without_padding(data)
     flipped = signed_from(data)
     data = data if flipped is None else flipped
@@ -159,7 +159,7 @@ def describe_depthwise(op: OpLike) -> Kernel:
 
 
 def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None:
-    """What a `linalg.transpose` makes `value` of, None where it is none."""
+    """The operand of the `linalg.transpose` by `permutation` that makes `value`; None if there is no such op."""
     if producer_name(value) != "linalg.transpose":
         return None
     op = defining_op(value)
@@ -167,7 +167,7 @@ def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None
 
 
 def _channels_first(chain: Chain) -> OpLike | None:
-    """The op that brings the channels of a convolution's result, which nothing else reads, to the front."""
+    """The only reader of a convolution's result, if it transposes the result to NCHW; None otherwise."""
     owners = [use.owner.operation for use in chain.value.uses]
     if len(owners) != 1 or len(chain.rows) != 3 or not owners[0].results:
         return None
@@ -186,17 +186,17 @@ def _ungrouped_image(data: ir.Value) -> ir.Value:
 
 
 def _ungrouped_result(value: ir.Value) -> ir.Value:
-    """The view `[N, H, W, F]` by which alone `[N, H, W, G, F / G]` is read."""
+    """The view `[N, H, W, F]` that is the only reader of `[N, H, W, G, F / G]`."""
     readers = [use.owner.operation for use in value.uses]
     view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
     if view is not None and reassociation(view) == _GROUPED:
         return view.results[0]
-    raise Unfit("the results of groups of channels are read separately", "a result [N, H, W, F]")
+    raise Unfit("the results of the channel groups are not merged by one reshape", "a result [N, H, W, F]")
 
 
 def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
-    """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
-    they hold; the image as it is where its padding has another form or a code that is not known."""
+    """The unpadded image `[N, H, W, C]`, the rows and columns of padding before it, and the padding's code; the image
+    unchanged, with no padding, if its padding has another form or its code is not known."""
     padding = static_padding(data)
     if padding is None or any(padding.low[d] or padding.high[d] for d in (0, 3)):
         return data, (0, 0), 0
@@ -205,6 +205,6 @@ def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
 
 
 def _is_positive_zero(value: ir.Value) -> bool:
-    """Whether it is the float all of whose bits are zero."""
+    """Whether a value is the constant float +0.0, whose bits are all zero."""
     attribute = scalar_constant(value)
     return isinstance(attribute, ir.FloatAttr) and str(attribute.value) == "0.0"

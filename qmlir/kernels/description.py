@@ -1,4 +1,4 @@
-"""What a kernel computes, with no word about how: sizes, operands with the axes they follow, bodies to clone.
+"""What a kernel computes, independent of how: sizes, operands with the axes they follow, bodies to clone.
 
 part[m, n, g] = sum over the k of group g of lhs[m, k] * rhs[n, k]     (integers)
 value_0[m, n] = part[m, n]                                             without groups
@@ -6,7 +6,7 @@ value_0[m, n] = part[m, n]                                             without g
 value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
 out[m, n]     = value_last[m, n]
 
-With a batch all of this is done for each of its products, which have weights of their own.
+With a batch all of this is done for each of its products, each with a separate weight matrix.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..core.mlir import OpLike, ir
 
-# The axes of a kernel, in the order in which the axes of every operand are brought. Where a batch says which matrix
-# each product has and which row each of its rows is, operands may follow these: the matrix (the numbers in
-# `Batch.index`), the row (a slot of a token: those in `Batch.rows`), or the row of the activation (those over
+# The axes of a kernel; the axes of every operand are transposed to `ORDER`. If a batch gathers its matrices and rows by
+# index, operands may also follow MATRIX (indexed by the values of `Batch.index`), SLOT (a slot of a token, indexed by
+# the values of `Batch.rows`), or TOKEN (a row of the activation, indexed by the values of `Batch.rows` divided by
 # `Batch.repeats`).
 BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
 MATRIX, SLOT, TOKEN = "e", "r", "t"
@@ -28,15 +28,15 @@ ORDER = BATCH + MATRIX + SLOT + TOKEN + GROUP + ROW + COLUMN
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a body reads. `source_axes` says which axis of the kernel each of its axes follows, as it stands in
-    the program; several axes that follow rows are the rows of a batch, outermost first."""
+    """A tensor that a body reads. `source_axes`: for each axis of the tensor in the program, the kernel's axis that it
+    follows; several axes that follow rows are the rows of a batched input, outermost first."""
 
     value: ir.Value
     source_axes: tuple[str, ...]
 
     @property
     def axes(self) -> str:
-        """The axes of the tensor that the kernel is given: each at most once, in `ORDER`."""
+        """The axes of the tensor that is passed to the kernel: each at most once, in `ORDER`."""
         return "".join(a for a in ORDER if a in self.source_axes)
 
     @property
@@ -46,8 +46,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Previous:
-    """The value of an earlier stage; 0 is the accumulator. Behind a gate's split: the one of the first or the second
-    half of the columns."""
+    """The value of an earlier stage; 0 is the accumulator. `half`: after a gate's split, which half of the columns."""
 
     index: int
     half: int = 0
@@ -55,14 +54,14 @@ class Previous:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant, the same everywhere: an attribute."""
+    """A constant scalar, as an attribute."""
 
     value: ir.Attribute
 
 
 @dataclass(frozen=True)
 class RowSum:
-    """The sum of the activation's codes of the row, or of the row within the group."""
+    """The sum of the activation's codes along the row, or along the row within the group."""
 
 
 StageSource = Operand | Previous | Literal | RowSum
@@ -70,7 +69,7 @@ StageSource = Operand | Previous | Literal | RowSum
 
 @dataclass(frozen=True)
 class Stage:
-    """A scalar region and what its block arguments stand for, its init left out."""
+    """A scalar region and the sources of its block arguments, without the argument of the init."""
 
     body: ir.Block
     sources: tuple[StageSource, ...]
@@ -82,7 +81,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Window:
-    """How the rows of a convolution's activation lie in its image `[N, H, W, C]`: row `(n * OH + y) * OW + x` holds,
+    """Where the rows of a convolution's activation are in its image `[N, H, W, C]`: row `(n * OH + y) * OW + x` holds,
     for each `(i, j)` of the filter, the channels at `(n, y * stride + i * dilation, x * stride + j * dilation)`."""
 
     image: tuple[int | None, int, int, int]  # the number of images may be dynamic
@@ -90,33 +89,33 @@ class Window:
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
-    # Rows and columns above and left of the image that hold the code `padding`, as many below and right as it takes.
+    # Rows above and columns left of the image, which hold the code `padding`; as many below and right as windows need.
     margin: tuple[int, int] = (0, 0)
     padding: int = 0
-    # Groups of channels, each with as many filters of its own: a row holds only the channels of the column's group.
+    # Groups of channels, each with the same number of filters: a row holds only the channels of the column's group.
     groups: int = 1
-    planes: bool = False  # whether the image lies as `[N, C, H, W]`
+    planes: bool = False  # whether the image is stored as `[N, C, H, W]`
 
     @property
     def channels(self) -> int:
-        """That a filter reads."""
+        """The number of channels that a filter reads."""
         return self.image[3] // self.groups
 
     @property
     def overhangs(self) -> bool:
-        """Whether some window reaches past its image."""
+        """Whether any window reads outside its image."""
         sizes = zip(self.result, self.strides, self.kernel, self.dilations, self.image[1:3], strict=True)
         return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or self.margin != (0, 0)
 
     @property
     def run(self) -> int:
-        """Codes of a row that are neighbours in the image."""
+        """The number of codes of a row that are contiguous in the image."""
         columns = self.kernel[1] if self.dilations[1] == 1 else 1
         return columns * self.image[3]
 
     @property
     def runs(self) -> tuple[int, ...]:
-        """Where in an image, from the row's first code on, each run starts."""
+        """The offset of each run in the image, relative to the row's first code."""
         _, _, width, channels = self.image
         columns = range(1 if self.dilations[1] == 1 else self.kernel[1])
         return tuple(
@@ -128,21 +127,22 @@ class Window:
 
 @dataclass(frozen=True)
 class Batch:
-    """Products side by side, each with a matrix of its own.
+    """A batch of products, each with a separate weight matrix.
 
     Attributes:
-        size: how many, None where dynamic.
-        matrices: how many the weight holds, `[matrices, ..]`.
-        index: i32 `[size]`, which matrix each product has; outside of the matrices where nobody reads the result.
-            None: each its own.
-        rows: i32 `[size, M]`, which row of the activation `[R, K]` each row is; None: the activation is `[size, M, K]`.
-        counts: i32 `[matrices]` each, where products are blocks of the rows of a matrix: the number of the matrix's
-            first product, and how many rows it has; so the last of its products may have fewer than M.
-        repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
-        target: i32 `[size, M]`, which row of the result `[R, N]` each row is, a negative number where it is none; None:
+        size: the number of products, None if dynamic.
+        matrices: the number of matrices in the weight, `[matrices, ..]`.
+        index: i32 `[size]`, the matrix of each product; outside of `[0, matrices)` if the result is not read. None:
+            product i has matrix i.
+        rows: i32 `[size, M]`: each row reads row `rows // repeats` of the activation `[R, K]`; None: the activation is
+            `[size, M, K]`.
+        counts: two i32 `[matrices]`, if the products are blocks of a matrix's rows: the index of each matrix's first
+            product, and its number of rows. The last product of a matrix may have fewer than M rows.
+        repeats: how many consecutive values of `rows` denote the same row of the activation.
+        target: i32 `[size, M]`, the row of the result `[R, N]` that each row is written to, negative for none; None:
             the result is `[size, M, N]`.
-        side_by_side: the products are: the result is `[M, size * N]`, what follows columns has as many, and the
-            activation's window says which channels a product reads.
+        side_by_side: whether the results are concatenated along columns: the result is `[M, size * N]`, operands that
+            follow columns have as many, and the activation's window says which channels a product reads.
     """
 
     size: int | None
@@ -157,12 +157,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Factor:
-    """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
+    """One operand of the product: signed 8-bit codes `[rows.., K]`, or floats that `decode` makes from such codes.
 
-    `flipped`: the tensor holds the codes with their top bit inverted, as unsigned codes that were biased.
+    `flipped`: the tensor holds the codes with their top bit inverted, like unsigned codes with a bias of 128.
     `k_last`: the last axis (after the groups are merged into it) is K, else the first is.
-    `e2m1`: the codes are of e2m1, and what is multiplied is twice the number that they stand for, an integer.
-    `decode`: from the code (`Previous(0)`) and operands of its column and group to the number that is multiplied.
+    `e2m1`: the codes are e2m1, and the multiplied value is twice their value, an integer.
+    `decode`: from the code (`Previous(0)`) and operands of its column and group to the value that is multiplied.
     """
 
     value: ir.Value
@@ -180,8 +180,8 @@ class Factor:
 
 @dataclass(frozen=True)
 class Gate:
-    """The columns are two halves from here on, which the next stage makes one of: stages and operations of the kernel
-    in front of that, and the type of their value."""
+    """A split of the columns into two halves, which the next stage combines: the number of stages and operations of the
+    kernel before the split, and the element type of the value that is split."""
 
     stages: int
     operations: int
@@ -190,7 +190,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A product with everything that is done to its result. Sizes are None where dynamic."""
+    """A product and all ops on its result that are fused with it. Sizes are None if dynamic."""
 
     m: int | None
     n: int
@@ -199,31 +199,31 @@ class Kernel:
     rhs: Factor
     acc_type: ir.Type
     result_type: ir.Type  # of one element
-    group: int | None = None  # codes along K that one part sums; None: all of them
-    # Where sums are of integers that stand for fractions, what a sum is multiplied with; it is f32 then.
+    group: int | None = None  # codes along K in one partial sum; None: all of them
+    # If sums are of integers that represent fractions: the factor that a sum is multiplied by, which makes it f32.
     fraction: float | None = None
     combine: Stage | None = None
-    # Of both sides, where the instruction multiplies by them: words of four scales along K, by the row or column.
+    # Scales of both operands, if the instruction multiplies by them: words of four scales along K, per row or column.
     scales: tuple[Operand, ...] = ()
     total_type: ir.Type | None = None  # of the sum over groups
     stages: tuple[Stage, ...] = ()
-    # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
+    # The sizes of the axes of the program's result that are rows (None: dynamic); several for a batch with one weight.
     row_sizes: tuple[int | None, ...] = ()
     batch: Batch | None = None
     gate: Gate | None = None
-    planes: bool = False  # the result of a convolution is `[images, N, pixels]`: its channels are in front
-    # Operations of the group, the contraction first: what the kernel takes the place of.
+    planes: bool = False  # the result of a convolution is `[images, N, pixels]`: channels before pixels
+    # Operations of the group, which the kernel replaces: the contraction first, unless gathers were put before it.
     operations: tuple[OpLike, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def columns(self) -> int:
-        """Of the result."""
+        """The number of columns of the result."""
         columns = self.n if self.gate is None else self.n // 2
         return columns * self.batch.matrices if self.batch is not None and self.batch.side_by_side else columns
 
     @property
     def side_by_side(self) -> bool:
-        """Whether it is products side by side; see `Batch`."""
+        """Whether the kernel is a batch whose results are concatenated along columns; see `Batch`."""
         return self.batch is not None and self.batch.side_by_side
 
     def without_gate(self) -> Kernel:
@@ -236,7 +236,7 @@ class Kernel:
         )  # fmt: skip
 
     def without_counts(self) -> Kernel:
-        """The kernel for a generator that learns in another way which rows of a batch are used."""
+        """The kernel without `Batch.counts`, for a generator that finds the used rows of a batch in another way."""
         return self if self.batch is None else replace(self, batch=replace(self.batch, counts=None))
 
     @property
@@ -245,7 +245,7 @@ class Kernel:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What the bodies read, each tensor once for each way of reading it."""
+        """The operands of all bodies, each tensor once for each choice of axes."""
         seen: dict[Operand, None] = dict.fromkeys(self.scales)
         for stage in (self.rhs.decode, self.combine, *self.stages):
             if stage is None:
@@ -255,12 +255,12 @@ class Kernel:
 
     @property
     def dynamic(self) -> bool:
-        """Whether a size is known at run time only: of the batch, or the rows where there is none."""
+        """Whether the size of the batch is dynamic; without a batch, or side by side, the number of rows."""
         return (self.m if self.batch is None or self.side_by_side else self.batch.size) is None
 
     @property
     def value_type(self) -> ir.Type:
-        """Of what the first stage takes."""
+        """The element type of the first stage's input."""
         if self.combine is None:
             return self.acc_type
         assert self.total_type is not None
@@ -268,7 +268,7 @@ class Kernel:
 
 
 class Unfit(Exception):
-    """A group of ops that is not a kernel: the reason, and what would make it one."""
+    """Raised for a group of ops that is not a kernel: the reason, and what would make it one."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)

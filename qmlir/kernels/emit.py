@@ -1,7 +1,6 @@
-"""Thin functions over the bindings, so that a kernel reads like its loops.
+"""Thin functions over the MLIR bindings, so that the code of a kernel reads like its loops.
 
-Sizes and indices are ints where they are known and `ir.Value`s of index type where not; arithmetic on ints happens in
-Python.
+Sizes and indices are ints if they are known and `ir.Value`s of index type if not; arithmetic on ints happens in Python.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def constant(value: float | int, t: ir.Type) -> ir.Value:
 
 
 def _arith(python: Callable[[int, int], int], op: str) -> Callable[[Index, Index], Index]:
-    """An operation of sizes: computed where both are known, else the one of `arith`."""
+    """An operation on indices: computed in Python if both are ints, else emitted as the `arith` op."""
 
     def compute(a: Index, b: Index) -> Index:
         return python(a, b) if isinstance(a, int) and isinstance(b, int) else getattr(arith, op)(index(a), index(b))
@@ -112,7 +111,7 @@ def divide_up(a: Index, b: Index) -> Index:
 
 
 def less(a: Index, b: Index) -> Condition:
-    """`a < b`, an i1; a Python bool where both are known."""
+    """`a < b`, an i1; a Python bool if both are ints."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
@@ -161,8 +160,8 @@ class Loop:
 def loop(
     start: Index, stop: Index, step: Index = 1, carried: Sequence[ir.Value] = (), rolled: bool = False
 ) -> Iterator[Loop]:
-    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets. LLVM never unrolls what
-    is `rolled`."""
+    """`for index in range(start, stop, step)`; set `next` to the carried values of the following iteration. LLVM does
+    not unroll a loop that is `rolled`."""
     op = scf.ForOp(index(start), index(stop), index(step), list(carried))
     if rolled:
         op.attributes["llvm.loop_annotation"] = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
@@ -174,7 +173,7 @@ def loop(
 
 @contextmanager
 def when(test: Condition) -> Iterator[None]:
-    """Only where `test`, a bool or an i1, holds; nothing is emitted around what is known to run."""
+    """Emit the body under the condition `test`, a bool or an i1; for True without an `scf.if`."""
     if isinstance(test, bool):
         if not test:
             raise AssertionError("code that never runs")
@@ -189,7 +188,7 @@ def when(test: Condition) -> Iterator[None]:
 def value_of(
     test: Condition, kind: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
 ) -> ir.Value:
-    """What `then` makes where `test` (a bool or an i1) holds, else what `otherwise` makes; of type `kind`."""
+    """The value that `then` emits if `test` (a bool or an i1) holds, else that of `otherwise`; of type `kind`."""
     if isinstance(test, bool):
         return then() if test else otherwise()
     op = scf.IfOp(test, [kind], has_else=True)
@@ -200,7 +199,7 @@ def value_of(
 
 
 def guarded(test: Condition, body: Callable[[], object]) -> None:
-    """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
+    """Emit `body` under the condition `test` (a bool or an i1); nothing if `test` is False."""
     if test is False:
         return
     with when(test):
@@ -230,14 +229,14 @@ def gathered(elements: Sequence[ir.Value]) -> ir.Value:
 
 
 def load_run(memory: ir.Value, where: Sequence[Index], lanes: int) -> ir.Value:
-    """`lanes` neighbours of a memref of scalars, the first of which lies at a multiple of so many."""
+    """Load `lanes` contiguous elements of a memref of scalars; the index of the first is a multiple of `lanes`."""
     element = ir.MemRefType(memory.type).element_type
     size = lanes * bits(element) // 8
     return vector.LoadOp(vector_of(lanes, element), memory, [index(i) for i in where], alignment=size).result
 
 
 def store_run(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None:
-    """The same, stored: a vector, or a scalar."""
+    """Store a vector or a scalar, with the alignment of `load_run`."""
     places = [index(i) for i in where]
     if not isinstance(value.type, ir.VectorType):
         memref.store(value, memory, places)
@@ -247,17 +246,17 @@ def store_run(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None
 
 
 def as_type(value: ir.Value, t: ir.Type) -> ir.Value:
-    """The bits of a vector as a vector of another type."""
+    """Bitcast a vector to another vector type."""
     return value if value.type == t else vector.bitcast(t, value)
 
 
 def as_pair(word: ir.Value, t: ir.Type) -> ir.Value:
-    """A 32-bit word as a vector of its halves, or bytes."""
+    """Bitcast a 32-bit word to a vector of its halves or bytes."""
     return vector.bitcast(t, gathered([word]))
 
 
 def as_word(value: ir.Value) -> ir.Value:
-    """A vector of 32 bits as one word."""
+    """Bitcast a vector of 32 bits in total to one word."""
     return lane(vector.bitcast(vector_of(1, integer(32)), value), 0)
 
 

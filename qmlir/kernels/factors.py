@@ -1,4 +1,4 @@
-"""The two sides of a contraction, as the codes that they are made of."""
+"""The two operands of a contraction, as the codes that they are made of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def factor(op: OpLike, position: int, axes: Axes, order: tuple[str, ...]) -> Factor:
-    """One side; its axes are rows (or columns), groups, depth in this order, or for a weight depth first."""
+    """The operand of `op` at `position` (0: activation, 1: weight). Its axes follow `order`; a weight may also have its
+    columns last."""
     value = op.operands[position]
     letters = tuple(a.letter for a in axes)
     merged = [x for i, x in enumerate(letters) if i == 0 or letters[i - 1] != x]
@@ -41,19 +42,19 @@ def factor(op: OpLike, position: int, axes: Axes, order: tuple[str, ...]) -> Fac
 
 
 def one_byte(value: ir.Value) -> bool:
-    """Whether a tensor is of floats of one byte: both sides of a product then are codes."""
+    """Whether a tensor has one-byte float elements, which are multiplied as codes."""
     element = ir.RankedTensorType(value.type).element_type
     return isinstance(element, ir.FloatType) and bool(element.width == 8)
 
 
 def both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
-    """Both sides as codes of e2m1, None where one of them is made in another way."""
+    """Both operands as e2m1 codes, None if one of them is not decoded from e2m1."""
     left, right = _of_e2m1(lhs), _of_e2m1(rhs)
     return None if left is None or right is None else (left, right)
 
 
 def _of_e2m1(factor: Factor) -> Factor | None:
-    """The side as codes of e2m1, None where it is made in another way."""
+    """The operand as e2m1 codes, None if it is not decoded from e2m1."""
     value, letters = factor.value, factor.source_axes
     if producer_name(value) == "tensor.expand_shape":
         groups = [len(list(group)) for group in defining_op(value).attributes["reassociation"]]
@@ -67,23 +68,24 @@ def _of_e2m1(factor: Factor) -> Factor | None:
 
 
 def decoded_weight(factor: Factor, tables: bool) -> Factor:
-    """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
+    """A float weight as the codes from which one elementwise op decodes it, with K split into groups or not. `tables`:
+    a decode that cannot be cloned onto vectors is accepted if it has the form of `scaled`."""
     value, letters = factor.value, list(factor.source_axes)
     owner = producer(value)
     if owner is not None and owner.name == "tensor.collapse_shape":
         groups = [len(list(group)) for group in owner.attributes["reassociation"]]
         k = letters.index("k")
         if any(size != (2 if i == k else 1) for i, size in enumerate(groups)):
-            raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
+            raise Unfit("the weight's reshape does more than merge groups into K", "a weight [N, G, K / G]")
         letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
         value = owner.operands[0]
         owner = producer(value)
     if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
-        raise Unfit("the weight is not made of codes here", "a quantised weight")
+        raise Unfit("the weight is not decoded from codes by one elementwise op", "a quantised weight")
     maps = indexing_maps(owner)
     block = owner.regions[0].blocks[0]
     if dims_of(maps[-1]) != list(range(maps[-1].n_dims)):
-        raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
+        raise Unfit("the op that dequantises the weight also transposes it", "a weight [N, K]")
     codes = None
     sources: list[StageSource] = []
     for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
@@ -95,7 +97,9 @@ def decoded_weight(factor: Factor, tables: bool) -> Factor:
         elif (splat := splat_of(operand)) is not None:
             sources.append(Literal(splat))
         elif positions is None or "k" in axes:
-            raise Unfit("what dequantises the weight reads another tensor by K", "scales of columns or groups")
+            raise Unfit(
+                "the op that dequantises the weight reads another tensor along K", "scales of columns or groups"
+            )
         else:
             sources.append(Operand(operand, axes))
     if codes is None:
@@ -105,31 +109,31 @@ def decoded_weight(factor: Factor, tables: bool) -> Factor:
             raise Unfit(f"what dequantises the weight reads {argument.type}", "scales of 16 or 32 bits")
     decode = Stage(block, tuple(sources))
     if (reason := unclonable(block)) and not (tables and scaled(decode)):
-        raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")
+        raise Unfit(f"the op that dequantises the weight cannot be vectorised: {reason}")
     return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
 
 
-NUMBERS = ("f32", "bf16")  # elements of weights that are multiplied as they are
+NUMBERS = ("f32", "bf16")  # element types of weights that are multiplied without a decode
 
 
 def plain_weight(factor: Factor) -> Factor:
-    """A weight of floats as it is stored, transposed or not; a filter `[N, K, K, K]` as the program has it."""
+    """A float weight in its stored layout, transposed or not; a filter `[N, K, K, K]` unchanged."""
     value, letters = factor.value, factor.source_axes
-    turned = made_by(value, "linalg.transpose")
-    if turned is not None and len(letters) == 2:
-        value, letters = turned.operands[0], letters[::-1]
+    transposed = made_by(value, "linalg.transpose")
+    if transposed is not None and len(letters) == 2:
+        value, letters = transposed.operands[0], letters[::-1]
     if sorted({*letters}) != ["k", COLUMN] or str(value.type.element_type) not in NUMBERS:
         raise Unfit("the weight is not a matrix of f32 or bf16", "a weight [N, K] of f32 or bf16")
     return replace(factor, value=value, source_axes=letters)
 
 
 def group_of(rhs: Factor) -> int | None:
-    """Codes of a group of a decoded weight."""
+    """The group size of a decoded weight; None if it has no groups."""
     return size_of(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
 
 
 def splat_of(value: ir.Value) -> ir.Attribute | None:
-    """The attribute of a constant tensor with one value."""
+    """The value of a splat constant tensor; None for any other value."""
     constant = made_by(value, "arith.constant")
     attribute = None if constant is None else constant.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:

@@ -1,7 +1,7 @@
-"""What the products of a batch read by an index, read from where it is.
+"""Operands that the products of a batch gather by an index, read in place instead.
 
-The lowering gathers each group's scales and each row's scale into tensors `[B, ..]` and `[B, M, ..]`, which is a
-dispatch each. A kernel that knows its matrix and its rows reads them itself.
+The lowering gathers the scales of matrices and rows into tensors `[B, ..]` and `[B, M, ..]`, with one dispatch each. A
+kernel that knows its matrix and its rows reads the ungathered tensors directly.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *BARRIERS)
 
 
 def gather_operands(kernel: Kernel, slots: bool = False) -> Kernel:
-    """The same kernel, whose operands follow the axes `MATRIX` and `TOKEN`, with `slots` also `SLOT`, where the program
-    gathers them with the batch's own index. The ops that gather become operations of the kernel, the first ones, where
-    nothing else reads them."""
+    """The kernel with ungathered operands: those that the program gathers with the batch's index follow the axes
+    `MATRIX` and `TOKEN` instead, with `slots` also `SLOT`. Gathers that nothing else reads become the first operations
+    of the kernel."""
     if kernel.batch is None or not kernel.operations:
         return kernel
     batch, lhs = kernel.batch, kernel.lhs
@@ -33,7 +33,7 @@ def gather_operands(kernel: Kernel, slots: bool = False) -> Kernel:
     taken: list[ir.Value] = []
 
     def source(s: StageSource) -> StageSource:
-        found = _where_it_is(s, batch, slots) if isinstance(s, Operand) else None
+        found = _ungathered(s, batch, slots) if isinstance(s, Operand) else None
         if found is None or not isinstance(s, Operand):
             return s
         taken.append(s.value)
@@ -56,7 +56,7 @@ def gather_operands(kernel: Kernel, slots: bool = False) -> Kernel:
 
 
 def _decoding(contraction: OpLike) -> list[OpLike]:
-    """The ops that make the weight of codes and that nothing else needs."""
+    """The ops that decode the weight and whose results nothing else reads."""
     found: list[OpLike] = []
     value, readers = contraction.operands[1], [contraction]
     while producer_name(value) in ("tensor.collapse_shape", "linalg.generic"):
@@ -70,8 +70,8 @@ def _decoding(contraction: OpLike) -> list[OpLike]:
     return found
 
 
-def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
-    """The operand in front of its gather, None where it is no gather of the batch's."""
+def _ungathered(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
+    """The operand that is gathered, None if `operand` is not a gather by the batch's index or rows."""
     value, axes = operand.value, list(operand.source_axes)
     if producer_name(value) == "tensor.collapse_shape":
         split = _with_units(defining_op(value), axes)
@@ -93,8 +93,8 @@ def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
 
 
 def _with_units(collapse: OpLike, axes: list[str]) -> list[str] | None:
-    """The axes of what is collapsed, its axes of size one with the letter of the axis before them; None where a
-    collapsed axis has several of another size."""
+    """The letters of the axes of a collapse's operand, axes of size one with the letter of the axis before them; None
+    if a collapsed axis has several axes of another size."""
     kind = ir.RankedTensorType(collapse.operands[0].type)
     found: list[str] = []
     for group, letter in zip(collapse.attributes["reassociation"], axes, strict=True):
@@ -109,8 +109,8 @@ def _with_units(collapse: OpLike, axes: list[str]) -> list[str] | None:
 
 
 def _views(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
-    """The views and barriers behind a gather, and what makes unsigned codes signed, first to last, as far as nothing
-    beside `readers` needs them."""
+    """The views, barriers and conversions of unsigned codes to signed ones that lead to `value`, first to last, as far
+    as only `readers` read them."""
     if (producer_name(value) not in _VIEWS and signed_from(value) is None) or any(
         u.owner.operation not in readers for u in value.uses
     ):

@@ -1,4 +1,4 @@
-"""What a batch of products picks by an index: rows of an activation, matrices of a weight."""
+"""Gathers in a batch of products: rows of an activation, matrices of a weight."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .description import BATCH, GROUP, ROW, Batch, Factor, Unfit
 
 
 def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Batch, Factor]:
-    """Rows that are picked from an activation by an index are read from where they are; also where their number, or
-    that of the products, is `dynamic`."""
+    """The batch and the activation with the gather of rows as part of the batch (`Batch.rows`): rows are read in place.
+    `dynamic`: also if the number of rows of the source or of products is dynamic."""
     gathered = gathered_from(lhs.value)
     if gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
         return batch, lhs
@@ -24,7 +24,7 @@ def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Bat
     if not dynamic and None in (batch.size, size_of(source, 0)):
         return batch, lhs
     if size_of(source, 0) == 1:
-        repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/core/lower/grouped.py: slot_rows)
+        repeats = 2**31 - 1  # a single row serves every index (passes/core/lower/grouped.py: slot_rows)
     flipped = signed_from(source)
     if flipped is not None:
         lhs = replace(lhs, flipped=True)
@@ -33,7 +33,7 @@ def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Bat
 
 
 def batch_of(axis: Axis, rhs: Factor) -> tuple[Batch, Factor]:
-    """The batch, and the weight that its matrices are picked from."""
+    """The batch, and the weight that its matrices are gathered from."""
     gathered = gathered_from(rhs.value)
     if rhs.source_axes[0] != BATCH:
         raise Unfit("the matrices of the weight are not its first axis", "a weight [B, N, K]")
@@ -41,7 +41,7 @@ def batch_of(axis: Axis, rhs: Factor) -> tuple[Batch, Factor]:
         return Batch(axis.size, axis.size or 0), rhs
     source, index = gathered
     if ir.RankedTensorType(index.type).rank != 1:
-        raise Unfit("the matrices are picked by more than one axis", "one matrix a product")
+        raise Unfit("the index of the matrices has more than one axis", "one matrix per product")
     matrices = size_of(source, 0)
     if matrices is None:
         raise Unfit("the number of matrices is dynamic", "a static [G, N, K] weight")
@@ -49,7 +49,7 @@ def batch_of(axis: Axis, rhs: Factor) -> tuple[Batch, Factor]:
 
 
 def ungrouped(factor: Factor) -> Factor:
-    """The tensor in front of a view that splits K of rows or matrices that an index picks into groups."""
+    """The factor without the view that splits K of a gathered tensor into groups; unchanged if it has no such view."""
     *outer, last, k = factor.source_axes
     if producer_name(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
         return factor
@@ -61,9 +61,9 @@ def ungrouped(factor: Factor) -> Factor:
 
 
 def counts_of(batch: Batch, rows: int | None) -> tuple[ir.Value, ir.Value] | None:
-    """`Batch.counts` where products are blocks of `rows` rows (passes/core/lower/blocks.py): the index of a block
-    counts the matrices whose blocks end at or before it, from where they start and how many they have, which is
-    `ceil(rows of a matrix / rows of a block)`."""
+    """`Batch.counts` if products are blocks of `rows` rows (passes/core/lower/blocks.py): the op that makes
+    `Batch.index` counts the matrices whose blocks end at or before each block. It reads each matrix's first block and
+    its number of blocks, which is `ceil(rows of a matrix / rows of a block)`."""
     ended = None if batch.index is None else made_by(batch.index, "linalg.generic")
     if ended is None or facts.known(ended, facts.ENDED_BLOCKS) != rows:
         return None

@@ -1,7 +1,7 @@
-"""From a contraction to the kernel that it is the heart of: the contraction, the sum over groups behind it, and the
-elementwise ops that only it feeds.
+"""From a contraction to the description of its kernel: the contraction, the sum over groups that follows it, and the
+elementwise ops that read only its result.
 
-Nothing is changed here. `describe` reads the IR and returns a `Kernel`, or raises `Unfit` with the reason.
+This module does not change the IR: `describe` reads it and returns a `Kernel`, or raises `Unfit` with the reason.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 def describe(
     op: OpLike, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False, plain: bool = False
 ) -> Kernel:
-    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes, with
-    `plain` by one of floats.
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is decoded from codes; with
+    `plain`, by a float weight.
 
-    What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
-    activations that are widened in front of the product, decodes that are tables of whatever form, and products of
-    one-byte floats. With `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic. With
-    `small_floats` codes of e2m1 on both sides are multiplied as integers, and bodies may read floats of one byte.
+    Features that not every generator supports are matched only on request. `extended`: batches of products, gates,
+    float activations that are widened before the product, decodes by tables of any form, and products of one-byte
+    floats. `decoded_batches`: batches of float products whose weights are decoded by arithmetic. `small_floats`: e2m1
+    codes on both sides are multiplied as integers, and bodies may read one-byte floats.
 
     Raises:
-        Unfit: where it is none.
+        Unfit: the contraction is not such a kernel.
     """
     value, init = op.results[0], op.operands[2]
     axes = _with_batch(op, loops_of_contraction(op))
     maps = [axes_of(m, axes) for m in indexing_maps(op)]
     if any(m is None for m in maps):
-        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+        raise Unfit("an operand's indexing map is not one loop per axis", "a product of plain matrices")
     lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
     body = multiply_add(op)
     if body is None:
@@ -51,9 +51,9 @@ def describe(
     if extra := ", ".join(sorted({body.addition, *body.extensions} - known)):
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind the product")
+        raise Unfit("its initial value is not zero", "add the other tensor behind the product")
     if any(a.letter == BATCH for a in axes) and not extended:
-        raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        raise Unfit("a batch of products with separate weights", "one weight for all rows")
     groups = [a for a in axes if a.letter == GROUP]
     depth = [a for a in axes if a.letter == "k"]
     batch = tuple(a for a in axes if a.letter == BATCH)
@@ -115,8 +115,8 @@ def describe(
 
 
 def _with_batch(op: OpLike, axes: Axes) -> Axes:
-    """Axes that all three tensors have are groups along K; where the activation and the result begin with one, it is a
-    batch of products."""
+    """The axes with a batch, if there is one. Axes that all three tensors have are groups along K, but one that is the
+    first of both activation and result is a batch of products."""
     lhs, _, out = (dims_of(m) for m in indexing_maps(op))
     if not lhs or not out or lhs[0] != out[0] or axes[lhs[0]].letter != GROUP:
         return axes

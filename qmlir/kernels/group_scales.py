@@ -1,4 +1,4 @@
-"""The scales of a product in groups along K, as tensors of their own."""
+"""The scale tensors of a product in groups along K."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class GroupScales(NamedTuple):
 
     @property
     def elements(self) -> tuple[str, str]:
-        """The types of the scales."""
+        """The element types of the scales."""
         return str(self.lhs.type.element_type), str(self.rhs.type.element_type)
 
 
 def group_scales(op: OpLike) -> GroupScales | str:
-    """The scales of the groups that the contraction `op` makes, where their sum does nothing but to scale them; or why
-    there are none."""
+    """The scales of the groups of the contraction `op`, if the sum over groups only scales the groups' partial sums;
+    otherwise the reason why not."""
     users = [use.owner.operation for use in op.results[0].uses]
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
         return "the groups are not summed with two scales"

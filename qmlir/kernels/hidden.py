@@ -1,7 +1,7 @@
-"""Takes the bodies of kernels out of a program while IREE's passes over the host's code run.
+"""Removes the bodies of kernels from a program while IREE's passes over host code run.
 
-Those passes walk every operation of the module, and nine of ten are in the functions that do a kernel's work: they cost
-a third of the time of compiling. What such a function does is of no interest before its executable is compiled.
+Those passes walk every operation of the module, nine of ten of which are in the functions of kernels, which cost a
+third of the compile time. The bodies are not needed before their executables are compiled.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Hidden: TypeAlias = "dict[tuple[str, str], OpLike]"  # by executable and functio
 
 
 def hide(module: ir.Module) -> Hidden:
-    """Leave declarations of the functions that are not inlined, and return them."""
+    """Replace the `no_inline` functions of executables by declarations, and return the functions."""
     hidden: Hidden = {}
     for executable, op in list(_functions(module)):
         name = op.attributes["sym_name"].value
         if "no_inline" not in op.attributes or not len(op.regions[0].blocks):
-            continue  # others are inlined by these passes
+            continue  # IREE's passes inline the other functions
         with op.location, ir.InsertionPoint(op):
             attributes = dict(op.attributes.items())
             ir.Operation.create("func.func", attributes=attributes, regions=1)
@@ -35,7 +35,7 @@ def hide(module: ir.Module) -> Hidden:
 
 
 def put_back(module: ir.Module, hidden: Hidden) -> None:
-    """Put the functions back into the same program, whose executables are not yet compiled."""
+    """Put the functions back into the same program before its executables are compiled."""
     for executable, op in list(_functions(module)):
         body = hidden.pop((executable, op.attributes["sym_name"].value), None)
         if body is not None:

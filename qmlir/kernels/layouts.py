@@ -1,7 +1,7 @@
-"""Layouts of a matrix of codes as data: pad, split, permute, join short codes in a byte.
+"""Layouts of a matrix of codes as data: pad, split, permute, pack short codes into bytes.
 
-One description, two readers: `apply` folds a constant in numpy, `emit` makes IR for a value that is known at run time
-(which IREE hoists into the program's initialisation where the value is a parameter).
+One description has two uses: `apply` folds a constant in numpy, `emit` makes IR for a value that is known at run time
+(which IREE hoists into the program's initialisation if the value is a parameter).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .description import Factor
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """Of a matrix `[rows, columns]` of codes that fit `bits` once `offset` is taken off them.
+    """The layout of a matrix `[rows, columns]` of codes that fit `bits` after `offset` is subtracted.
 
     Attributes:
-        padded: the sizes that the matrix is padded to with zero codes, at the high ends.
-        factors: what each of the two axes is split into, outermost first.
-        order: the permutation of all the factors.
-        bits: of a stored code; several share a byte, the first in its lowest bits.
-        field: the factor (after the permutation) whose elements share bytes; it has 8 / bits of them.
-        offset: what a stored code stands for is its bits as an unsigned number, plus this.
+        padded: the sizes that the matrix is padded to with zeros, at the high ends.
+        factors: the sizes that each of the two axes is split into, outermost first.
+        order: the permutation of all factors.
+        bits: the width of a stored code; several share a byte, the first in its lowest bits.
+        field: the factor (after the permutation) whose 8 / bits elements share a byte.
+        offset: the value of a stored code is its bits as an unsigned number, plus this.
     """
 
     padded: tuple[int, ...]
@@ -40,7 +40,7 @@ class WeightLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the stored bytes."""
+        """The shape of the stored bytes."""
         flat = [size for axis in self.factors for size in axis]
         sizes = [flat[i] for i in self.order]
         return tuple(size for i, size in enumerate(sizes) if i != self.field)
@@ -58,7 +58,7 @@ class WeightLayout:
             stored = stored - np.uint8(self.offset & 255)  # modulo 256
         if self.bits < 8:
             stored = stored & np.uint8((1 << self.bits) - 1)
-        # Padding is a code of zero bits: whoever reads a padded row or column multiplies it by zero or drops it.
+        # Padding has zero bits: kernels multiply padded rows and columns by zero or drop their results.
         stored = np.pad(stored, padding) if any(high for _, high in padding) else stored
         parts = stored.reshape([size for axis in self.factors for size in axis]).transpose(self.order)
         if self.field is not None:
@@ -75,8 +75,8 @@ class WeightLayout:
         return self.apply(codes) if codes.ndim == 2 else np.stack([self.apply(matrix) for matrix in codes])
 
     def emit(self, value: ir.Value, flipped: bool = False) -> ir.Value:
-        """The same of a tensor of i8 codes `[.., rows, columns]` at the current insertion point, or of numbers, which
-        are stored as they are; `flipped`, where it holds the codes with their top bit inverted."""
+        """Emit the IR of `apply` for a tensor of i8 codes `[.., rows, columns]` at the insertion point, or of floats,
+        whose values stay unchanged; `flipped`: the tensor holds the codes with their top bit inverted."""
         offset = (self.offset + (128 if flipped else 0)) & 255
         if offset or self.bits < 8:
             value = _stored(value, offset, self.bits)
@@ -87,7 +87,7 @@ class WeightLayout:
 
 
 def by_columns(rhs: Factor) -> ir.Value:
-    """The tensor of a weight as `[N, K]`, or `[B, N, K]` of a batch, at the insertion point."""
+    """Transpose and collapse a weight to `[N, K]`, or `[B, N, K]` of a batch, at the insertion point."""
     axes = rhs.source_axes
     order = sorted(range(len(axes)), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
     value = _transpose(rhs.value, order)
@@ -105,7 +105,7 @@ def _static(value: ir.Value) -> list[int]:
 
 
 def _stored(value: ir.Value, offset: int, bits: int) -> ir.Value:
-    """The lowest bits of every code without its offset."""
+    """Subtract the offset of every code and keep its lowest bits."""
     t, shape = value.type.element_type, _static(value)
     same = ir.AffineMap.get_identity(len(shape))
 
@@ -118,7 +118,7 @@ def _stored(value: ir.Value, offset: int, bits: int) -> ir.Value:
 
 
 def _pad(value: ir.Value, sizes: Sequence[int]) -> ir.Value:
-    """The last two axes padded with zeros."""
+    """Pad the last two axes with zeros at the high ends."""
     shape = _static(value)
     lead = len(shape) - len(sizes)
     high = [0] * lead + [want - have for want, have in zip(sizes, shape[lead:], strict=True)]
@@ -135,7 +135,7 @@ def _pad(value: ir.Value, sizes: Sequence[int]) -> ir.Value:
 
 
 def _split(value: ir.Value, factors: Sequence[Sequence[int]]) -> ir.Value:
-    """The last axes, each in its factors."""
+    """Split each of the last axes into its factors."""
     shape = _static(value)
     lead = len(shape) - len(factors)
     flat = [*shape[:lead], *(size for axis in factors for size in axis)]
@@ -148,7 +148,7 @@ def _split(value: ir.Value, factors: Sequence[Sequence[int]]) -> ir.Value:
 
 
 def _transpose(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """The last axes in another order."""
+    """Permute the last axes."""
     shape = _static(value)
     lead = len(shape) - len(order)
     whole = [*range(lead), *(lead + i for i in order)]
@@ -159,7 +159,7 @@ def _transpose(value: ir.Value, order: Sequence[int]) -> ir.Value:
 
 
 def _joined(value: ir.Value, order: Sequence[int], field: int, bits: int) -> ir.Value:
-    """The last axes in another order, in which the codes along the axis `field` share bytes."""
+    """Permute the last axes and pack the codes along the permuted axis `field` into bytes."""
     shape, t = _static(value), value.type.element_type
     lead = len(shape) - len(order)
     loops = [*range(lead), *(lead + i for i in order)]  # the axis of `value` that each loop runs along
@@ -188,7 +188,7 @@ def _generic(
     body: Callable[..., ir.Value],
     reduced: int = -1,
 ) -> ir.Value:
-    """A `linalg.generic` whose loops are parallel, but for `reduced`."""
+    """A `linalg.generic` whose loops are parallel, except the loop `reduced`."""
     kinds = ["reduction" if i == reduced else "parallel" for i in range(maps[0].n_dims)]
     iterators = iterator_types(kinds)
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])

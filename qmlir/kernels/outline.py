@@ -1,4 +1,4 @@
-"""Puts an executable in the place of a group: the program's side of the kernel route."""
+"""Replaces a group of ops by a dispatch of an executable: the host side of kernels."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _DIGEST = "qmlir.digest"
 
 @dataclass(frozen=True)
 class Scratch:
-    """What a kernel needs beside its operands: so many i32 counters, which start at zero, and a workspace of so many
-    elements, which are anything."""
+    """Memory that a kernel needs in addition to its operands: a number of i32 counters, which start at zero, and a
+    workspace of a number of elements, which is not initialised."""
 
     counters: int
     words: int
@@ -36,12 +36,12 @@ class Scratch:
 
     @property
     def types(self) -> tuple[ir.Type, ir.Type]:
-        """Of the two tensors."""
+        """The types of the two tensors."""
         return _tensor([self.counters], ir.IntegerType.get_signless(32)), _tensor([self.words], self.element)
 
 
 def widest(scratches: Sequence[Scratch | None]) -> Scratch | None:
-    """What is enough for each of several kernels of one product, None where none needs any."""
+    """Scratch memory that is enough for each of several kernels of one product, None if none needs any."""
     found = [s for s in scratches if s is not None]
     if not found:
         return None
@@ -59,13 +59,19 @@ def outline(
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
-    The executable gets the activation `[M, K]` (`[B, M, K]` of a batch, or `[R, K]` whose rows are picked), the batch's
-    index and rows where it has them, what `rhs` makes in front of the group's last op (the weight as the kernel wants
-    it), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
-    first as an index, or as `size_type`, and behind it the number of tokens, where rows are picked from as many.
-    `first` makes scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand,
-    with its axes in another order than theirs. With `scratch` the executable gets its counters behind the inputs and
-    its workspace behind the result; `emit` gets the types of both behind those of the inputs.
+    The executable's operands are, in this order:
+
+    - the scalars that `first` makes at the dispatch;
+    - M, or the size of a batch, if it is dynamic, then the number of tokens if rows are gathered from a dynamic number
+      of them, each as an index or as `size_type`;
+    - the activation `[M, K]` (`[B, M, K]` of a batch, or `[R, K]` if its rows are gathered);
+    - the weight in the kernel's layout, which `rhs` makes before the group's last op;
+    - the tensors of `gather_indices`, if the batch has any;
+    - each of `kernel.operands`, by default with its axes in `ORDER`; `arrange` makes the tensor in another order;
+    - with `scratch`, the counters;
+    - the result `[M, N]`, and with `scratch` the workspace.
+
+    `emit` gets the types of counters and workspace after those of the inputs.
     """
     last = kernel.operations[-1]
     function = function_of(last)
@@ -73,7 +79,7 @@ def outline(
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
         inputs = [lhs, rhs(), *gather_indices(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
-        # A batch with an index is as long as that, and its activation may have any number of rows.
+        # The size of a batch with an index is that of the index; its activation may have any number of rows.
         counted = lhs if kernel.batch is None or kernel.batch.index is None else kernel.batch.index
         first_sizes = [_first_size(counted)] if kernel.dynamic else []
         tokens = [_first_size(lhs)] if has_tokens(kernel) else []
@@ -104,7 +110,7 @@ def outline(
         operands = [*first(), *sizes, *inputs]
         results, tied = [out], None
         if scratch is not None:
-            # Counters are a result too, in the operand's place: each call counts in a copy of the zeros.
+            # Counters are also a result, tied to the operand: each call counts in its own copy of the zeros.
             counters, space = scratch.types
             results, tied = [out, counters, space], _tied((-1, len(operands), -1))
             operands.append(flow.TensorSplatOp(counters, _zero(counters.element_type), []).result)
@@ -118,7 +124,7 @@ def _zero(t: ir.Type) -> ir.Value:
 
 
 def _tied(operands: Sequence[int]) -> ir.Attribute:
-    """Of each result the operand whose place it takes, -1 where it has a place of its own."""
+    """The attribute that gives for each result the operand it is tied to, -1 for none."""
     return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in operands])
 
 
@@ -131,8 +137,8 @@ def function_of(op: OpLike) -> OpLike:
 
 
 def gather_indices(kernel: Kernel) -> list[ir.Value]:
-    """What says which matrix and which rows the products of a batch have, and where these go: index, counts, rows,
-    target, as far as there are."""
+    """The tensors that say which matrix and rows each product of a batch has, and where its rows are written: those of
+    index, counts, rows and target that the batch has."""
     batch = kernel.batch
     if batch is None:
         return []
@@ -145,7 +151,7 @@ def _tensor(shape: Sequence[int | None], element: ir.Type) -> ir.Type:
 
 
 def _rows(kernel: Kernel, size: ir.Value) -> ir.Value:
-    """The rows of an activation whose first axis has `size`: those of a convolution are the pixels of all results."""
+    """The number of rows of an activation whose first axis has `size`: of a convolution, the pixels of all results."""
     window = kernel.lhs.window
     if window is None:
         return size
@@ -162,20 +168,20 @@ def _is_dynamic(value: ir.Value) -> bool:
 
 
 def has_tokens(kernel: Kernel) -> bool:
-    """Whether rows are picked from an activation of a dynamic number of them."""
+    """Whether rows are gathered from an activation with a dynamic number of rows."""
     return kernel.batch is not None and kernel.batch.rows is not None and _is_dynamic(kernel.lhs.value)
 
 
 def _dynamic_sizes(values: Sequence[ir.Value], rows: list[ir.Value]) -> list[ir.Value]:
-    """One size for every dynamic axis of the operands: only rows are dynamic."""
+    """The size of every dynamic axis of the operands: the number of rows, which alone is dynamic."""
     kinds = [ir.RankedTensorType(v.type) for v in values]
     return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
 def once(module: OpLike, name: str, entry: str) -> str:
-    """The entry point of an executable that the module has already and that differs from the new one in its name only;
-    the new one's where there is none. The layers of a model repeat their kernels, and each takes IREE a third of a
-    second."""
+    """Deduplicate the executable `name`: if the module has one that differs in its name only, erase the new one and
+    return the entry point of the other; otherwise return `entry`. The layers of a model repeat their kernels, and each
+    takes IREE a third of a second to compile."""
     executables = [o for o in operations_of(module.regions[0].blocks[0]) if o.name in _EXECUTABLES]
     new = next(o for o in executables if o.attributes["sym_name"].value == name)
     text = str(new.get_asm(assume_verified=True, use_local_scope=True))
@@ -189,7 +195,7 @@ def once(module: OpLike, name: str, entry: str) -> str:
 
 
 def unused_name(function: OpLike, what: str) -> str:
-    """A name for an executable and its entry point that the module does not have yet."""
+    """A name that is not yet used in the module, for an executable and its entry point."""
     base = f"{function.attributes['sym_name'].value}_{what}"
     block = function.parent.regions[0].blocks[0]
     operations = operations_of(block)
@@ -222,8 +228,8 @@ def matrix(factor: Factor, k: int) -> ir.Value:
 
 
 def _expanded_from(value: ir.Value, k: int) -> ir.Value | None:
-    """The matrix `[M, k]` of which `value` is a view with K split, None when it is none. IREE folds the pair of
-    reshapes itself, but not before dispatches are formed around what is between them."""
+    """The matrix `[M, k]` of which `value` is a view with K split, None if it is not such a view. IREE folds the pair
+    of reshapes too, but only after it has formed dispatches around the ops between them."""
     made = made_by(value, "tensor.expand_shape")
     if made is None:
         return None
@@ -233,7 +239,7 @@ def _expanded_from(value: ir.Value, k: int) -> ir.Value | None:
 
 
 def aligned(operand: Operand) -> ir.Value:
-    """The tensor of an operand with each axis of the kernel at most once, in order."""
+    """The tensor of an operand with each axis of the kernel at most once, in `ORDER`."""
     value = merged(operand)
     letters = [x for i, x in enumerate(operand.source_axes) if i == 0 or operand.source_axes[i - 1] != x]
     order = sorted(range(len(letters)), key=lambda i: ORDER.index(letters[i]))
@@ -241,7 +247,7 @@ def aligned(operand: Operand) -> ir.Value:
 
 
 def merged(operand: Operand) -> ir.Value:
-    """The tensor of an operand with neighbouring axes that follow the same one of the kernel made one."""
+    """The tensor of an operand with adjacent axes collapsed if they follow the same axis of the kernel."""
     groups: list[list[int]] = []
     for i, letter in enumerate(operand.source_axes):
         if i and operand.source_axes[i - 1] == letter:
@@ -289,7 +295,7 @@ def _expand(value: ir.Value, sizes: list[list[int]]) -> ir.Value:
 
 
 def _as_result(value: ir.Value, kind: ir.Type, kernel: Kernel, rows: list[ir.Value]) -> ir.Value:
-    """`[M, N]` as the program's result: the rows of a batch apart."""
+    """Reshape the dispatch's result `[M, N]` to the program's result, which may have several axes of rows."""
     if value.type == kind:
         return value
     if kernel.planes:
@@ -304,7 +310,7 @@ def _as_result(value: ir.Value, kind: ir.Type, kernel: Kernel, rows: list[ir.Val
     if count == 1:
         return tensor.CastOp(kind, value).result
     sizes: list[ir.Value | int] = []
-    # Of several dynamic axes of rows, the sizes are those of the view that made them.
+    # If several axes of rows are dynamic, their sizes are those of the view that made them.
     view = next((op for op in reversed(kernel.operations) if op.name == "tensor.expand_shape"), None)
     given = iter(list(view.operands)[1:] if view is not None and kernel.row_sizes.count(None) > 1 else [])
     for size in kernel.row_sizes:
@@ -329,7 +335,7 @@ def _known_rows(kernel: Kernel) -> int:
 
 
 def _erase(kernel: Kernel) -> None:
-    """Drop the ops of the group, last first, and a weight that nothing else reads."""
+    """Erase the ops of the group, last first, and a constant weight that nothing else reads."""
     weight = kernel.rhs.value
     for op in reversed(kernel.operations):
         if any(list(result.uses) for result in op.results):

@@ -1,4 +1,4 @@
-"""Puts an executable in the place of a group of ops on rows (`rows.py`)."""
+"""Replaces a group of ops on rows (`rows.py`) by a dispatch of an executable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .rows import NARROW, WIDE, RowGroup
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# From the sizes of the dynamic axes, by axis, to the workload, the scalars, and the tensors that a dispatch reads.
+# From the sizes of the dynamic axes, by axis, to the workload of a dispatch, its scalars, and the tensors it reads.
 Given: TypeAlias = "Callable[[Mapping[int, ir.Value]], tuple[list[ir.Value], list[ir.Value], Sequence[ir.Value]]]"
 
 
@@ -24,15 +24,15 @@ def dynamic_axes(value: ir.Value) -> list[int]:
 
 
 def outline_rows(op: OpLike, rows: RowGroup, emit: Callable[[str], str], given: Given) -> None:
-    """Replace a group by a dispatch, where its last op `op` is, of the executable that `emit` makes under a name. Its
-    operands are scalars, and behind them tensors."""
+    """Replace a group by a dispatch, at its last op `op`, of the executable that `emit` makes under a name. The
+    dispatch's operands are scalars, followed by tensors."""
     function = function_of(op)
     with op.location, ir.InsertionPoint(function):
         name = unused_name(function, "rows")
         entry = emit(name)
     entry = once(function.parent, name, entry)
     with op.location, ir.InsertionPoint(op):
-        known: dict[int, ir.Value] = {}  # the sizes of the dynamic axes, which all count rows
+        known: dict[int, ir.Value] = {}  # the sizes of the dynamic axes, all of which are axes of rows
 
         def size(value: ir.Value, axis: int) -> ir.Value:
             return tensor.dim(value, arith.constant(ir.IndexType.get(), axis))
@@ -42,9 +42,9 @@ def outline_rows(op: OpLike, rows: RowGroup, emit: Callable[[str], str], given: 
                 if axis not in known:
                     known[axis] = size(value, axis)
         outputs = [v for v, _ in rows.outputs]
-        ours = {*outputs, *(v for v, _ in rows.inputs)}
+        group_values = {*outputs, *(v for v, _ in rows.inputs)}
         workload, scalars, read = given(known)
-        sizes = [known[a] if v in ours else size(v, a) for v in read for a in dynamic_axes(v)]
+        sizes = [known[a] if v in group_values else size(v, a) for v in read for a in dynamic_axes(v)]
         call = flow.DispatchOp(
             [v.type for v in outputs], workload, entry_points(entry), [*scalars, *read], sizes,
             [known[a] for v in outputs for a in dynamic_axes(v)],

@@ -1,8 +1,8 @@
 """Chains of elementwise ops from 8-bit codes to 8-bit codes: dequantise, compute in f32, quantise.
 
-A group has one result and reads leaves: tensors of codes, each over all axes of the result or over some of them, and
-constants. What a byte can hold is few numbers, so that much of a group is known when it is compiled: with one tensor
-of codes all of it (a table of 256 entries), with two what each op gives for every pair of codes.
+A group has one result. It reads leaves, which are tensors of codes over all or some axes of the result, and constants.
+A byte has few values, so a group can be evaluated at compile time: with one tensor of codes completely (a table of 256
+entries), with two the result of each op for every pair of codes.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 # Which axis of the result each axis of a tensor follows, None for one of size 1.
 ReadAxes = tuple[int | None, ...]
-_MOST_CODES = 2  # tensors of codes of which all combinations are tried: 65536
-_MOST_STEPS = 64
+_MAX_LEAVES = 2  # tensors of codes whose combinations are all evaluated: 65536
+_MAX_STEPS = 64
 
 
 @dataclass(frozen=True)
 class Read:
-    """A tensor, and which elements of it belong to an element of the result."""
+    """A tensor, and for each of its axes the axis of the result that it follows."""
 
     value: ir.Value
     axes: ReadAxes
 
     def follows(self, shape: tuple[int | None, ...]) -> bool:
-        """Whether it has an element for each of a result of this shape, in the same order."""
+        """Whether the tensor has one element for each element of a result of this shape, in the same order."""
         in_order = all(a == i for i, a in enumerate(self.axes) if a is not None)
         return in_order and sizes_of(self.value) == shape
 
 
 @dataclass(frozen=True)
 class PointwiseStep:
-    """One generic of a group: `reads` for its inputs, in order, and what it makes."""
+    """One generic of a group: `reads` for its inputs, in order, and its result."""
 
     op: OpLike
     reads: tuple[Read, ...]
@@ -69,12 +69,13 @@ class Pointwise:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Of the result; None for a dynamic size."""
+        """The shape of the result; None for a dynamic size."""
         return sizes_of(self.root.results[0])
 
     @property
     def table(self) -> Array | None:
-        """The result's code for each code of the only leaf, from the byte 0 on; None where there are more leaves."""
+        """The result's code for each byte of the only leaf, from byte 0; None if there are more leaves, the leaf is not
+        of codes, or a constant has more than one element."""
         if len(self.leaves) != 1 or not is_code(self.leaves[0].value) or _per_axis(self.constants):
             return None
         found = evaluated(self)
@@ -83,21 +84,21 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A group for every combination of codes of its leaves, an axis for each leaf: what each value of a body is, and
+    """A group evaluated for every combination of codes of its leaves, with one axis per leaf: each value of a body, and
     each result of a step."""
 
     values: Mapping[ir.Value, Array]
     results: Mapping[Read, Array]
 
     def bound(self, value: ir.Value) -> float | None:
-        """The largest magnitude of a value of a body, None where it may be no finite number."""
+        """The largest magnitude of a float value of a body, None if it may be NaN or infinite."""
         found = self.values.get(value)
         if found is None or found.dtype.kind != "f" or not np.isfinite(found).all():
             return None
         return float(np.abs(found).max())
 
     def constant(self, value: ir.Value) -> float | None:
-        """A value of a body that is the same for all codes."""
+        """A value of a body if it is finite and the same for all codes, else None."""
         found = self.values.get(value)
         if found is None or not np.isfinite(found.flat[0]) or not (found == found.flat[0]).all():
             return None
@@ -105,8 +106,8 @@ class Evaluated:
 
 
 def find(root: OpLike) -> Pointwise | None:
-    """The group that ends in `root`; None where it is none, or computes with no floats (what only moves the sign bit of
-    codes has no need of a kernel)."""
+    """The group that ends in `root`; None if there is none, or if it computes without floats (ops that only flip the
+    sign bit of codes do not need a kernel)."""
     if not _elementwise(root) or not is_code(root.results[0]):
         return None
     group = _grown(root)
@@ -116,7 +117,7 @@ def find(root: OpLike) -> Pointwise | None:
 
 
 def meaning(value: ir.Value) -> Pointwise | None:
-    """The group that makes a tensor of f32 of one tensor of codes, and of nothing else that is no single number."""
+    """The group that makes an f32 tensor from one tensor of codes, and otherwise from single-element constants."""
     root = producer(value)
     if root is None or not _elementwise(root) or str(root.results[0].type.element_type) != "f32":
         return None
@@ -131,7 +132,7 @@ def _grown(root: OpLike) -> Pointwise:
     constants: dict[Read, Array] = {}
 
     def visit(read: Read) -> Read:
-        """The value behind views, its step made before."""
+        """Look through views, and record the tensor behind them as a step, a leaf or a constant."""
         read = _behind_views(read)
         if read in steps or read in leaves or read in constants:
             return read
@@ -140,7 +141,7 @@ def _grown(root: OpLike) -> Pointwise:
             constants[read] = known
             return read
         op = producer(read.value)
-        if op is None or not _elementwise(op) or len(steps) >= _MOST_STEPS or (op != root and _stored(op)):
+        if op is None or not _elementwise(op) or len(steps) >= _MAX_STEPS or (op != root and _stored(op)):
             leaves[read] = None
             return read
         inputs = len(op.operands) - 1
@@ -154,8 +155,8 @@ def _grown(root: OpLike) -> Pointwise:
 
 
 def evaluated(group: Pointwise) -> Evaluated:
-    """The group for every combination of codes, as the reference evaluates it. At most two leaves, both of codes, and
-    no constant with more than one element (see `enumerable`)."""
+    """Evaluate a group for every combination of codes with the reference. It must have at most two leaves, all of
+    codes, and no constant with more than one element (see `enumerable`)."""
     results: dict[Read, Array] = {read: array.reshape(()) for read, array in group.constants.items()}
     for i, leaf in enumerate(group.leaves):
         shape = [1] * len(group.leaves)
@@ -173,23 +174,23 @@ def evaluated(group: Pointwise) -> Evaluated:
             else:
                 with np.errstate(all="ignore"):
                     known[op.results[0]] = np.asarray(scalars.evaluate(op, operands))
-        for value, array in known.items():  # a body may be read under two sets of axes
+        for value, array in known.items():  # a body may be evaluated for two choices of axes
             values[value] = array if value not in values else np.append(values[value], array)
     return Evaluated(values, results)
 
 
 def enumerable(group: Pointwise) -> bool:
-    """Whether all combinations of codes can be tried."""
-    few = len(group.leaves) <= _MOST_CODES and all(is_code(leaf.value) for leaf in group.leaves)
+    """Whether all combinations of codes can be evaluated."""
+    few = len(group.leaves) <= _MAX_LEAVES and all(is_code(leaf.value) for leaf in group.leaves)
     return few and not _per_axis(group.constants)
 
 
 def divides_by(found: Evaluated, op: OpLike) -> tuple[float, float] | None:
-    """`(high, low)` for a quotient whose divisor is one constant, such that `fma(x, high, x * low)` is the quotient, to
-    the bit, for every number that `x` can be; None where there are no such, or where `x` is not known.
+    """`(high, low)` for a quotient by a constant, such that `fma(x, high, x * low)` is bit-exact for every value that
+    `x` can have; None if there is no such pair, or if the values of `x` are not known.
 
     Source: Brisebarre, Muller, Raina, "Accelerating correctly rounded floating-point division when the divisor is known
-    in advance", 2004; here every case is tried. The sign of a zero may differ.
+    in advance", 2004; here every value of `x` is tested. The sign of a zero may differ.
     """
     divisor = found.constant(op.operands[1])
     bound = found.bound(op.operands[0])
@@ -200,7 +201,7 @@ def divides_by(found: Evaluated, op: OpLike) -> tuple[float, float] | None:
         return None
     high = np.float32(1 / divisor)
     low = np.float32(1 / divisor - np.float64(high))
-    # The product is exact in f64, the sum is not: where its rounding could matter for the f32, both sides are tried.
+    # The product is exact in f64, the sum is not: its f64 neighbours must round to the same f32, too.
     total = x.astype(np.float64) * np.float64(high) + (x * low).astype(np.float64)
     wanted = x / np.float32(divisor)
     sides = (total, np.nextafter(total, -math.inf), np.nextafter(total, math.inf))
@@ -208,7 +209,7 @@ def divides_by(found: Evaluated, op: OpLike) -> tuple[float, float] | None:
 
 
 def is_code(value: ir.Value) -> bool:
-    """Whether a tensor has 8-bit integers."""
+    """Whether a tensor has 8-bit integer elements."""
     element = ir.RankedTensorType(value.type).element_type
     return isinstance(element, ir.IntegerType) and element.width == 8
 
@@ -220,7 +221,7 @@ def sizes_of(value: ir.Value) -> tuple[int | None, ...]:
 
 
 def _elementwise(op: OpLike) -> bool:
-    """Whether it is a generic that makes one tensor, element by element, in a body that has a form on vectors."""
+    """Whether an op is an elementwise generic with one result and a body that can be cloned onto vectors."""
     if not is_elementwise(op) or len(op.results) != 1:
         return False
     *maps, out = indexing_maps(op)
@@ -268,12 +269,13 @@ def _behind_views(read: Read) -> Read:
 
 
 def _stored(op: OpLike) -> bool:
-    """Whether the result of a step is codes that others read too: they are read, not computed again."""
+    """Whether the result of a step is computed codes with several readers: the group reads them as a leaf instead of
+    computing them again."""
     return is_code(op.results[0]) and _computes(op) and len(list(op.results[0].uses)) > 1
 
 
 def _computes(op: OpLike) -> bool:
-    """Whether there is arithmetic with floats in it."""
+    """Whether an op's body has float arithmetic."""
     return any(isinstance(r.type, ir.FloatType) for o in op.regions[0].blocks[0].operations for r in o.results)
 
 
@@ -287,7 +289,7 @@ def _scalar(value: ir.Value) -> Array:
     assert attribute is not None
     assert kind is not None
     number = attribute.value
-    if kind.kind == "i":  # signless, and shown without its sign by some
+    if kind.kind == "i":  # signless: the bindings show some as unsigned
         bits = 8 * kind.itemsize
         number = (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
     return np.asarray(number, kind)

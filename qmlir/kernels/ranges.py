@@ -1,5 +1,5 @@
-"""How large the values of a kernel's bodies can become, where that is known when it is compiled: sums of codes have a
-largest value, and scales are often constants."""
+"""Bounds on the values of a kernel's bodies that are known at compile time: sums of codes have a largest magnitude, and
+scales are often constants."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from .bodies import scalar_constant
 from .description import Kernel, Literal, Operand, Previous, StageSource
 from .weights import known
 
-_ROUNDING = 1 + 2.0**-20  # one operation's, generously
+_ROUNDING = 1 + 2.0**-20  # more than one operation's rounding error
 
 
 class Ranges:
-    """Bounds on the magnitude of values in the stages of a kernel. A value that has one is finite: no NaN, no
-    infinity."""
+    """Bounds on the magnitude of values in the stages of a kernel. A value with a bound is neither NaN nor infinite."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -30,7 +29,7 @@ class Ranges:
         self._found: dict[ir.Value, float | None] = {}
 
     def bound(self, value: ir.Value) -> float | None:
-        """The largest magnitude of a value of a stage's body, None where none is known."""
+        """The largest magnitude of a value of a stage's body, None if unknown."""
         if value not in self._found:
             self._found[value] = self._of(value)
         return self._found[value]

@@ -1,11 +1,11 @@
-"""What a recurrent layer computes, with no word about how: cells of LSTM, GRU or RNN along a sequence.
+"""What a recurrent layer computes, independent of how: cells of LSTM, GRU or RNN along a sequence.
 
-A program has one as a call of a private function that computes it on every target (`frontends/recurrence.py`). The
-function's attribute says what it is, so that a kernel can take its place: the two have the same cell, which is here.
+In a program a layer is a call of a private function that computes it on every target (`frontends/recurrence.py`). The
+function's attribute describes the layer, so that a kernel can replace it: both use the cell that is defined here.
 
-Operands: inputs `[T, B, D * G * H]`, what each gate of each direction gets of each step; weights `[D, G * H, H]`;
-states `[D, B, H]`; and, as far as there are, cells `[D, B, H]`, biases `[D, H]`, peepholes `[D, 3 * H]`, lengths `[B]`.
-Results: `[T, D, B, H]`, the last states, and the last cells.
+Operands: inputs `[T, B, D * G * H]`, the input's contribution to each gate of each direction at each step; weights
+`[D, G * H, H]`; states `[D, B, H]`; and, if the layer has them, cells `[D, B, H]`, biases `[D, H]`, peepholes
+`[D, 3 * H]`, lengths `[B]`. Results: `[T, D, B, H]`, the last states, and the last cells.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ReadState: TypeAlias = "Callable[[str], ir.Value]"
 
 @dataclass(frozen=True)
 class Activation:
-    """A function by ONNX's name for it, in lower case."""
+    """An activation function by its ONNX name in lower case."""
 
     name: str
     alpha: float = 0.0
@@ -41,8 +41,8 @@ class Activation:
 
 @dataclass(frozen=True)
 class Phase:
-    """Gates that are computed together: which, of what the weights are multiplied with, the tensors beside the sums
-    that an element takes, and what it makes."""
+    """Gates that are computed together: their numbers, the vector that their weights are multiplied by, the tensors
+    that an element reads in addition to the gates' sums, and those that it writes."""
 
     gates: tuple[int, ...]
     source: str
@@ -52,13 +52,13 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A layer. `reverse` and `activations` are of each direction.
+    """A layer. `reverse` and `activations` have one entry per direction.
 
     Attributes:
-        late_reset: the reset gate of a GRU multiplies the product, with a bias of its own, and not the state.
-        coupled: an LSTM's forget gate is what the input gate leaves.
-        clip: bounds of what gates' activations take; 0 for none.
-        peepholes, lengths: whether there are such operands.
+        late_reset: the reset gate of a GRU multiplies the product, which has a separate bias, instead of the state.
+        coupled: an LSTM's forget gate is one minus its input gate.
+        clip: inputs of the gates' activations are clamped to `[-clip, clip]`; 0 for no clamp.
+        peepholes, lengths: whether the layer has such operands.
     """
 
     cell: str
@@ -97,13 +97,13 @@ class Recurrence:
         return Phase((0, 1), "h", ("h",), ("update", "reset")), Phase((2,), "reset", ("update", "h"), ("h",))
 
     def starts_from(self, gate: int) -> str:
-        """What is added to a gate's product: its input, or a bias of its own."""
+        """The operand that is added to a gate's product: the inputs, or a separate bias."""
         return "bias" if self.late_reset and gate == 2 else "inputs"
 
     def computed(
         self, direction: int, phase: Phase, sums: Sequence[ir.Value], read: ReadState
     ) -> Mapping[str, ir.Value]:
-        """What a phase writes, from its gates' sums: of numbers, or of vectors of them."""
+        """The values that a phase writes, by name, from its gates' sums; all are scalars or all are vectors."""
         f, *others = self.activations[direction]
         if self.cell == RNN:
             return {"h": f(self._clipped(sums[0]))}
@@ -148,15 +148,15 @@ class Recurrence:
 
     @classmethod
     def of(cls, attribute: ir.Attribute) -> Recurrence:
-        said = json.loads(ir.StringAttr(attribute).value)
-        said["reverse"] = tuple(said["reverse"])
-        said["activations"] = tuple(tuple(Activation(**a) for a in one) for one in said["activations"])
-        return cls(**said)
+        fields = json.loads(ir.StringAttr(attribute).value)
+        fields["reverse"] = tuple(fields["reverse"])
+        fields["activations"] = tuple(tuple(Activation(**a) for a in one) for one in fields["activations"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
 class RecurrenceCall:
-    """A call of a function that is a layer, and the sizes of its inputs, None where dynamic."""
+    """A call of a function that is a layer, and the sizes of its inputs, None if dynamic."""
 
     op: OpLike
     layer: Recurrence
@@ -170,7 +170,7 @@ class RecurrenceCall:
         return cls(op, Recurrence.of(function.attributes[ATTRIBUTE]), steps, batch)
 
 
-# ---- functions of numbers or of vectors
+# ---- functions of scalars or vectors
 
 
 def _like(x: ir.Value, value: float) -> ir.Value:
@@ -203,7 +203,7 @@ def _elu(x: ir.Value, alpha: float) -> ir.Value:
 
 
 def _softplus(x: ir.Value) -> ir.Value:
-    """`log(1 + exp(x))`, also where `exp(x)` is more than f32 has."""
+    """`log(1 + exp(x))`, also if `exp(x)` overflows f32."""
     rest = math.log1p(math.exp(arith.negf(math.absf(x))))
     return arith.addf(arith.maximumf(x, _like(x, 0.0)), rest)
 

@@ -1,4 +1,4 @@
-"""Requantisation in a body, for which targets have conversions that round and saturate."""
+"""Matches requantisation in a body, for targets with conversions that round and saturate."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .bodies import scalar_constant
 
 
 def _operands_of(value: ir.Value, name: str) -> list[ir.Value] | None:
-    """The operands of the op that makes a value, None where it is not called `name`."""
+    """The operands of the op that makes a value, None if the op is not `name`."""
     made = made_by(value, name)
     return None if made is None else list(made.operands)
 
 
 def requantised(value: ir.Value) -> tuple[ir.Value, ir.Value | None, float, float] | None:
-    """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN counts as 0 (as
-    ir/scalars.py: requantize writes it); `zero` is None where nothing is added."""
+    """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN rounds to 0 (as
+    ir/scalars.py: requantize emits it); `zero` is None if nothing is added. None for any other value."""
     bounds = []
     for name in ("arith.minimumf", "arith.maximumf"):
         pair = _operands_of(value, name)

@@ -1,8 +1,8 @@
-"""Rows that belong to groups, brought into blocks of one group each: found in the IR, so that one kernel can take the
-place of the many small ops that say so (`passes/core/lower/blocks.py`).
+"""Finds in the IR the routing of rows to blocks of one group each, so that one kernel can replace the many small ops
+that compute it (`passes/core/lower/blocks.py`).
 
-`routing_of` finds where the blocks of a batch of products come from. `scattered` is a kernel that writes each row to
-where it belongs.
+`routing_of` finds the ops that make the blocks of a batch of products. `scattered` makes a kernel write each row to its
+final place.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Routing:
 
     Attributes:
         index: i32 `[NB]`, the group of each block, G for a block that is not used.
-        row_of: i32 `[NB, B]`, the row at each place, any one where there is none.
-        block_of, slot_of: i32 `[R]`, where each row is.
-        source: i32 `[R]`, the group of each row, none where it is outside of `[0, G)`; or i32 `[G]`, the sizes of
-            groups whose rows lie in order.
+        row_of: i32 `[NB, B]`, the row at each place of the blocks, any row at an empty place.
+        block_of, slot_of: i32 `[R]`, the block of each row, and its place in the block.
+        source: i32 `[R]`, the group of each row, outside of `[0, G)` for none; or i32 `[G]`, the sizes of the groups if
+            rows are sorted by group.
         sorted: whether `source` is the sizes.
     """
 
@@ -53,7 +53,7 @@ class Routing:
 
 
 def routing_of(kernel: Kernel) -> Routing | None:
-    """Where the blocks of a kernel's batch come from, None where another op than the lowering's makes them."""
+    """The routing that makes the blocks of a kernel's batch, None if they are not made by the lowering's ops."""
     batch = kernel.batch
     if batch is None or batch.index is None or batch.counts is None:
         return None
@@ -75,7 +75,7 @@ def routing_of(kernel: Kernel) -> Routing | None:
 
 
 def _readers(value: ir.Value) -> Iterator[OpLike]:
-    """The ops that read a value, those of linalg also where only their body does."""
+    """The ops that read a value, including linalg ops that read it in their body by `tensor.extract`."""
     for use in value.uses:
         op = use.owner.operation
         yield op
@@ -84,7 +84,7 @@ def _readers(value: ir.Value) -> Iterator[OpLike]:
 
 
 def _depends(op: OpLike, value: ir.Value) -> bool:
-    """Whether an op needs a value."""
+    """Whether an op depends on a value, directly or through its producers."""
     seen: set[OpLike] = set()
     left = [op]
     while left:
@@ -98,12 +98,13 @@ def _depends(op: OpLike, value: ir.Value) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------ writing rows where they are
+# ------------------------------------------------------------------------------------------ writing rows in place
 
 
 def scattered(kernel: Kernel) -> Kernel:
-    """The same kernel, which writes its rows to their places in `[R, N]`, where the program's next step is to bring
-    them there, and the tables are those of one dispatch (`ROUTES`), which says which places of a block hold a row."""
+    """The kernel with rows written directly to their places in `[R, N]`. Requires that the only reader of the result
+    moves the rows there (`BACK`), and that one dispatch (`ROUTES`) made all tables, as that one also says which places
+    of a block hold a row. Other kernels are returned unchanged."""
     batch = kernel.batch
     if batch is None or batch.index is None or kernel.gate is not None:
         return kernel
@@ -125,7 +126,7 @@ def scattered(kernel: Kernel) -> Kernel:
 
 
 def sweep(function: OpLike) -> None:
-    """Drop the ops of a function whose results nothing reads, also those behind barriers, which IREE would keep."""
+    """Erase ops of a function whose results are unused, including those behind barriers, which IREE would keep."""
     for op in reversed(operations_of(function.regions[0].blocks[0])):
         droppable = op.name.startswith(_DROPPABLE) and list(op.results)
         if droppable and not any(list(result.uses) for result in op.results):

@@ -1,7 +1,7 @@
-"""Sums of activation rows, which zero points of weights need, as something that the kernel computes.
+"""Sums of activation rows, which zero points of weights need, computed in the kernel.
 
-The lowering writes `sum_k lhs[m, k]` as an op of its own. A kernel that multiplies the same codes has them in
-registers, so that op, a dispatch that reads the activation once more, goes.
+The lowering writes `sum_k lhs[m, k]` as a separate op, which is a dispatch that reads the activation again. A kernel
+that multiplies the same codes has them in registers and makes that op unnecessary.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def absorbed(kernel: Kernel) -> Kernel:
-    """The same kernel, whose bodies read `RowSum` where they read a tensor of sums of the activation's rows. The ops
-    that make such a tensor become operations of the kernel, where nothing else reads it."""
+    """The kernel with `RowSum` in place of operands that are sums of the activation's rows. The ops that make such a
+    tensor become operations of the kernel if nothing else reads it."""
     if not kernel.operations or kernel.lhs.window is not None:
         return kernel
     activation = kernel.operations[0].operands[0]
@@ -45,7 +45,7 @@ def absorbed(kernel: Kernel) -> Kernel:
 
 
 def _makers(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
-    """The ops that make `value` and that nothing beside `readers` needs, first to last."""
+    """The sum that makes `value`, and the barriers between, first to last, as far as only `readers` read them."""
     owner = producer(value)
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
         return []
@@ -60,19 +60,19 @@ def uses_row_sums(kernel: Kernel) -> bool:
 
 
 def _sums(operand: Operand, activation: ir.Value, axes: str) -> bool:
-    """Whether an operand is the sum of the signed codes of `activation` over its last axis, read by the axes that the
-    sums have."""
+    """Whether an operand is the sum of the signed codes of `activation` over its last axis, and follows the axes of the
+    kernel that remain."""
     found = row_sums_of(operand.value)
     if found is None or not _same(found[0], activation):
         return False
     rows = len(found[1]) - len(axes) + 1
-    letters = [BATCH] * (BATCH in axes) + [ROW] * rows + [GROUP] * (GROUP in axes)  # of the activation, but K
+    letters = [BATCH] * (BATCH in axes) + [ROW] * rows + [GROUP] * (GROUP in axes)  # of the activation, without K
     kept = [i for i in found[1] if letters[i] == ROW]
     return tuple(letters[i] for i in found[1]) == operand.source_axes and kept == sorted(kept)
 
 
 def _same(a: ir.Value, b: ir.Value) -> bool:
-    """Whether two values are one, or the same view of one."""
+    """Whether two values are equal, or equal views of one value."""
     if a == b:
         return True
     one, other = made_by(a, "tensor.expand_shape"), made_by(b, "tensor.expand_shape")

@@ -1,9 +1,9 @@
-"""Groups of elementwise ops and sums (or largest, smallest elements) along rows: layer norms, dynamic quantisation, and
-what stands between them.
+"""Groups of elementwise ops and reductions (sum, maximum, minimum) along rows: layer norms, dynamic quantisation, and
+the ops between them.
 
-A group works on rows of `width` elements. A value has one element for each (`WIDE`), one for the row (`NARROW`), one
-for each column of all rows (`COLUMN`), or one (`SCALAR`). What is computed with the result of a reduction needs another
-pass over the row: `phases` says which.
+A group works on rows of `width` elements. A value has one element per row and column (`WIDE`), one per row (`NARROW`),
+one per column (`COLUMN`), or one in total (`SCALAR`). Ops that use the result of a reduction need another pass over the
+row: `phases` gives the pass of each step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 @dataclass(frozen=True)
 class Space:
-    """What the ops of a group have in common: the sizes of the axes that count rows (None: dynamic), and of a row."""
+    """The iteration space of a group: the sizes of the axes of rows (None: dynamic), and the width of a row."""
 
     rows: tuple[int | None, ...]
     width: int
@@ -40,15 +40,15 @@ class Space:
 
 @dataclass(frozen=True)
 class Reduction:
-    """One result of a reducing step: `combine`s what the body makes of each element, beginning with `start`."""
+    """One result of a reducing step: `combine` accumulates the body's value for each element, starting at `start`."""
 
     combine: OpLike  # the op of the body
-    element: ir.Value  # its operand that is no running value
+    element: ir.Value  # its operand that is not the accumulator
     start: ir.Attribute  # an attribute
 
     @property
     def neutral(self) -> float | int:
-        """The neutral element: of a maximum of integers the least that their type has."""
+        """The neutral element; of an integer maximum the smallest value of the type."""
         kind = self.element.type
         if isinstance(kind, ir.IntegerType) and self.combine.name == "arith.maxsi":
             return -(1 << (kind.width - 1))
@@ -57,7 +57,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class RowStep:
-    """A generic of a group. `sources`: for each of its inputs, which elements a row reads."""
+    """A generic of a group. `sources`: for each of its inputs, the kind of value (`WIDE` and so on)."""
 
     op: OpLike
     sources: tuple[str, ...]
@@ -75,8 +75,8 @@ class RowStep:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A group: its steps in order, the reshapes between `[M]` and `[M, 1]` inside (result to operand), and what leaves
-    it."""
+    """A group: its steps in order, its reshapes between `[M]` and `[M, 1]` (result to operand), and the values that it
+    makes for other ops."""
 
     space: Space
     steps: tuple[RowStep, ...]
@@ -86,8 +86,8 @@ class RowGroup:
 
     @property
     def inputs(self) -> tuple[tuple[ir.Value, str], ...]:
-        """What the group reads, each tensor once with how. Read from the program: where another group makes one of
-        them, it is another value once a kernel has that group's place."""
+        """The tensors that the group reads, each once with its kind. Computed from the ops on each call: when a kernel
+        replaces another group, that group's results are replaced by other values."""
         own = {v for op in self.operations for v in op.results}
         found: dict[ir.Value, str] = {}
         for step in self.steps:
@@ -97,22 +97,22 @@ class RowGroup:
         return tuple(found.items())
 
     def source(self, value: ir.Value) -> ir.Value:
-        """The value behind reshapes of the group."""
+        """The value behind the group's reshapes."""
         for result, operand in self.views:
             if result == value:
                 return self.source(operand)
         return value
 
     def phases(self) -> list[list[RowStep]]:
-        """The steps by the pass over the row in which they run; a pass begins where a reduction has ended. Steps on one
-        element of the row run behind their pass."""
+        """The steps of each pass over the row. A step that reads a reduction's result needs a later pass; a step with
+        one element per row runs at the end of the pass whose reductions it reads."""
         ready: dict[ir.Value, int] = {}  # value -> first pass that can read it
         made: list[list[RowStep]] = []
         for step in self.steps:
             when = max([ready.get(self.source(v), 0) for v in step.inputs], default=0)
             narrow = step.result == NARROW and not step.reductions
             if narrow and when:
-                when -= 1  # behind the pass whose sums it reads
+                when -= 1  # at the end of the pass whose reductions it reads
             while len(made) <= when:
                 made.append([])
             made[when].append(step)
@@ -122,8 +122,8 @@ class RowGroup:
 
 
 def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | None:
-    """The op as a step on rows of `space`, or, without one, on the rows that its own last axis makes; None where it is
-    no such step."""
+    """The op as a step on rows of `space`, by default on rows along its own last axis; None if it is not such a
+    step."""
     if op.name != "linalg.generic":
         return None
     block = op.regions[0].blocks[0]
@@ -155,7 +155,7 @@ def classify(op: OpLike, space: Space | None = None) -> tuple[Space, RowStep] | 
     reductions: tuple[Reduction, ...] = ()
     if reduces:
         if inputs != 1:
-            return None  # a product of matrices is no business of rows
+            return None  # several operands: a product of matrices, say
         found = [_reduction(op, i, running) for i in range(len(op.results))]
         if not inner or None in found:
             return None
@@ -171,7 +171,7 @@ def _sizes(op: OpLike, maps: Sequence[ir.AffineMap]) -> list[int | None]:
 
 
 def _read(affine_map: ir.AffineMap, rank: int, inner: bool) -> str | None:
-    """What a row reads of an operand; None for what is neither of the four."""
+    """The kind of an operand that is read by a map; None if it is none of the four."""
     found = list(affine_map.results)
     dims = [x.position if isinstance(x, ir.AffineDimExpr) else None for x in found]
     zeros = [isinstance(x, ir.AffineConstantExpr) and x.value == 0 for x in found]
@@ -192,8 +192,8 @@ def _read(affine_map: ir.AffineMap, rank: int, inner: bool) -> str | None:
 
 
 def _known_sizes(value: ir.Value, how: str | None, space: Space) -> bool:
-    """Whether only those axes are dynamic that count the rows and have no static size in the space: another operand may
-    say the size of an axis that is dynamic here, and a kernel is given the sizes of the rows alone."""
+    """Whether the only dynamic axes of an operand are axes of rows that are dynamic in the space too: an axis that is
+    dynamic here may have a static size in another operand, and a kernel gets the sizes of axes of rows only."""
     kind = ir.RankedTensorType(value.type)
     counted = range(len(space.rows)) if how in (WIDE, NARROW) else ()
     return all(a in counted and space.rows[a] is None for a in range(kind.rank) if kind.is_dynamic_dim(a))
@@ -220,13 +220,13 @@ def _reduction(op: OpLike, number: int, running: Sequence[ir.Value]) -> Reductio
 
 
 def _start(value: ir.Value) -> ir.Attribute | None:
-    """The constant that a tensor is filled with."""
+    """The constant that a tensor is filled with, None for other tensors."""
     fill = made_by(value, "linalg.fill")
     return None if fill is None else scalar_constant(fill.operands[0])
 
 
 def narrow_view(op: OpLike, rank: int) -> bool:
-    """Whether the op makes `[M.., 1]` of `[M..]`, or the other way round."""
+    """Whether the op reshapes `[M..]` to `[M.., 1]`, or the reverse."""
     if op.name not in _RESHAPES:
         return False
     kinds = [ir.RankedTensorType(v.type) for v in (op.operands[0], op.results[0])]
@@ -245,12 +245,12 @@ class _Group:
         self.steps: list[RowStep] = []
         self.views: list[tuple[ir.Value, ir.Value]] = []
         self.operations: list[OpLike] = []
-        self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
-        self.kinds: dict[ir.Value, str] = {}  # how rows read each value
+        self.behind: set[_Group] = set()  # groups whose results it needs, directly or through other ops
+        self.kinds: dict[ir.Value, str] = {}  # the kind of each value
 
     def reads(self, found: Iterable[tuple[ir.Value, str]]) -> bool:
-        """Whether rows read these values as they read them elsewhere: where there are as many rows as columns, an `[M]`
-        may stand for either, and what one step makes for its row another may want of all rows."""
+        """Record the kinds of values; return whether they agree with earlier uses in the group. If there are as many
+        rows as columns, an `[M]` may have one element per row for one step and one per column for another."""
         kinds = dict(self.kinds)
         if any(kinds.setdefault(value, how) != how for value, how in found):
             return False
@@ -258,7 +258,7 @@ class _Group:
         return True
 
     def take(self, step: RowStep) -> bool:
-        """Take the step where it fits."""
+        """Take in the step if it fits; return whether it did."""
         made = [(v, step.result) for v in step.op.results]
         if not self.reads([*zip(step.inputs, step.sources, strict=True), *made]):
             return False
@@ -267,9 +267,9 @@ class _Group:
 
 
 def find(block: ir.Block, least_width: int) -> list[RowGroup]:
-    """The groups of a block, each with a reduction at least, such that each can be one dispatch."""
+    """The groups of a block with at least one reduction, formed so that each can be one dispatch."""
     made: dict[ir.Value, _Group] = {}  # value -> the group that makes it
-    needs: dict[ir.Value, frozenset[_Group]] = {}  # other values -> groups that they come behind
+    needs: dict[ir.Value, frozenset[_Group]] = {}  # other values -> groups that they depend on
     groups: list[_Group] = []
     for op in operations_of(block):
         around = read_by(op)
@@ -311,7 +311,7 @@ def _joins(
     made: dict[ir.Value, _Group],
     needs: dict[ir.Value, frozenset[_Group]],
 ) -> bool:
-    """Take the op into the group where it fits, and where nothing that it needs comes behind the group."""
+    """Take the op into the group if it fits and none of its other operands depends on the group."""
     others = _behind([v for v in around if made.get(v) is not group], made, needs)
     if group in _all_behind(others):
         return False
@@ -347,10 +347,10 @@ def _begins(
 
 
 def _closed(group: _Group) -> RowGroup:
-    """What enters and what leaves."""
+    """The finished group, without reshapes that only other ops read."""
     views = list(group.views)
     while unread := [v for v in views if not any(_within(use, group.operations) for use in v[0].uses)]:
-        for view in unread:  # a reshape for others is theirs
+        for view in unread:  # only ops outside of the group read it
             views.remove(view)
             group.operations.remove(defining_op(view[0]))
     inside = group.operations

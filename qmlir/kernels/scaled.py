@@ -1,8 +1,8 @@
-"""Decodes that are `(value[code] - zero) * scale`: what such weights stand for is a table, and the scale of a group can
-be multiplied with the group's sum.
+"""Matches decodes of the form `(value[code] - zero) * scale`: the weight's values are a table, and the scale of a group
+can be multiplied by the group's sum.
 
-A decode is any scalar region. The part of it that depends on the code alone is evaluated here, for every code; what
-follows must be an integer zero point, a conversion and a product, each at most once.
+A decode is any scalar region. The part of it that depends on the code alone is evaluated here, for every code; the rest
+must be the subtraction of an integer zero point, a conversion and a product, each at most once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scaled:
-    """`(values[code & 255] - zero) * scale`. `zero` and `scale` are values of the decode's body that its operands, but
-    not the code, decide; None where they are 0 and 1. With a zero, `values` are integers."""
+    """`(values[code & 255] - zero) * scale`. `zero` and `scale` are values of the decode's body that do not depend on
+    the code; None if they are 0 and 1. With a zero, `values` are integers."""
 
     values: tuple[float, ...]
     zero: ir.Value | None
@@ -35,8 +35,8 @@ class Scaled:
 
 
 def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
-    """The form of a decode, None where it has another one. `rounded_to`: a type that the number may be rounded to
-    behind the product."""
+    """A decode in the form of `Scaled`, None if it has another form. `rounded_to`: a type to which the product may be
+    rounded."""
     body = decode.body
     by_code = _of_code(body, next(i for i, s in enumerate(decode.sources) if isinstance(s, Previous)))
     *_, end = body.operations
@@ -62,12 +62,12 @@ def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
     return Scaled(tuple(float(x) for x in table), zero, scale)
 
 
-# What codes of e2m1 stand for (OCP Microscaling Formats specification, section 5.3.3).
+# The values of e2m1 codes without sign (OCP Microscaling Formats specification, section 5.3.3).
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def decodes_e2m1(op: OpLike) -> bool:
-    """Whether an elementwise op of one tensor makes numbers of codes of e2m1, each the low half of an i8."""
+    """Whether an elementwise op of one tensor decodes e2m1 codes, each in the low half of an i8."""
     if str(op.operands[0].type.element_type) != "i8":
         return False
     form = scaled(Stage(op.regions[0].blocks[0], (Previous(0),)))
@@ -78,7 +78,7 @@ def decodes_e2m1(op: OpLike) -> bool:
 
 
 def _of_code(body: ir.Block, position: int) -> dict[ir.Value, Array]:
-    """The values of a body that the code alone decides, for all 256 codes in the order of their bits."""
+    """The values of a body that depend on the code alone, for all 256 codes in the order of their unsigned bits."""
     known: dict[ir.Value, Array] = {body.arguments[position]: np.arange(256, dtype=np.uint8).view(np.int8)}
 
     def lookup(value: ir.Value) -> Array | None:
@@ -111,7 +111,7 @@ def _needs_code(value: ir.Value, by_code: dict[ir.Value, Array]) -> bool:
 
 
 def constant_scalar(value: ir.Value) -> int | None:
-    """An integer that constants alone decide, also by way of tensors without axes; None for any other value."""
+    """The value of an integer that depends on constants alone, also through rank-0 tensors; None otherwise."""
     found = _constant(value)
     return None if found is None or found.dtype.kind not in "iu" else int(found.reshape(-1)[0])
 
@@ -141,7 +141,7 @@ def _constant(value: ir.Value) -> Array | None:
 
 
 def _constant_tensor(value: ir.Value) -> Array | None:
-    """Of no axes."""
+    """The value of a constant tensor, or of a rank-0 generic of constants; None otherwise."""
     known = constant_array(value)
     if known is not None or producer_name(value) != "linalg.generic":
         return known

@@ -1,4 +1,4 @@
-"""One-byte floats by their bits, exact: every code of e4m3 and e5m2, OCP and FNUZ, is a number of f32."""
+"""Bit-exact decoding of one-byte floats: f32 represents every code of e4m3 and e5m2, OCP and FNUZ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCALE = "f8E8M0FNU"  # an exponent and nothing else
 
 
 def decoded(codes: ir.Value, kind: str) -> ir.Value:
-    """The f32 of codes, the low byte of an i32 or of lanes of it, whose other bits are zero."""
+    """Decode codes to f32; `codes` is an i32 or a vector of i32, each with a code in its low byte and zeros above."""
     i32 = codes.type
     lanes = i32.shape[0] if isinstance(i32, ir.VectorType) else 0
     f32 = e.vector_of(lanes, ir.F32Type.get()) if lanes else ir.F32Type.get()
@@ -32,7 +32,7 @@ def decoded(codes: ir.Value, kind: str) -> ir.Value:
     form = FORMATS[kind]
     size = arith.andi(codes, c(0x7F))
     normal = arith.addi(arith.shli(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
-    # Made of an integer: devices may take subnormal numbers for zero.
+    # Converted from an integer, because devices may flush subnormals to zero.
     step = of(2.0 ** (1 - form.bias - form.mantissa), f32)
     subnormal = arith.bitcast(i32, arith.mulf(arith.uitofp(f32, size), step))
     bits = when("ult", size, 1 << form.mantissa, subnormal, normal)

@@ -1,4 +1,4 @@
-"""A weight that the program holds: its codes as an array, and the bytes that a kernel stores as a constant."""
+"""A constant weight: its codes as an array, and the bytes that a kernel stores as a constant."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from .description import Kernel
 
 
 def known(value: ir.Value) -> Array | None:
-    """The array of a constant, seen through views that only name its axes differently."""
+    """The array of a constant, also behind reshapes; None for any other value."""
     array = constant_array(behind(value, "tensor.expand_shape", "tensor.collapse_shape"))
     return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
 
 
 def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
-    only."""
+    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None if it is not constant."""
     remembered = _codes.get()
     if remembered is None:
         return _codes_of(kernel)
@@ -43,7 +42,7 @@ _codes: ContextVar[dict[_Key, Array | None] | None] = ContextVar("_codes", defau
 
 @contextmanager
 def codes_read_once() -> Iterator[None]:
-    """A weight that is asked for several times inside is copied from the program once."""
+    """A context in which `constant_codes` copies each weight from the program only once."""
     token = _codes.set({})
     try:
         yield
@@ -63,14 +62,15 @@ def _codes_of(kernel: Kernel) -> Array | None:
     return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
 
 
-# Terms of a sum that i32 holds, each the product of an i8 and of a code at the top of its byte: up to 128 * 128.
-_MOST_TERMS = (2**31 - 1) // 128**2
+# The number of terms whose sum fits i32, each the product of an i8 and a code at the top of its byte: up to 128 * 128.
+_MAX_TERMS = (2**31 - 1) // 128**2
 
 
 def fits_top_of_byte(kernel: Kernel) -> bool:
-    """Whether short codes may be multiplied as `code << (8 - bits)`, at the top of their byte, and each i32 sum be
-    shifted back: a sum over K, or over a group, must not wrap. What a weight is decoded to is not a code."""
-    return kernel.rhs.decode is not None or (kernel.group or kernel.k) <= _MOST_TERMS
+    """Whether short codes may be multiplied as `code << (8 - bits)`, at the top of their byte, and each i32 sum shifted
+    back: a sum over K, or over a group, must not wrap. Always true of a decoded weight, whose multiplied values are not
+    codes."""
+    return kernel.rhs.decode is not None or (kernel.group or kernel.k) <= _MAX_TERMS
 
 
 _LARGE = 1 << 18  # bytes
@@ -85,5 +85,5 @@ def stored_constant(array: Array, kind: ir.RankedTensorType) -> ir.Value:
     """An array as a constant of a type at the insertion point."""
     if array.nbytes < _LARGE:
         return dense(array, str(kind.element_type) if isinstance(kind.element_type, ir.FloatType) else None)
-    # As a resource: IREE 3.13 takes a second for 40 MiB of an attribute that it compares by its elements.
+    # As a resource: for 40 MiB of a dense attribute, which is compared by its elements, IREE 3.13 takes a second.
     return arith.constant(kind, resource(array, kind))

@@ -16,25 +16,24 @@ _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor
 
 
 def zero_copy_arguments(module: ir.Module) -> dict[str, list[int]]:
-    """For each public function of a program that is ready for IREE, the arguments that only built-in
-    kernels read.
+    """For each public function of a program that is ready for IREE, the arguments that only built-in kernels read.
 
-    A built-in kernel loads at any alignment, while IREE's own code assumes that of its buffers. No result shares the
-    memory of such an argument.
+    A built-in kernel loads at any alignment, while IREE's own code assumes the alignment of its buffers. No result
+    aliases such an argument.
     """
     found = {}
     for function in public_functions(module):
         blocks = function.regions[0].blocks
         live = _live(blocks)
-        lent = [i for i, argument in enumerate(blocks[0].arguments) if _read_by_kernels(argument, live)]
-        if lent:
-            found[str(function.attributes["sym_name"].value)] = lent
+        only_kernels = [i for i, argument in enumerate(blocks[0].arguments) if _read_by_kernels(argument, live)]
+        if only_kernels:
+            found[str(function.attributes["sym_name"].value)] = only_kernels
     return found
 
 
 def _live(blocks: ir.BlockList) -> set[OpLike]:
-    """The ops of a function without those that kernels left behind of the groups that they took the place of: ops that
-    do nothing but make values, and whose values no other op needs."""
+    """The ops of a function, without the dead ops that remain of groups that kernels replaced: pure ops whose results
+    no live op reads."""
     live: set[OpLike] = set()
     seen: set[OpLike] = set()
     for block in reversed(list(blocks)):
@@ -48,7 +47,7 @@ def _live(blocks: ir.BlockList) -> set[OpLike]:
 
 
 def _outermost(op: OpLike) -> OpLike:
-    """The op of a function that an op is in, or is."""
+    """The op directly in a function's body that contains an op, or the op itself."""
     while op.parent.name != "func.func":
         op = op.parent.operation
     return op
@@ -62,7 +61,7 @@ def _read_by_kernels(value: ir.Value, live: set[OpLike]) -> bool:
 
 def _reads(op: OpLike, live: set[OpLike]) -> bool:
     if op.name == "flow.dispatch":
-        return True  # IREE has made none of its own yet
+        return True  # a built-in kernel: IREE has not formed its own dispatches yet
     return op.name in _VIEWS and all(_is_size(r) or _read_by_kernels(r, live) for r in op.results)
 
 

@@ -1,9 +1,9 @@
 """The operations as functions: eager calls on arrays, and ahead-of-time compilation.
 
 `qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once per signature (the program is kept in
-memory and in the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
-constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
-dialect's op, and those of `qmlir.reference`.
+memory and in the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for arguments of the program and
+arrays for constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
+dialect's op, as for the functions of `qmlir.reference`.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "
 
 # By the name of the dialect's op.
 BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
-# By the functions' names, too: they differ where an op is called as it was before (`dequant`, of `dequantize`).
+# Also by function name, which differs from the op's name if the op kept its former one (`dequant`, of `dequantize`).
 BY_EITHER_NAME: dict[str, Operation] = {**{o.__name__: o for o in BY_NAME.values()}, **BY_NAME}
 
 
 def named(name: str) -> Operation:
-    """The operation of a function's name, or of an op's.
+    """The operation with this function name or op name.
 
     Raises UsageError."""
     if name not in BY_EITHER_NAME:

@@ -1,4 +1,4 @@
-"""Arguments of operations: arrays and dtypes in the forms that callers have them, and what arguments imply."""
+"""Arguments of operations: arrays and dtypes in the forms that callers pass, and the choices that they imply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BELOW_A_BYTE = CODES[2:9]
 
 
 def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: Attributes) -> None:
-    """An array of a type below a byte says itself what its codes are, and that they are not packed."""
+    """Refuse attributes that contradict an array of sub-byte codes, whose dtype states that they are not packed."""
     if d not in _BELOW_A_BYTE:
         return
     if attributes.get(attribute, d) != d:
@@ -53,7 +53,7 @@ def has_shape(value: object) -> TypeGuard[Array | torch.Tensor]:
 
 
 def plain(value: object) -> object:
-    """The value of an attribute, arrays and lists as tuples: it is part of the key that a program is found by."""
+    """The value of an attribute, with arrays and lists as tuples, because it is part of a program's key."""
     if hasattr(value, "tolist") and not isinstance(value, type):
         value = value.tolist()
     return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
@@ -78,7 +78,7 @@ def spec_of(name: str, value: object) -> TensorSpec:
 
 
 def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Keywords:
-    """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
+    """The attributes with implicit choices made explicit: dtypes from arrays, zero point modes, the bias's stage."""
     out = {k: v for k, v in attributes.items() if v is not None}
     if "activation" in out:
         try:
@@ -108,8 +108,8 @@ def normalized(definition: type[Op], specs: Specs, attributes: Attributes) -> Ke
 
 
 def check_zero_points(definition: type[Op], specs: Specs, attributes: Attributes) -> None:
-    """Refuse a byte as the zero point of codes of the other signedness: a program would read it as theirs. Less their
-    offset, codes are signed."""
+    """Refuse an 8-bit zero point of the other signedness than its codes, because a program would read it with theirs.
+    Codes with an offset mode are signed once the offset is subtracted."""
     result = attributes.get("out_dtype", definition.DEFAULTS.get("out_dtype"))
     pairs = []
     for side in definition.SIDES:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _Options(TypedDict, total=False):
-    """Those of `Options` that a call of an operation may state."""
+    """The fields of `Options` that a call of an operation may set."""
 
     flags: tuple[str, ...]
     pipeline: str
@@ -65,7 +65,7 @@ class Operation:
         self._lock = threading.Lock()
 
     def _signature(self, fields: Sequence[Field]) -> Signature:
-        """Operands first, those that need no name before the others; what the function implies has no default."""
+        """The signature, positional operands first. Attributes that other arguments imply default to None."""
         by_name = [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation="ArrayLike | None")
                    for n in self.operands if n not in self.positional]  # fmt: skip
         for f in (*fields, *self.definition.PARAMETERS):
@@ -77,7 +77,7 @@ class Operation:
         return Signature([*self._unnamed(), *by_name])
 
     def _documentation(self) -> str:
-        """What the operation computes, then each argument with what it takes, as the definition states it."""
+        """The docstring, from the op's definition: what the operation computes, its arguments and its results."""
         lines = [inspect.cleandoc(self.definition.__doc__ or ""), "", "Args:", *self._described_arguments()]
         results = [f for f in self.definition.FIELDS if f.kind == "result"]
         lines += ["", "Returns:", *(f"    {f.name}: {f.described}." for f in results)]
@@ -169,7 +169,7 @@ class Operation:
         return function(*[arrays[name] for name in order])
 
     def by_current_names(self, given: dict[str, T]) -> dict[str, T]:
-        """Arguments by name, none of them by one that it had before."""
+        """The arguments by name, with former names replaced by the current ones."""
         if self._renamed.isdisjoint(given):
             return given
         try:
@@ -272,8 +272,8 @@ class Operation:
     def emit(
         self, values: Mapping[str, ir.Value], specs: Specs, attributes: Attributes
     ) -> list[tuple[ir.Value, TensorSpec]]:
-        """The op on `ir.Value`s at the current insertion point, for programs of several operations: its results, each
-        with its spec. `specs` are those of the values.
+        """Build the op on `ir.Value`s at the current insertion point, for programs of several operations. Returns its
+        results, each with its spec. `specs` are those of the values.
 
         Raises UsageError for arguments that do not fit the op's definition."""
         values, specs, attributes = (self.by_current_names(dict(x)) for x in (values, specs, attributes))
@@ -288,7 +288,7 @@ class Operation:
         return list(zip(op.operation.results, results, strict=True))
 
     def _built(self, results: Sequence[ir.Type], values: Mapping[str, ir.Value], attributes: Attributes) -> Op:
-        """The op on `ir.Value`s at the current insertion point, with results of these types."""
+        """Build the op on `ir.Value`s at the current insertion point, with results of these types."""
         stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
         try:
             return self.definition.build({**values, **stated}, results=results)
@@ -308,7 +308,7 @@ class Operation:
         return results
 
     def _misfit(self, specs: Specs, attributes: Attributes) -> str:
-        """What the verifier says of operands whose result has no shape."""
+        """The verifier's message about operands for which no result shape can be inferred."""
         given = {name: specs[name] for name in self.operands if name in specs}
         with ir.InsertionPoint(ir.Module.create().body):
             f = func.FuncOp("main", ([tensor_type(s.shape, s.dtype) for s in given.values()], []))
@@ -318,7 +318,8 @@ class Operation:
                 return misfit(self._built(results, values, attributes))
 
     def _checked(self, specs: Specs, attributes: Attributes) -> dict[str, object]:
-        """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""
+        """The attributes, with dtypes by their short names. Raises UsageError for a name or value that the op does not
+        have, and for a missing argument."""
         for name in attributes:
             if name not in self.attributes:
                 known = [*self.operands, *self.attributes]
@@ -337,7 +338,7 @@ class Operation:
         return checked
 
 
-# Options of `.compile` beside the arguments of a call and `target`: type, default, meaning.
+# Options of `.compile`, in addition to the arguments of a call and `target`: type, default, meaning.
 _OPTIONS_OF_COMPILE: dict[str, tuple[str, object, str]] = {
     "flags": ("Sequence[str]", (), "additional flags for IREE's compiler"),
     "strict": ("bool", False, "raise a CompileError for a part that is known to be slow on the target"),
@@ -350,7 +351,7 @@ _ANNOTATIONS_OF_COMPILE = {
     "SparseWeight": "SparseWeight | SparseSpec",
 }
 
-# Arguments that the definition of no op states.
+# Arguments that no op definition describes.
 _OTHER_ARGUMENTS = {
     "target": "what to compile for and run on, such as 'cpu', 'cuda:sm_90a' or 'vulkan:ada'",
     "weight": "a SparseWeight",

@@ -13,20 +13,20 @@ from ..sparse import SparseSpec, SparseWeight
 from ..targets.strategy import Choice
 from .operation import Operation
 
-# Attributes of a sparse product, and what of its weight says them.
+# Attributes of a sparse product, each with the field of the weight that determines it.
 _OF_SPARSE_WEIGHT = {"format": "format", "rhs_shape": "shape", "block": "block", "rhs_dtype": "dtype",
                      "rhs_packing": "packing", "rhs_transposed": "rhs_transposed"}  # fmt: skip
 
 
 class SparseOperation(Operation):
-    """A product whose weight is one argument of several arrays."""
+    """A product whose weight is one argument that contains several arrays."""
 
     def _unnamed(self) -> list[Parameter]:
         kind = Parameter.POSITIONAL_OR_KEYWORD
         return [Parameter("lhs", kind, annotation="ArrayLike"), Parameter("weight", kind, annotation="SparseWeight")]
 
     def _signature(self, fields: Sequence[Field]) -> Signature:
-        """Without what the weight says."""
+        """The signature without the arguments that the weight determines."""
         found = super()._signature(fields)
         implied = (*_OF_SPARSE_WEIGHT, "values", "indices", "indptr")
         return found.replace(parameters=[p for n, p in found.parameters.items() if n not in implied])

@@ -1,4 +1,4 @@
-"""Rich display of artifacts and reports in notebooks: plain HTML tables, with nothing loaded from anywhere."""
+"""Rich display of artifacts and reports in notebooks: plain HTML tables without external resources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """A title and what belongs to it; the parts are HTML already."""
+    """A titled section; the parts are HTML already."""
     return f"<div><b>{escape(title)}</b>{''.join(parts)}</div>"
 
 

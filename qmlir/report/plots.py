@@ -1,4 +1,4 @@
-"""Pictures of reports, drawn with matplotlib: the extra `plot`."""
+"""Plots of reports, drawn with matplotlib (the extra `plot`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure | None:
-    """The figure, or nothing once it is in a file."""
+    """The figure; None if it is written to the file `path`."""
     if path is None:
         return figure
     try:
@@ -64,8 +64,8 @@ class Compared(Protocol):
 
 @dataclass(frozen=True)
 class Timed:
-    """A program that was measured: seconds of a call, operations and bytes that it moves in one, and what the machine
-    does of both in a second (None: not known)."""
+    """A measured program: seconds per call, operations and bytes moved per call, and the operations and bytes that the
+    machine can do per second (None: not known)."""
 
     name: str
     seconds: float
@@ -78,7 +78,8 @@ class Timed:
 def errors(
     title: str, shown: Sequence[Compared], own: Sequence[Compared], path: str | os.PathLike[str] | None = None
 ) -> Figure | None:
-    """The largest error of each value, on a logarithmic scale; `own`: what each layer adds itself, where known."""
+    """The largest error of each value, on a logarithmic scale; `own`: the error that each layer itself adds, where
+    known."""
     figure, axes = _figure(8, 1.2 + 0.28 * len(shown))
     values = [c.max_error for c in shown]
     finite = [v for v in values if 0 < v < float("inf")]
@@ -96,7 +97,7 @@ def errors(
         if value == 0:
             axes.annotate("0", (floor, i), textcoords="offset points", xytext=(3, -3), fontsize=8)
     axes.set_xscale("log")
-    # Three decades at least, so that every label is of a whole one: those between would meet.
+    # Three decades at least, so that only whole decades are labelled: labels in between would overlap.
     axes.set_xlim(floor, max(most * 3, floor * 1000))
     axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_yticks(positions, [c.name for c in shown], fontsize=8)
@@ -107,7 +108,7 @@ def errors(
 
 
 def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None) -> Figure | None:
-    """Times relative to the first program as bars; beside them the roofline, where operations and limits are known."""
+    """Times relative to the first program as bars; next to them the roofline, if operations and limits are known."""
     rows = [(r, r.operations, r.peak, r.bandwidth) for r in programs if r.operations and r.peak and r.bandwidth]
     figure, first = _figure(9 if rows else 6, 1.6 + 0.5 * max(len(programs), 3))
     if rows:
@@ -128,8 +129,8 @@ def bench(programs: Sequence[Timed], path: str | os.PathLike[str] | None = None)
 
 
 def _roofline(axes: Axes, rows: Sequence[tuple[Timed, float, float, float]]) -> None:
-    """Operations a second over operations a byte (Williams, Waterman and Patterson 2009), under the limits of the first
-    program. `rows`: each with its operations, and the machine's operations and bytes per second."""
+    """Operations per second over operations per byte (Williams, Waterman and Patterson 2009), under the limits of the
+    first program. `rows`: each with its operations, and the machine's operations and bytes per second."""
     intensity = [operations / r.traffic for r, operations, _, _ in rows]
     speed = [operations / r.seconds for r, operations, _, _ in rows]
     first, _, top, bandwidth = rows[0]

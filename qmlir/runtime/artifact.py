@@ -26,7 +26,7 @@ from .inspection import inspection
 from .manifest import Manifest
 
 MANIFEST_KEY = "qmlir.manifest"
-# What people hand over in place of a `.vmfb`.
+# Extensions of sources, which users sometimes pass in place of a `.vmfb`.
 SOURCES = (".mlir", ".onnx", ".pt2")
 
 
@@ -57,7 +57,7 @@ class Artifact:
 
     @property
     def import_report(self) -> dict[str, list[dict[str, str]]] | None:
-        """What the front end raised, fused and left, with reasons; None for a program in MLIR."""
+        """The ops that the front end raised, fused and left, with reasons; None for a program in MLIR."""
         return self.manifest.import_report
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -67,14 +67,14 @@ class Artifact:
 
     def source(self, level: str, dispatch: str | None = None, *, read_outside: bool = False) -> str:
         """The program at a level: `import`, `qmlir`, `linalg`, `configured`; `dispatch`, the IR of each dispatch that
-        IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
+        IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. The argument `dispatch` selects one dispatch.
 
-        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest. Of
-        what the manifest asks for, only what qmlir declares is done, and files outside of the folder of
-        the artifact and the current folder are read only with `read_outside`.
+        The program is compiled again. An artifact that was loaded from a file finds its source by the path in its
+        manifest. Flags and passes that the manifest names are applied only if qmlir declares them, and files outside
+        the artifact's folder and the current folder are read only with `read_outside`.
 
         Raises:
-            UsageError: an unknown level or dispatch, or a source that is gone, has changed or lies outside.
+            UsageError: an unknown level or dispatch, or a source that is gone, has changed or is in another folder.
             ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
@@ -89,10 +89,10 @@ class Artifact:
         """Read a `.vmfb` that qmlir made.
 
         Args:
-            sha256: of the whole file; another one is refused before anything in it is looked at.
+            sha256: digest of the whole file; a file with another digest is refused before its content is read.
 
         Raises:
-            ArtifactError: missing, truncated, damaged, foreign, or not the file that is expected.
+            ArtifactError: the file is missing, truncated, damaged, foreign, or has another digest.
         """
         p = Path(path)
         try:
@@ -113,15 +113,19 @@ class Artifact:
         """The artifact of the bytes of a `.vmfb`.
 
         Raises:
-            ArtifactError: truncated, damaged or foreign.
+            ArtifactError: the bytes are truncated, damaged or foreign.
         """
         check_container(data, name)
         return cls(data, read_manifest(data, name))
 
 
 def check_container(data: bytes, name: str) -> None:
-    """A `.vmfb` is also a zip archive: its directory at the end and its checksums find truncation and damage,
-    which IREE's own check of the flatbuffer does not."""
+    """Check the zip archive that a `.vmfb` also is. The directory at its end and its checksums reveal truncation and
+    damage, which IREE's own check of the flatbuffer does not.
+
+    Raises:
+        ArtifactError: the archive is truncated, damaged or foreign.
+    """
     if len(data) < 64:
         raise ArtifactError(f"{name} is not a .vmfb: it has {len(data)} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Functions of programs on a CUDA device: tensors of torch stay on it, and any thread may call."""
+"""Functions of programs on a CUDA device: torch tensors stay on the device, and any thread may call them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from iree.runtime import HalBuffer, HalBufferView, HalFence, VmFunction, VmVariantList
 
 
-_ALIGNMENT = 64  # bytes, which IREE's programs expect of an argument; a slice of a tensor may start anywhere
+_ALIGNMENT = 64  # bytes, which IREE's programs assume of an argument; a slice of a tensor may be less aligned
 
 
 def on_cuda(value: object) -> TypeGuard[torch.Tensor]:
-    """Whether a value is a tensor of torch on a CUDA device."""
+    """Whether a value is a torch tensor on a CUDA device."""
     return bool(getattr(value, "is_cuda", False)) and hasattr(value, "data_ptr")
 
 
@@ -34,11 +34,11 @@ class CudaFunction(Function):
         self._ordinal = 0 if self._cuda is None else self._cuda.ordinal
 
     def __call__(self, *args: object) -> Any:
-        """As `Function.__call__`. Tensors of torch on the program's device are read where they are, and the results are
-        tensors there when an argument is one.
+        """As `Function.__call__`. Torch tensors on the program's device are read in place, and if an argument is one,
+        the results are tensors on that device.
 
         Raises:
-            InputError: also of a tensor on another CUDA device.
+            InputError: also for a tensor on another CUDA device.
         """
         if self._cuda is not None:
             self._cuda.enter()
@@ -56,7 +56,7 @@ class CudaFunction(Function):
             )
         if numpy_type(arg.dtype) == DTYPES[spec.dtype].numpy:
             return arg.detach().resolve_neg()
-        return super()._array(i, arg)  # codes in another type than they are stored in, or nothing that fits
+        return super()._array(i, arg)  # codes in another type than their storage type, or a wrong dtype
 
     def _buffer(self, i: int, array: Array | torch.Tensor, upload: Upload | None) -> HalBufferView:
         if not on_cuda(array):
@@ -75,7 +75,7 @@ class CudaFunction(Function):
         return self._view(self._imported(array.reshape(-1).view(torch.uint8)), shape, element)
 
     def _imported(self, tensor: torch.Tensor) -> HalBuffer:
-        """IREE's buffer of the memory of a tensor of bytes, which it keeps."""
+        """An IREE buffer over the memory of a tensor of bytes. It keeps the tensor alive."""
         from torch.utils.dlpack import to_dlpack
 
         return self._device.from_dlpack_capsule(to_dlpack(tensor)).get_buffer()
@@ -94,16 +94,16 @@ class CudaFunction(Function):
             for fence in fences:
                 if fence is not None:
                     fence.wait()
-        except RuntimeError as e:  # torch's too, where it has no memory
+        except RuntimeError as e:  # also raised by torch if it is out of memory
             raise TargetError(
                 f"cannot make a tensor on {device} of the results of {self.name}: {runtime_reason(e)}"
             ) from None
         return results
 
     def _tensor(self, outputs: VmVariantList, i: int, device: torch.device) -> tuple[torch.Tensor, HalFence | None]:
-        """A result as a tensor on the device, and what to wait for before it is read.
+        """A result as a tensor on the device, and the fence to wait for before it is read, None if there is none.
 
-        It is a copy: IREE exports no buffer of the pool that it takes results from.
+        The tensor is a copy: IREE does not export buffers of the pool that it allocates results from.
         """
         import torch
 
@@ -118,7 +118,7 @@ class CudaFunction(Function):
             return torch.empty(shape, dtype=kind, device=device), None
         source = view.get_buffer()
         memory = torch.empty(source.byte_length(), dtype=torch.uint8, device=device)
-        # It may be memory that torch has given up while its stream still uses it.
+        # Torch may have allocated memory that was freed while work on its stream still uses it.
         torch.cuda.current_stream(device).synchronize()
         assert self._transfers is not None
         fence = self._transfers.copy(source, self._imported(memory))

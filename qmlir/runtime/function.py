@@ -1,4 +1,4 @@
-"""Calling a function of a loaded program: arguments into device buffers, results into arrays."""
+"""Calls functions of a loaded program: puts arguments into device buffers, and makes arrays of the results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from ..emulation.program import Emulated
 
-# What passes/core/lower/blocks.py says of ids; a program cannot put a number into its message.
+# The message of passes/core/lower/blocks.py about ids; a program cannot put the value into its message.
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
 
 
 def with_position(reason: str, args: tuple[object, ...]) -> str:
-    """The reason with the first id that is outside its range, where the arguments show it."""
+    """`reason`, with the position and value of the first id outside its range if the arguments contain one."""
     found = _OUTSIDE.search(reason)
     if found is None or int(found[2]) >= len(args):
         return reason
@@ -42,18 +42,18 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
     return reason.replace(found[0], place_text)
 
 
-# What IREE says of a device that fails, not of values that the program refuses.
+# Messages of IREE for a device that fails, as opposed to values that the program refuses.
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
-_OF_DEVICE = re.compile(rf"{_NO_MEMORY}|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
+_DEVICE_FAILURE = re.compile(rf"{_NO_MEMORY}|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
 
-_WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
+_LEAST_ZERO_COPY = 8 << 10  # bytes: to copy a smaller argument takes less time than to wrap it
 
 
 Results: TypeAlias = "Sequence[Array] | Sequence[torch.Tensor]"
 
 
 class Loaded(Protocol):
-    """A loaded program, as far as calls of its functions need it."""
+    """The members of a loaded program that calls of its functions need."""
 
     manifest: Manifest
     emulated: Emulated | None
@@ -77,7 +77,7 @@ class Function:
         self._memory = int(binding.MemoryType.DEVICE_LOCAL)
         local = driver_named(program.device_driver).local
         self._usage = int(binding.BufferUsage.DEFAULT) | (int(binding.BufferUsage.MAPPING) if local else 0)
-        # What a call needs to know of each argument and result, found out once.
+        # The properties of arguments and results that every call needs, computed once.
         self._inputs = [_input(spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
         self._same = tuple(
@@ -94,13 +94,13 @@ class Function:
         return f"<qmlir function {self.name}{self.signature}>"
 
     def __call__(self, *args: object) -> Any:
-        """Call with numpy arrays, torch tensors or anything with `__dlpack__`; results are torch tensors when an
-        argument is one, else numpy arrays.
+        """Call with numpy arrays, torch tensors or anything with `__dlpack__`; results are torch tensors if an
+        argument is one, otherwise numpy arrays.
 
         Raises:
-            InputError: wrong count, shape or dtype, with the argument's name; or what the program itself refuses.
-            TargetError: the device fails, or has too little memory; or in the child of a fork, of a program with
-                state on worker threads.
+            InputError: wrong count, shape or dtype, with the argument's name; or values that the program refuses.
+            TargetError: the device fails, or has too little memory; or this process is the child of a fork, and the
+                program has state and worker threads.
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
@@ -140,14 +140,14 @@ class Function:
                 upload.wait()
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            outputs = self._again(e, args, inputs)
+            outputs = self._retry(e, args, inputs)
         results = self._results(outputs, args, torch_result)
         if upload is not None and self._transfers is not None:
             self._transfers.give_back(upload, everything=not self._program.manifest.has_state)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _again(self, e: Exception, args: tuple[object, ...], inputs: VmVariantList) -> VmVariantList:
-        """The results of another try, where a device without memory has idle buffers; else raises what went wrong."""
+    def _retry(self, e: Exception, args: tuple[object, ...], inputs: VmVariantList) -> VmVariantList:
+        """The results of a second attempt if a device without memory has idle buffers; otherwise raise the error."""
         full = _NO_MEMORY in str(e) and not self._program.manifest.has_state
         if full and self._transfers is not None and self._transfers.clear():
             outputs = self._list(len(self._outputs))
@@ -157,21 +157,21 @@ class Function:
             except (RuntimeError, ValueError) as second:
                 e = second
         reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
-        raise (TargetError if _OF_DEVICE.search(str(e)) else InputError)(reason) from None
+        raise (TargetError if _DEVICE_FAILURE.search(str(e)) else InputError)(reason) from None
 
     def _array(self, i: int, arg: object) -> Array:
-        """What `_buffer` takes, of an argument that is no numpy array."""
+        """An argument that is not a numpy array in the form that `_buffer` takes."""
         return to_numpy(arg, self.signature.inputs[i][0])
 
     def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
-        """The results as what the arguments are."""
+        """The results as arrays, or as torch tensors if `torch_result`."""
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if len(results) > 1 and self._transfers is None:
-            _set_apart(results)
+            _unshare(results)
         return [to_torch(r) for r in results] if torch_result else results
 
     def _not_copied(self, i: int, array: Array, e: RuntimeError) -> TargetError:
-        """The error of an argument that does not get to the device."""
+        """The error for an argument that cannot be copied to the device."""
         name, spec = self.signature.inputs[i]
         return TargetError(
             f"cannot copy argument {i} ({name!r}: {spec}, {array.nbytes:,} bytes) of {self.name} to the device of "
@@ -179,7 +179,7 @@ class Function:
         )
 
     def _disagreement(self, arrays: Sequence[Array]) -> InputError:
-        """The error of the first two arguments whose sizes have to agree and do not."""
+        """The error for the first two arguments whose sizes must agree and do not."""
         names = [name for name, _ in self.signature.inputs]
         for a in self.signature.agreements:
             has, known = arrays[a.other].shape, arrays[a.argument].shape
@@ -194,7 +194,7 @@ class Function:
         raise AssertionError("every agreement holds")
 
     def _beyond(self, arrays: Sequence[Array]) -> InputError:
-        """The error of the first argument with a size that the program is not for."""
+        """The error for the first argument with a size that the program is not compiled for."""
         limits = [(x.argument, x.axis, x.holds, str(x)) for x in self.signature.limits]
         multiples = [(i, axis, size.can_be, str(size)) for i, axis, size in self.signature.multiples]
         for i, axis, allowed, text in (*limits, *multiples):
@@ -208,7 +208,7 @@ class Function:
         raise AssertionError("the program is for every size")
 
     def _outside(self, arrays: Sequence[Array]) -> InputError:
-        """The error of the first number that is outside of the table that it is looked up in."""
+        """The error for the first value that is outside of the table that it indexes."""
         for r in self.signature.ranges:
             numbers = to_numpy(arrays[r.argument], self.signature.inputs[r.argument][0])
             part = numbers[r.slices]
@@ -220,15 +220,15 @@ class Function:
                 place = f"{name}[{', '.join(map(str, at))}]" if at else name
                 return InputError(
                     f"argument {r.argument} ({name!r}: {spec}) of {self.name} holds {place} = {numbers[at]}, which is "
-                    f"outside of [{r.least}, {r.most}]: {self.signature.numbers(r)} is looked up in a table"
+                    f"outside of [{r.least}, {r.most}]: {self.signature.numbers(r)} is an index into a table"
                 )
         raise AssertionError("every number is in its range")
 
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
         """A device buffer with the argument's data, checked against the signature."""
         want, shape, element, _, _ = self._inputs[i]
-        if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
-            if i in self._zero_copy and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
+        if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # most arguments
+            if i in self._zero_copy and array.nbytes >= _LEAST_ZERO_COPY and array.flags.writeable:
                 lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
                 return self._view(lent, shape, element)
             return self._copied(array, element, upload)
@@ -243,7 +243,7 @@ class Function:
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         if want.kind == "V" or want.name not in _PLAIN:
-            array = array.view(f"u{want.itemsize}")  # small floats have no buffer protocol
+            array = array.view(f"u{want.itemsize}")  # numpy arrays of small floats do not support the buffer protocol
         if array.size == 0:
             return self._empty(array.shape, element)
         return self._copied(array, element, upload)
@@ -274,7 +274,7 @@ class Function:
         if 0 in shape:
             return np.zeros(shape, dtype)
         if self._transfers is None:
-            array = np.ndarray(shape, raw, view.map())  # whatever is cut from it keeps the mapping too
+            array = np.ndarray(shape, raw, view.map())  # views of the array keep the mapping alive too
         else:
             try:
                 array = self._transfers.download(view.get_buffer(), shape, raw)
@@ -292,7 +292,7 @@ class EmulatedFunction(Function):
         """As `Function.__call__`.
 
         Raises:
-            EmulationError: a kernel does what no kernel may do, or what the device would refuse.
+            EmulationError: a kernel has a fault, such as an access out of bounds, or the device would refuse it.
         """
         call = super().__call__
         with self._emulated.running():
@@ -311,7 +311,7 @@ class EmulatedFunction(Function):
         return view
 
     def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
-        return super()._copied(array, element, None)  # memory that is new, so that what nobody writes is noticed
+        return super()._copied(array, element, None)  # in new memory, so that reads of unwritten bytes are noticed
 
     def _result(self, outputs: VmVariantList, i: int) -> Array:
         found = super()._result(outputs, i)
@@ -324,8 +324,8 @@ _Input = tuple[NumpyType, tuple[int, ...] | None, int, int, tuple[tuple[int, int
 
 
 def _input(spec: TensorSpec) -> _Input:
-    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), the HAL's
-    element type, the number of axes, and the axes of a static size with it."""
+    """The dtype, the one shape whose arrays need no conversion (None if there is no such shape), the HAL's element
+    type, the rank, and the static axes with their sizes."""
     want = DTYPES[spec.dtype].numpy
     fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
     shape = tuple(size for _, size in fixed)
@@ -338,7 +338,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, NumpyType, NumpyType]:
-    """Shape (None when some size is dynamic), dtype, and the plain dtype with the same bits."""
+    """The shape (None if some size is dynamic), the dtype, and the dtype of `_PLAIN` as which its bits are read."""
     dtype = DTYPES[spec.dtype].numpy
     static = tuple(s for s in spec.shape if s is not None)
     return (
@@ -348,7 +348,7 @@ def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, NumpyType, NumpyT
     )
 
 
-# numpy types that the runtime's buffer protocol takes as they are.
+# numpy types that the runtime's bindings accept by the buffer protocol.
 _PLAIN = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64"})
 
 _ELEMENT = {
@@ -360,15 +360,16 @@ _ELEMENT = {
 
 
 def _element_type(dtype: str) -> int:
-    """The HAL element type of a dtype. IREE's programs are signless and accept either sign of an integer."""
+    """The HAL element type of a dtype. IREE's programs have signless integers, and accept signed and unsigned ones."""
     name = _ELEMENT.get(dtype, "INT_8")
     if name.startswith(("SINT", "UINT")):
         name = name[1:]
     return int(getattr(binding.HalElementType, name))
 
 
-def _set_apart(results: list[Array]) -> None:
-    """IREE returns one buffer for results that are equal. Whoever writes to one of them is not to change another."""
+def _unshare(results: list[Array]) -> None:
+    """Copy results that share a buffer, so that writing to one does not change another. IREE returns one buffer for
+    equal results."""
     seen: set[int] = set()
     for i, array in enumerate(results):
         address = array.ctypes.data

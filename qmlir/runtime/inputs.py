@@ -1,4 +1,4 @@
-"""Arguments for programs that are checked or measured without data: numbers that their ops accept."""
+"""Makes arguments for programs that are checked or measured without data: random values that their ops accept."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..dialect.sizes import Size
 from ..errors import InputError, UsageError
 from ..spec import Signature
 
-_MOST = 1 << 40  # elements: no machine has the memory, and numpy has no such sizes
+_MOST_ELEMENTS = 1 << 40  # more do not fit into the memory of any machine, or into a size of numpy
 
 
 def make(
     signature: Signature, given: Sequence[RoleRow] | None = None, *, size: int = 4, seed: int = 0,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> list[Array]:  # fmt: skip
-    """An array for each argument.
+    """Make an array for each argument.
 
     Args:
         given: the roles of the arguments; unknown ones are guessed from their names.
-        size: what dynamic sizes become.
+        size: the value of dynamic sizes.
         shapes: whole shapes by argument name.
 
     Raises:
@@ -56,8 +56,8 @@ def make(
         )
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
-        if math.prod(shape) > _MOST:
-            raise UsageError(f"argument {name!r} of {'x'.join(map(str, shape))} elements is too large to be made up")
+        if math.prod(shape) > _MOST_ELEMENTS:
+            raise UsageError(f"argument {name!r} of {'x'.join(map(str, shape))} elements is too large to generate")
         made.append(shape)
     arrays = [
         _values(rng, name, spec.dtype, shape, role, made)
@@ -65,7 +65,7 @@ def make(
     ]
     for r in signature.ranges:
         part = arrays[r.argument][r.slices]
-        # Not behind the end, where a negative index counts from there.
+        # Without negative indices, which count from the end, if the range has others.
         part[...] = rng.integers(max(r.least, min(r.most, 0)), r.most, part.shape, endpoint=True)
     return arrays
 
@@ -74,15 +74,15 @@ def given_or_made(
     arguments: Sequence[Array] | Mapping[str, Array] | None, signature: Signature, roles: Sequence[RoleRow] | None,
     *, size: int, seed: int, shapes: Mapping[str, tuple[int, ...]] | None,
 ) -> list[Array]:  # fmt: skip
-    """`arguments` in their order, and as `make` does where there are none."""
+    """`arguments` in the order of the signature, or those that `make` makes if they are None."""
     if arguments is None:
         return make(signature, roles, size=size, seed=seed, shapes=shapes)
     return ordered(arguments, signature)
 
 
 def ordered(given: Sequence[Array] | Mapping[str, Array], signature: Signature) -> list[Array]:
-    """Arguments that are given in their order, or by their names; names of which none is an argument's, as numpy makes
-    them up, are in their order too.
+    """The arguments in the order of the signature. They are given in that order, or by name. If none of the names is
+    that of an argument, as with the names that numpy generates, the order of the mapping counts.
 
     Raises:
         InputError: some of the names are those of arguments, and an argument is missing.
@@ -99,7 +99,7 @@ def ordered(given: Sequence[Array] | Mapping[str, Array], signature: Signature) 
 
 
 def _named(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The numbers that whole shapes give to the names of sizes."""
+    """The values of named sizes in the given shapes."""
     found: dict[str, int] = {}
     for name, spec in signature.inputs:
         for symbol, number in zip(spec.symbols, shapes.get(name, ()), strict=False):
@@ -109,7 +109,7 @@ def _named(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> dict[
 
 
 def _number(size: int | str | None, values: Mapping[str, int], default: int) -> int:
-    """The number of a size that is a number, a name, what follows from one, or nothing known."""
+    """The value of a size, which is a number, a name, an expression of a name, or None for `default`."""
     if isinstance(size, str):
         parsed = Size.parse(size)
         return parsed.of(values.get(parsed.name, default))
@@ -147,7 +147,7 @@ def _values(
 
 
 def _partition(rng: np.random.Generator, role: RoleRow, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> Array:
-    """Sizes of groups that add up to the rows."""
+    """Random sizes of groups that add up to the number of rows."""
     at = role.get("rows_of")
     rows = shapes[at][0] if at is not None else role.get("rows")
     if rows is None:

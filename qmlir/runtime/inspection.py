@@ -1,4 +1,4 @@
-"""What is in a compiled program, as facts and as text, without running it."""
+"""Describes the contents of a compiled program, as facts and as text, without running it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .manifest import Manifest, scheme_text
 
 
 class Needs(TypedDict, total=False):
-    """What a program asks of the machine that runs it."""
+    """The requirements of a program on the machine that runs it."""
 
     driver: str
     cpu_features: list[str]
@@ -39,7 +39,7 @@ class _Known(TypedDict):
 
 
 class Contents(_Known, total=False):
-    """What is in a program, by topic, JSON-able; topics that do not apply are left out."""
+    """The contents of a program by topic, JSON-serialisable; topics that do not apply are left out."""
 
     bytes: int
     sha256: str
@@ -50,7 +50,7 @@ class Contents(_Known, total=False):
     pipeline: str
     notes: list[str]
     source: str
-    # Of a program that is not compiled: the level that was looked at, and its tensor constants.
+    # Only for a program that is not compiled: the level that was inspected, and its tensor constants.
     level: str
     constants: int
     constant_bytes: int
@@ -58,7 +58,7 @@ class Contents(_Known, total=False):
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found: `facts` by topic."""
+    """The result of `inspect`: `facts` by topic."""
 
     facts: Contents
 
@@ -94,7 +94,7 @@ def _lines(text: str, indent: str, width: int | None) -> list[str]:
 
 
 def inspection(vmfb: bytes, manifest: Manifest, path: Path | None) -> Inspection:
-    """What is in a compiled program."""
+    """The contents of a compiled program."""
     with zipfile.ZipFile(io.BytesIO(vmfb)) as archive:
         parts = {entry.filename: entry.file_size for entry in archive.infolist()}
     facts: Contents = {
@@ -119,7 +119,7 @@ def inspection(vmfb: bytes, manifest: Manifest, path: Path | None) -> Inspection
 
 
 def _needs(manifest: Manifest) -> Needs:
-    """What the program asks of the machine that runs it."""
+    """The requirements of the program on the machine that runs it."""
     facts = manifest.capabilities
     needs: Needs = {"driver": manifest.driver}
     if manifest.cpu_features:
@@ -172,7 +172,7 @@ def _topics(facts: Contents) -> list[tuple[str, list[str]]]:
 
 
 def _merged(topics: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    """Entries of the same topic together."""
+    """The topics with the entries of equal ones joined."""
     merged: dict[str, list[str]] = {}
     for topic, entries in topics:
         merged.setdefault(topic, []).extend(entries)

@@ -1,4 +1,4 @@
-"""The form of a manifest: what a file that qmlir wrote may say of its program."""
+"""The schema of a manifest: the description of a program in a file that qmlir wrote."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..core.version import __version__
 from ..errors import ArtifactError, Diagnostic, QmlirError
 from ..spec import Signature
 
-SCHEMA = 1  # grows when a reader of the form before would take a file for something else; new keys leave it as it is
-_KEYS = {"import_report": "import", "zero_copy": "borrowed"}  # fields whose name in the file is another
+SCHEMA = 1  # incremented if readers of the previous schema would misread a file; not for new keys
+_KEYS = {"import_report": "import", "zero_copy": "borrowed"}  # fields that have another name in the file
 
 
 def scheme_text(row: SchemeRow) -> str:
@@ -32,32 +32,32 @@ def scheme_text(row: SchemeRow) -> str:
 
 @dataclass(kw_only=True)
 class Manifest:
-    """What a `.vmfb` says of its program. `to_json` and `from_json` are its form in the file.
+    """The description of a program in its `.vmfb`. `to_json` and `from_json` convert it to and from its form there.
 
     Attributes:
-        schema: of the form. A file without one is older than the number, and read like the first.
+        schema: version of the schema. A file without one predates versions, and is read as version 1.
         target: as a user writes it, `rocm:gfx942`.
-        driver: of IREE's runtime.
-        functions: the public ones, by name.
+        driver: the driver of IREE's runtime.
+        functions: the signatures of the public functions, by name.
         qmlir, iree: the versions that compiled it.
-        capabilities: of the target, what a device is compared with before it is loaded.
-        cpu_features: that the host must have, LLVM's spelling.
-        arguments: what each argument of each function is used as, see `inputs.make`.
-        ops: how often each operation of the source occurs.
-        schemes: what is quantised how, a row each product, see `scheme_text`.
+        capabilities: those of the target, which a device is compared with before the program is loaded.
+        cpu_features: CPU features that the host must have, in LLVM's spelling.
+        arguments: the role of each argument of each function, see `inputs.make`.
+        ops: the number of occurrences of each operation of the source.
+        schemes: the quantisation scheme of each product, see `scheme_text`.
         parameters: scopes of parameter files that loading needs.
         parameter_types: the tensors in them: `scope`, `key`, `shape`, `element`.
         source: `path`, `sha256` and options of the file that was compiled; None for one from memory.
-        import_report: what a front end raised, fused and left; None for MLIR.
+        import_report: the ops that a front end raised, fused and left; None for MLIR.
         pipeline: the passes that ran.
-        notes: what the compiler had to say.
+        notes: diagnostics of the compiler.
         strategies: `Decision.summary` of each contraction.
-        work: multiply-adds of one call; None when some size is dynamic.
-        task_work: of them, those that the runtime's task system shares out.
-        zero_copy: the numbers of each function's arguments that are passed without a copy; kernels read them
-            unaligned.
-        has_state: whether a call may change what the next gives.
-        packer: the program that packs weights when they are loaded, as text; None where there is none.
+        work: multiply-adds of one call; None if some size is dynamic.
+        task_work: those of them that IREE's task system distributes over threads.
+        zero_copy: for each function, the indices of the arguments that are passed without a copy; kernels read them at
+            any alignment.
+        has_state: whether a call may change the results of the next call.
+        packer: the program that packs weights when they are loaded, as text; None if there is none.
     """
 
     target: str
@@ -91,11 +91,11 @@ class Manifest:
 
     @classmethod
     def from_json(cls, value: object, name: str = "the program") -> Manifest:
-        """A manifest whose parts have the form that we write; keys that this version does not know are left out. What
-        it says is not trusted beyond that.
+        """Read a manifest whose values have the types that qmlir writes; unknown keys are ignored. Its content is not
+        trusted beyond that.
 
         Raises:
-            ArtifactError: naming the part.
+            ArtifactError: a value has another type; the message names its key.
         """
         if not isinstance(value, dict) or "functions" not in value or "target" not in value:
             raise ArtifactError(f"{name} is damaged: its manifest lacks functions or target")

@@ -1,7 +1,7 @@
-"""Weights that are parameters, in the layouts of a program's kernels: packed once for each weight file, by a program of
-its own, and mapped into memory by every process that loads the program (`map_parameters=True`).
+"""Packed weights: parameters in the layouts of a program's kernels (`map_parameters=True`). A separate program, the
+packer, packs them once for each weight file, and every process that loads the program maps them into memory.
 
-The packed weights lie in the compilation cache, one file for a packer and its weight files.
+The packed weights are in the compilation cache, one file for a packer and its weight files.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..errors import ArtifactError
 if TYPE_CHECKING:
     from iree.runtime import ParameterIndex
 
-SCOPE = "qmlir.packed"  # of the parameters that a program loads then
-_LARGEST = 1 << 28  # bytes of a packer
+SCOPE = "qmlir.packed"  # of the parameters that such a program loads: its packed weights
+_LARGEST = 1 << 28  # bytes: the maximum size of a packer
 
 
 def to_text(program: bytes) -> str:
-    """A packer as a manifest holds it."""
+    """A packer as text, for the manifest."""
     return base64.b85encode(zlib.compress(program)).decode()
 
 
@@ -36,20 +36,20 @@ def _program(text: str) -> bytes:
     try:
         return zlib.decompressobj().decompress(base64.b85decode(text), _LARGEST)
     except (ValueError, zlib.error) as e:
-        raise ArtifactError(f"the program is damaged: what packs its weights cannot be read: {e}") from None
+        raise ArtifactError(f"the program is damaged: the program that packs its weights cannot be read: {e}") from None
 
 
-# The results of a program's functions by their names; it loads its parameters from files by scope.
+# Loads a program with parameter files by scope, and returns the results of its functions by name.
 RunPacker = Callable[[bytes, Mapping[str, str]], dict[str, Array]]
 
 
 def packed(packer: str, files: Mapping[str, str], run: RunPacker) -> ParameterIndex:
-    """The packed weights as a parameter index of IREE, from the cache or made by the packer of a manifest.
+    """The packed weights as an IREE parameter index, from the cache or made by the packer of a manifest.
 
     Args:
-        packer: `to_text` of the program.
+        packer: `to_text` of the packer.
         files: the weight files by scope.
-        run: runs the packer where its result is not in the cache.
+        run: runs the packer if its result is not in the cache.
 
     Raises:
         ArtifactError: a damaged packer.
@@ -63,8 +63,8 @@ def packed(packer: str, files: Mapping[str, str], run: RunPacker) -> ParameterIn
 
 
 def _key(packer: str, files: Mapping[str, str]) -> str:
-    """Of a packer and weight files, which are known by their places and times: reading them takes as long as packing
-    them."""
+    """The cache key of a packer and weight files. Files are identified by path, inode, size and modification time,
+    because reading them takes as long as packing them."""
     parts = [packer]
     for scope, name in sorted(files.items()):
         path = Path(name).resolve()
@@ -74,7 +74,7 @@ def _key(packer: str, files: Mapping[str, str]) -> str:
 
 
 def _loaded(path: Path) -> ParameterIndex | None:
-    """None where there is no such file, or none that can be read."""
+    """The index of a file; None if it does not exist or cannot be read."""
     if not path.exists():
         return None
     index = binding.ParameterIndex()
@@ -86,7 +86,7 @@ def _loaded(path: Path) -> ParameterIndex | None:
 
 
 def _make(weights: Mapping[str, Array], path: Path) -> ParameterIndex:
-    """Write the file and map it; where it cannot be written, the weights stay in memory."""
+    """Write the file and map it. If it cannot be written, the weights stay in memory."""
     index = binding.ParameterIndex()
     for name, weight in weights.items():
         index.add_buffer(name, weight.reshape(-1).tobytes())

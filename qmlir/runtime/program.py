@@ -1,4 +1,4 @@
-"""Loading compiled programs."""
+"""Loads compiled programs."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ def load(
 
     Args:
         artifact: what `qmlir.compile` returned, or the path of a `.vmfb` that qmlir made.
-        device: `vulkan://0`, `local-sync`, ...; default: what the target names. On a CPU, programs with little
-            work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
+        device: `vulkan://0`, `local-sync`, ...; default: that of the target. On a CPU, programs with little work
+            run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
         parameters: weight files by scope, for a program that was compiled with `keep_parameters`.
-        sha256: of the whole file: another file is refused (`qmlir.signing.verify` returns that of a signed one).
-        emulate: execute a program for CUDA or ROCm on an emulated device, which needs no GPU, is slow, and checks
-            what a device does not (docs/emulation.md). `Emulation` has options.
+        sha256: digest of the whole file; a file with another digest is refused (`qmlir.signing.verify` returns the
+            digest of a signed file).
+        emulate: execute a program for CUDA or ROCm on an emulated device, which needs no GPU, is slow, and
+            reports faults that a device does not (docs/emulation.md). `Emulation` has options.
 
     Raises:
         ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
             lacks.
         TargetError: no such device, or a target that is not emulated.
-        UsageError: what is neither, or `emulate` without a C compiler or a package that it needs.
-        EmulationError: an initialiser of the program does what no kernel may do (`emulate`).
+        UsageError: an artifact of another type, or `emulate` without a C compiler or a package that it needs.
+        EmulationError: a kernel of the program's initialisers has a fault (`emulate`).
     """
     if isinstance(artifact, (str, os.PathLike)):
         artifact = Artifact.open(artifact, sha256=sha256)
@@ -80,9 +81,9 @@ class Program:
     that the program refuses, TargetError when the device fails or has too little memory, and EmulationError on an
     emulated device.
 
-    On a CUDA device the program reads torch tensors of that device where they are, after torch's current stream is done
-    with them, and a call with such a tensor returns tensors of that device, which are complete. Other arrays are copied
-    to the device. Tensors of another CUDA device raise InputError.
+    On a CUDA device the program reads torch tensors of that device in place, after torch's current stream is done with
+    them. A call with such a tensor returns tensors of that device, which are complete. Other arrays are copied to the
+    device. Tensors of another CUDA device raise InputError.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class Program:
             self._device = self.emulated.device()
         self.device_driver = driver
         if driver_named(driver).local:
-            self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
+            # The pool keeps a limited number of blocks, and those of other programs do not fit this one.
+            self._device.allocator.trim()
         instance = vm_instance()
         name = str(artifact.path or "the program")
         try:
@@ -143,11 +145,13 @@ class Program:
         from ..emulation.program import Emulation, emulated
 
         if where:
-            raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
+            raise UsageError(
+                f"emulate cannot be combined with device={where!r}: the program's target names what is emulated"
+            )
         return emulated(self.manifest.target, Emulation() if emulate is True else emulate)
 
     def _load_again(self) -> None:
-        """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
+        """Load the program again in the child of a fork: calls would wait for threads that only the parent has."""
         if driver_named(self.device_driver).has_threads:
             if self.manifest.has_state:
                 raise TargetError(
@@ -161,7 +165,7 @@ class Program:
         self._forks = forks()
 
     def _join_team(self, module: VmModule) -> Team | None:
-        """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
+        """Pass the process's team of helper threads to the program's kernels. None if the program cannot use it."""
         if SETTER not in module.function_names:
             return None
         helper = module.lookup_function(SETTER).reflection.get(HELPER)
@@ -200,21 +204,22 @@ class Program:
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
-        """Refuse a program for an architecture that the device does not run. Where a driver's devices differ, one whose
-        subgroups are not the device's is refused, which would add up wrong lanes, or whose matrices it has not."""
+        """Refuse a program for an architecture that the device does not run. If the devices of the driver differ, also
+        refuse one for other subgroup sizes than the device's, because it would add up wrong lanes, or with matrix
+        instructions that the device does not have."""
         backend = backend_spelled(self.manifest.target)
         if backend is None or backend.on_host:
             return
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
-        known = found and (path.isdigit() or not path)  # not by a number of its driver's own
+        known = found and (path.isdigit() or not path)  # other paths are names that only the driver knows
         if known and not backend.devices_differ and (reason := other_architecture(self.manifest.target, found[0])):
             raise TargetError(f"the program was compiled for {self.manifest.target}, but {reason}")
         sizes = self.manifest.capabilities.get("subgroup_sizes")
         if not backend.devices_differ or not sizes:
             return
         matrices = set(self._plan_facts("mma"))
-        if not found and (said := failure(driver)):  # it may be there at the next call, unseen
+        if not found and (said := failure(driver)):  # the device may be there when it is opened, without this check
             raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")
         reason = backend.unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
         if reason:
@@ -224,7 +229,7 @@ class Program:
             )
 
     def _plan_facts(self, key: str) -> Iterator[str]:
-        """What the plans of the program's kernels, and the plans inside them, say of `key`: `mma` is the matrix
+        """The values of `key` in the plans of the program's kernels and in the plans inside them: `mma` is the matrix
         instruction, `micro` the loop of a CPU kernel."""
 
         def walk(facts: Facts) -> Iterator[str]:
@@ -283,6 +288,6 @@ class Program:
 
 
 def run_packer(program: bytes, files: Mapping[str, str]) -> dict[str, Array]:
-    """What the functions of the program that packs weights return, by name."""
+    """Run the program that packs weights. Returns the results of its functions by name."""
     loaded = Program(Artifact.of(program, "what packs the weights"), None, files)
     return {name: function() for name, function in loaded.functions.items()}

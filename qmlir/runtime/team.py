@@ -1,5 +1,5 @@
 """The helper threads of this process. A team is made when a program that can use one is loaded, and ends with the
-process; its threads are daemons inside a call of the worker program, which holds no lock of Python's."""
+process. Its threads are daemons that stay inside a call of the worker program, without the GIL."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _team: Team | None = None
 
 
 def supported() -> bool:
-    """Whether kernels of this system have forks in them."""
+    """Whether kernels for this system can share their work with helper threads."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def team(program: str) -> Team | None:
-    """The team of this process, with its helpers running; None when the process is to use one thread.
+    """The team of this process, with running helpers; None if the process uses one thread or the system has no teams.
 
     Args:
-        program: the helper's program as a compiled program holds it (`compiler.helper`).
+        program: the helper's program as text, which compiled programs contain (`compiler.helper`).
     """
     global _team
     helpers = min(settings.threads(), board.MOST_PARTICIPANTS) - 1
@@ -54,16 +54,16 @@ def team(program: str) -> Team | None:
 
 def _forked() -> None:
     global _lock
-    _lock = threading.RLock()  # whoever held it is not here
+    _lock = threading.RLock()  # the child does not have the thread that may hold it
     if _team is not None:
         _team.forget()
 
 
 class Team:
-    """The board and the threads that wait at it."""
+    """The board, and the threads that wait for jobs on it."""
 
     def __init__(self) -> None:
-        # Never freed: loaded programs know its address.
+        # Never freed: loaded programs contain its address.
         self._memory = np.zeros(board.SIZE + _PAGE, np.uint8)
         offset = -self._memory.ctypes.data % _PAGE
         self._words = self._memory[offset : offset + board.SIZE].view(np.int64)
@@ -78,8 +78,8 @@ class Team:
         return int(self._words[offset // 8])
 
     def forget(self) -> None:
-        """The state without helpers and without a caller. In the child of a fork no thread of the parent is left, and
-        whatever they had on the board is gone; programs there run on one thread until the next one is loaded."""
+        """Reset the board to the state without helpers and without a caller. The child of a fork has none of its
+        parent's threads, so their jobs are dropped; its programs run on one thread until the next one is loaded."""
         self._words[:] = 0
         self._threads = []
         self._set(board.PARTICIPANTS, 1)
@@ -89,13 +89,13 @@ class Team:
         self._words[board.CPU_MASK // 8 :][: len(mask)] = mask
 
     def start(self, helpers: int, program: str) -> None:
-        """Have at least so many helpers."""
+        """Start threads until there are at least `helpers`."""
         if len(self._threads) >= helpers:
             return
         worker = zlib.decompress(base64.b64decode(program))
         for number in range(len(self._threads) + 1, helpers + 1):
             thread = threading.Thread(
-                target=_help, args=(worker, self.address, number), daemon=True, name="qmlir helper"
+                target=_run_helper, args=(worker, self.address, number), daemon=True, name="qmlir helper"
             )
             thread.start()
             self._threads.append(thread)
@@ -106,7 +106,7 @@ class Team:
         return len(self._threads)
 
     def stop(self) -> None:
-        """End the helpers. Jobs that they are in are finished first; callers go on alone."""
+        """End the helpers after they have finished the jobs that they joined. Callers continue alone."""
         threads, self._threads = self._threads, []
         if not threads:
             return
@@ -116,7 +116,7 @@ class Team:
             thread.join(timeout=2)
 
     def _memory_fence_and_wake(self) -> None:
-        """Change the futex's word, which sleepers compare, and wake them. A system call orders the stores before it."""
+        """Change the futex word, which sleepers compare, and wake them. The system call orders the stores before it."""
         futex = self._words[board.WAKES // 8 :].view(np.int32)
         futex[0] += 1
         libc = ctypes.CDLL(None, use_errno=True)
@@ -128,10 +128,10 @@ class Team:
         return {"joined": self._get(board.JOINED), "slept": self._get(board.SLEPT)}
 
 
-def _help(vmfb: bytes, address: int, number: int) -> None:
-    """A helper's life: one call of the worker program, on a device and in a context of its own."""
+def _run_helper(vmfb: bytes, address: int, number: int) -> None:
+    """The body of a helper thread: one call of the worker program, on its own device and in its own context."""
     device = binding.get_cached_hal_driver(LOCAL_SYNC.name).create_default_device()
-    keep(device)  # the frame of this thread is gone in the child of a fork
+    keep(device)  # the child of a fork drops this frame, but must not destroy the device
     instance = vm_instance()
     module = binding.VmModule.copy_buffer(instance, vmfb)
     context = binding.VmContext(instance, modules=[binding.create_hal_module(instance, device), module])

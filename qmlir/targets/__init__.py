@@ -1,11 +1,11 @@
-"""Targets: what programs are compiled for.
+"""Targets: the devices that programs are compiled for.
 
 One folder per backend, each with `description.py` (the table, plain data) and `strategies.py` (how
 contractions are compiled). Importing this package loads neither the compiler nor the runtime. Nothing
 here imports from `qmlir.passes`.
 
 A target is spelled `cpu`, `cpu:sapphirerapids`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`. Bare `cpu` is
-this host; a bare GPU backend asks the device that is present.
+this host; a bare GPU backend is the target of the device that is present.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def all_targets() -> tuple[Target, ...]:
-    """Every named target, by backend, in the order of its table."""
+    """All named targets, by backend, in the order of the backend's table."""
     return tuple(target for backend in BACKENDS for target in backend_description(backend).TARGETS)
 
 
@@ -52,13 +52,13 @@ def resolve(spelling: str) -> Target:
     backend, _, name = spelling.strip().partition(":")
     if backend not in BACKENDS:
         near = did_you_mean(spelling, [*BACKENDS, *(t.spelling for t in all_targets())])
-        if near.startswith("; known"):  # the whole table helps nobody
+        if near.startswith("; known"):  # no near name: the whole table would be too long
             near = f"; a target is one of {', '.join(BACKENDS)}, alone or with a name, such as rocm:gfx942"
         raise TargetError(f"unknown target {spelling!r}{near}")
     table = {target.name: target for target in backend_description(backend).TARGETS}
     if name in table:
         return table[name]
-    if name == PRESENT and BACKENDS[backend].devices_differ:  # what the bare backend may have stood for
+    if name == PRESENT and BACKENDS[backend].devices_differ:  # `vulkan` may have been resolved to it
         return _present(backend, table)
     if name or spelling.strip().endswith(":"):
         near = did_you_mean(f"{backend}:{name}", [t.spelling for t in table.values()])

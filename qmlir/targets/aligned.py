@@ -1,9 +1,9 @@
-"""Make a contraction's sizes multiples of what a device's matrix path wants, and its layout plain.
+"""Pad a contraction's sizes to the multiples that a device's matrix instructions need, and make its layout plain.
 
-IREE's SPIR-V code generation handles whole tiles of plain layouts only: a ragged size falls back to one
-thread per element, and a batch dim that is not the outermost of its operand (K groups) stops the compiler
-("no GPU subgroup mma compute ops generated"). So pad with zeros, which add nothing to a sum, and permute;
-the result is permuted and cut back.
+IREE's SPIR-V code generation only handles whole tiles of plain layouts: a ragged size falls back to one
+thread per element, and with a batch dim that is not the outermost of its operand (K groups) compilation fails
+("no GPU subgroup mma compute ops generated"). The operands are therefore padded with zeros, which add nothing to a
+sum, and permuted; the result is permuted back and sliced.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def fitting_block(size: int, unit: int, most: int = 64) -> int:
-    """The largest power-of-two multiple of `unit` that pads `size` by little more than `unit` itself does:
-    bigger blocks are better tiles."""
+    """The largest power-of-two multiple of `unit`, up to `most`, that pads `size` little more than `unit` does: bigger
+    blocks are better tiles."""
     floor = -(-size // unit) * unit
     block = most
     while block > unit and -(-size // block) * block > floor * 9 // 8:
@@ -34,7 +34,7 @@ def fitting_block(size: int, unit: int, most: int = 64) -> int:
 
 @dataclass(frozen=True)
 class AlignedPlan:
-    """`blocks[d]` is the size that iteration dim `d` becomes a multiple of (1: left alone)."""
+    """Pad iteration dim `d` to a multiple of `blocks[d]` (1: no padding)."""
 
     contraction: Contraction
     blocks: tuple[int, ...]
@@ -51,15 +51,15 @@ class AlignedPlan:
 
 
 def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
-    """The result of the matmul-like `op` of static sizes, computed on whole blocks as
+    """Compute the result of the matmul-like `op` of static sizes on whole blocks, as
     `[b.., m.., k..] x [b.., n.., k..] -> [b.., m.., n..]`.
 
-    Barriers stand between the parts: IREE would otherwise push the final cut through the contraction, and the
-    permutation into it, and be back at the ragged form. They cost nothing at run time.
+    Barriers separate padding, contraction and slice: IREE would otherwise move the final slice through the
+    contraction and the permutation into it, which makes it ragged again. They cost nothing at run time.
     """
     maps = indexing_maps(op)
     init = op.operands[2]
-    # The iteration space in plain order too: what follows only looks at dims that lead.
+    # The iteration space is in plain order too: IREE's code generation only looks at leading dims.
     space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
     operands, new_maps = [], []
     for number, (value, affine_map) in enumerate(zip(op.operands, maps, strict=True)):
@@ -89,7 +89,7 @@ def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
 
 
 def _cut(value: ir.Value, sizes: list[int]) -> ir.Value:
-    """The leading part of a static tensor."""
+    """The slice of a static tensor that starts at zero and has these `sizes`."""
     kind = type_of(value)
     if list(kind.shape) == sizes:
         return value

@@ -1,4 +1,4 @@
-"""The backends: where each describes its targets, and what compiles for them."""
+"""The backends: where their targets are described, and the functions that compile for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Group = TypeVar("_Group")
 
 
 class Description(Protocol):
-    """What a backend's `description.py` offers."""
+    """The interface of a backend's `description.py`."""
 
     TARGETS: tuple[Target, ...]
 
@@ -32,7 +32,7 @@ class Description(Protocol):
         """The names of the targets whose programs run on a present device, best first."""
 
     def target_for(self, device: Device) -> Target | None:
-        """The target that a present device is compiled for, None where none describes it."""
+        """The target to compile for on a present device, None if no target describes the device."""
 
 
 def backend_description(backend: str) -> Description:
@@ -42,14 +42,14 @@ def backend_description(backend: str) -> Description:
 
 @dataclass(frozen=True)
 class Backend:
-    """What compiles for the targets of one backend: the functions of its `strategies.py`, which is imported when one of
-    them is asked for. A target itself is data.
+    """A backend: the functions of its `strategies.py`, which is imported when one of them is first used. Its targets
+    are data.
 
     Attributes:
-        on_host: its device is this host's CPU, which no driver is asked for.
-        devices_differ: in what the programs of one target may assume, so that a device is chosen and compared when a
-            program is loaded.
-        no_layouts: why it has no matrix instruction whose layout is known.
+        on_host: the device is this host's CPU; no driver is queried for it.
+        devices_differ: devices of one target differ in properties that its programs may assume, so that a device is
+            chosen and checked when a program is loaded.
+        no_layouts: why the layouts of the backend's matrix instructions are not known; "" if they are.
     """
 
     name: str
@@ -63,42 +63,42 @@ class Backend:
         return build(target)
 
     def convolved_floats(self, target: Target) -> tuple[str, ...]:
-        """The element types of convolutions over all channels that are compiled best with their channels last."""
+        """The element types whose convolutions over all channels are compiled best in channels-last layout."""
         elements: Callable[[Target], tuple[str, ...]] | None = self._optional("convolved_floats")
         return () if elements is None else elements(target)
 
     def attention_strategies(self, target: Target) -> tuple[GroupStrategy[Attention], ...]:
-        """Kernels for attention, best first. What none accepts is decomposed (`qmlir-attention`)."""
+        """Kernels for attention, best first. An attention that none accepts is decomposed (`qmlir-attention`)."""
         build: Callable[[Target], tuple[GroupStrategy[Attention], ...]] | None = self._optional("attention_strategies")
         return () if build is None else build(target)
 
     def recurrence_strategies(self, target: Target) -> tuple[GroupStrategy[RecurrenceCall], ...]:
-        """Kernels for recurrent layers, best first. What none accepts stays a loop (`qmlir-recurrences`)."""
+        """Kernels for recurrent layers, best first. A layer that none accepts stays a loop (`qmlir-recurrences`)."""
         build: Callable[[Target], tuple[GroupStrategy[RecurrenceCall], ...]] | None
         build = self._optional("recurrence_strategies")
         return () if build is None else build(target)
 
     def rows_strategies(self, target: Target) -> tuple[GroupStrategy[RowGroup], ...]:
-        """Kernels for elementwise ops and reductions along rows, best first. What none accepts stays
+        """Kernels for elementwise ops and reductions along rows, best first. A group that none accepts stays unchanged
         (`qmlir-row-kernels`)."""
         build: Callable[[Target], tuple[GroupStrategy[RowGroup], ...]] | None = self._optional("rows_strategies")
         return () if build is None else build(target)
 
     def codes_strategies(self, target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
-        """Kernels from codes to codes, best first. What none accepts stays (`qmlir-code-kernels`)."""
+        """Kernels from codes to codes, best first. A group that none accepts stays unchanged (`qmlir-code-kernels`)."""
         build: Callable[[Target], tuple[GroupStrategy[Pointwise | CodePooling], ...]] | None
         build = self._optional("codes_strategies")
         return () if build is None else build(target)
 
     def matrix_instructions(self, target: Target) -> Mapping[str, tuple[str, Fragments]]:
-        """Matrix instructions that built-in kernels use and whose layout is known: by their name in the assembly, the
-        name that IREE has for it or would have, and where lanes hold the elements."""
+        """Matrix instructions that built-in kernels use and whose layout is known. For each name in the assembly: the
+        name that IREE has or would have for it, and which lanes hold which elements."""
         named: Callable[[Target], Mapping[str, tuple[str, Fragments]]] | None = self._optional("matrix_instructions")
         return {} if named is None else named(target)
 
     def unfit(self, device: Device, subgroup_sizes: tuple[int, ...], matrices: Iterable[str] = ()) -> str:
-        """Why programs for these subgroup sizes that use these matrix instructions would be wrong on a present device,
-        or would not run; "" where neither."""
+        """Why programs for these subgroup sizes that use these matrix instructions would compute wrong results on a
+        present device, or would not run; "" if they run correctly."""
         judge: Callable[[Device, tuple[int, ...], Iterable[str]], str] | None
         judge = getattr(backend_description(self.name), "unfit", None)
         return "" if judge is None else judge(device, subgroup_sizes, matrices)
@@ -108,7 +108,7 @@ class Backend:
         return importlib.import_module(f".{self.name}.strategies", __package__)
 
     def _optional(self, function: str) -> Callable[[Target], _Group] | None:
-        """A function that not every backend has."""
+        """A function of the backend's `strategies.py`, None if it is not defined there."""
         return getattr(self._module, function, None)
 
 
@@ -118,7 +118,7 @@ def backend_of(target: Target) -> Backend:
 
 
 def backend_spelled(target: str) -> Backend | None:
-    """The backend of a target as a user writes it, None where there is no such backend."""
+    """The backend of a target as a user writes it, None if there is no such backend."""
     return BACKENDS.get(target.partition(":")[0])
 
 
@@ -128,8 +128,8 @@ BACKENDS: Mapping[str, Backend] = {
         Backend("cpu", on_host=True),
         Backend("cuda"),
         Backend("rocm"),
-        Backend("vulkan", devices_differ=True, no_layouts="of cooperative matrices only the driver knows it"),
+        Backend("vulkan", devices_differ=True, no_layouts="only the driver knows the layout of cooperative matrices"),
     )
 }
 
-HOST = next(backend.name for backend in BACKENDS.values() if backend.on_host)  # alone: the target for this host
+HOST = next(backend.name for backend in BACKENDS.values() if backend.on_host)  # the bare name: this host's target

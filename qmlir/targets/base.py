@@ -1,4 +1,4 @@
-"""What a target is: plain data about one device architecture."""
+"""The data type of a target: plain data about one device architecture."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .capabilities import Capabilities
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 
-# For every target but Vulkan, whose `BaseDistribute` pipeline is silently wrong where a sum and its readers are one
-# dispatch (see qmlir-split-broadcast).
+# For every target except Vulkan: its `BaseDistribute` pipeline silently computes wrong results if a sum and its
+# readers are in one dispatch (see qmlir-split-broadcast).
 FUSE_ROWS = "qmlir-fuse-rows"
 EXPAND_FUNCTIONS = "qmlir-expand-functions"
 INDEX_SUMS = "qmlir-index-sums"  # for every GPU
@@ -23,16 +23,17 @@ INDEX_SLICES = "qmlir-index-slices"  # CUDA and ROCm
 BOUND_OPERANDS = "qmlir-bound-operands"  # CUDA and ROCm
 SPREAD_SCANS = "qmlir-spread-scans"  # CUDA and ROCm
 START_AT_ZERO = "qmlir-start-at-zero"  # CUDA and ROCm
-ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions
+ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE compiles convolutions to implicit GEMM
 
-PRESENT = "present"  # the name of a target that is described by the device that is present
+PRESENT = "present"  # the name of a target whose properties are those of the present device
 MEASURED = "ran on a device"  # each kernel family, checked and measured by `benchmarks.gpu` (docs/benchmarks-gpu.md)
-EMULATED = "executed in an emulator"  # each instruction of it, in the tests (docs/emulation.md)
-COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
+EMULATED = "executed in an emulator"  # each instruction of the kernels, in the tests (docs/emulation.md)
+COMPILED = "compiled"  # and the tests look at the instructions; no such device has run the programs
 
 
 def decode_pass(*kept: str) -> str:
-    """The text of the pass that converts one-byte floats, but for the formats that the target itself converts."""
+    """The text of the pass that converts one-byte floats, except the formats `kept`, which the target itself
+    converts."""
     return f"qmlir-decode-small-floats{{keep={'|'.join(kept)}}}" if kept else "qmlir-decode-small-floats"
 
 
@@ -43,7 +44,7 @@ class Device:
     driver: str
     index: int
     name: str
-    arch: str  # "sm_90", "gfx942"; "" where the driver does not say (Vulkan)
+    arch: str  # "sm_90", "gfx942"; "" if the driver does not report it (Vulkan)
 
     @property
     def uri(self) -> str:
@@ -52,11 +53,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Target:
-    """One device architecture that programs can be compiled for: data. How it is compiled for is its `Backend`, what
-    its devices have are its `capabilities`.
+    """One device architecture that programs can be compiled for, as data. Its `Backend` has the functions that compile
+    for it; `capabilities` describes its devices.
 
-    `device_attribute` is the text of the `#hal.device.target` that goes into `hal.device.targets`: built by
-    us for every GPU, because IREE's flag leaves some architectures without a description and gives Vulkan a
+    `device_attribute` is the text of the `#hal.device.target` that goes into `hal.device.targets`. qmlir builds it
+    for every GPU, because IREE's flag leaves some architectures without a description and gives Vulkan a
     default that compiles int8 programs to wrong results. It is empty for a CPU, which flags describe.
     """
 
@@ -68,15 +69,15 @@ class Target:
     capabilities: Capabilities
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
-    barriers: tuple[Reason, ...] = ()  # of `ir.barriers.PER_TARGET`, those that it needs
-    passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
-    source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
-    code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
-    unsigned_mma: bool = True  # whether IREE multiplies unsigned codes by matrix instructions as unsigned ones
+    barriers: tuple[Reason, ...] = ()  # the reasons in `ir.barriers.PER_TARGET` for which it needs barriers
+    passes: tuple[str, ...] = ()  # run after the selection of strategies
+    source_passes: tuple[str, ...] = ()  # run after IREE has formed executables, before it translates them
+    code_passes: tuple[str, ...] = ()  # run after IREE has translated executables, before it serialises them
+    unsigned_mma: bool = True  # whether IREE treats unsigned codes as unsigned on matrix instructions
     of_host: bool = False  # exactly the CPU of this host: the bare target `cpu`
-    host: str = ""  # its model name, of such a target
-    of_present: bool = False  # the device that is present describes it, and runs its programs
-    withheld: tuple[tuple[str, str], ...] = ()  # its features that are not used, and why
+    host: str = ""  # the model name of that CPU
+    of_present: bool = False  # made from the properties of the present device, which runs its programs
+    withheld: tuple[tuple[str, str], ...] = ()  # features of the host that are not used, and why
 
     @property
     def spelling(self) -> str:
@@ -84,7 +85,7 @@ class Target:
         return self.backend if self.of_host else f"{self.backend}:{self.name}"
 
     def attach(self, module: ir.Module) -> None:
-        """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
+        """Set `hal.device.targets` on an `ir.Module`, unless flags describe the target."""
         if self.device_attribute:
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
@@ -112,6 +113,6 @@ class Target:
 
 
 def first_named(targets: Iterable[Target], names: Iterable[str]) -> Target | None:
-    """The target of the first name, None of no name."""
+    """The target with the first of the names that is in the table, None without names."""
     table = {target.name: target for target in targets}
     return next((table[name] for name in names), None)

@@ -1,9 +1,9 @@
-"""Keep a tiled contraction what it is when IREE knows too much of its dynamic sizes.
+"""Hide known multiples of dynamic sizes from IREE, which would drop the tiles of a contraction.
 
-A dynamic size that is a known multiple (`B * 196`, from a collapsed batch) is split by IREE's code generation into
-`B x 196`, which drops the `compilation_info` (IREE 3.13, "block dynamic dimensions"); what its own heuristics then make
-of an odd multiple is a scalar loop. Where the multiple is one of 16 they find the matrix instruction themselves,
-and the epilogue stays fused, so that is left alone.
+A dynamic size that is a known multiple of a constant (`B * 196`, from a collapsed batch) is split by IREE's code
+generation into `B x 196`, which drops the `compilation_info` (IREE 3.13, "block dynamic dimensions"). IREE's own
+heuristics then compile an odd multiple to a scalar loop. If the constant is a multiple of 16, they find the matrix
+instruction, and the epilogue stays fused; such contractions are left unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FAULTS = (
 )
 
 
-def _harmful(op: OpLike) -> bool:
+def _loses_tiles(op: OpLike) -> bool:
     for value in op.operands[:2]:
         kind = type_of(value)
         for axis in range(kind.rank):
@@ -48,8 +48,8 @@ def _harmful(op: OpLike) -> bool:
 
 
 def detached(op: OpLike) -> OpLike:
-    """`op`, or its replacement whose dynamic sizes are opaque, between barriers."""
-    if not _harmful(op):
+    """`op`, or a replacement between barriers whose dynamic sizes are opaque to IREE."""
+    if not _loses_tiles(op):
         return op
     with ir.InsertionPoint(op):
         maps = indexing_maps(op)

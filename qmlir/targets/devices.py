@@ -1,7 +1,7 @@
-"""Which devices this machine has, through the runtime's own drivers.
+"""The devices of this machine, queried through the runtime's own drivers.
 
-The runtime is imported on first use only. A driver whose library is missing (no CUDA, no Vulkan loader)
-is an ordinary "no device", never an exception.
+The runtime is imported on first use. A driver whose library is missing (no CUDA, no Vulkan loader)
+means "no device", never an exception.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from iree.runtime._binding import DeviceInfo
 
 _found: dict[str, tuple[Device, ...]] = {}
-_failures: dict[str, str] = {}  # by driver: what its last query failed with
+_failures: dict[str, str] = {}  # by driver: why its last query failed
 
 
 def devices(driver: str) -> tuple[Device, ...]:
-    """The devices of one runtime driver; () when the driver or its library is missing. Devices that were found once are
-    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use).
+    """The devices of one runtime driver; () if the driver or its library is missing. Devices are cached; a failure is
+    not, because its cause may be gone at the next call (memory, permissions, a device in use).
 
-    A process that emulates the driver has none: IREE's description of HIP devices asks the library for what an emulated
-    one does not have.
+    In a process that emulates the driver, the result is (): to describe HIP devices, IREE queries the library for
+    properties that an emulated one does not have.
     """
     if is_emulated(driver):
         return ()
@@ -38,8 +38,8 @@ def devices(driver: str) -> tuple[Device, ...]:
         try:
             found = tuple(_query(driver))
         except Exception as e:
-            # Whatever a driver's library does on a machine without its device (missing symbols, no permission,
-            # a driver too old), the answer to "is there a device?" is no.
+            # However a driver's library fails on a machine without its device (missing symbols, no permission,
+            # a driver that is too old), there is no device.
             _failures[driver] = runtime_reason(e)
             return ()
         if not found:
@@ -49,7 +49,7 @@ def devices(driver: str) -> tuple[Device, ...]:
 
 
 def failure(driver: str) -> str:
-    """Why the last query of the driver's devices failed, "" when it did not."""
+    """Why the last query of the driver's devices failed, "" if it did not."""
     return _failures.get(driver, "")
 
 
@@ -73,7 +73,7 @@ def _device(driver: str, index: int, info: DeviceInfo, loaded: HalDriver) -> Dev
 
 
 def present_device(target: Target) -> str:
-    """The name of a present device that `target`'s programs run on, "" when there is none."""
+    """The name of a present device that `target`'s programs run on, "" if there is none."""
     if backend_of(target).on_host:
         if target.of_host:
             return target.host or host.host_name()
@@ -92,8 +92,8 @@ def _runs(target: Target, device: Device) -> bool:
 
 
 def other_architecture(target: str, device: Device) -> str:
-    """What a present device is instead of what a target (as a user writes it) is for, and what would run on it. ""
-    where the device runs the target's programs, or does not say what it is."""
+    """A message that a present device does not have the architecture of `target` (as a user writes it), with the target
+    to compile for instead. "" if the device runs the target's programs, or if its architecture is not known."""
     backend, _, name = target.partition(":")
     names = backend_description(backend).names_for(device)
     if not device.arch or name in names:
@@ -108,7 +108,7 @@ def runtime_uri(target: Target) -> str:
     """The URI of the first present device that runs `target`'s programs.
 
     Raises:
-        TargetError: when there is none, with the devices that there are.
+        TargetError: if there is none; the message lists the driver's devices.
     """
     found = devices(target.driver)
     for device in found:

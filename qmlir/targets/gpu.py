@@ -1,4 +1,4 @@
-"""The description of a GPU that IREE's code generation reads (`#iree_gpu.target`), as data."""
+"""The description of a GPU for IREE's code generation (`#iree_gpu.target`), as data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MatrixInstruction:
 
 
 def parse_mma(name: str) -> MatrixInstruction:
-    """Read IREE's name of an MMA kind, which spells the shape and the types."""
+    """Parse IREE's name of an MMA kind, which contains the shape and the types."""
     match = _MMA.fullmatch(name)
     if match is None:
         raise ValueError(f"no MMA kind: {name!r}")
@@ -47,11 +47,11 @@ def parse_mma(name: str) -> MatrixInstruction:
 class Gpu:
     """The fields of `#iree_gpu.target` and of the executable target around it.
 
-    Field for field what IREE 3.13 fills in for the targets that its flags know; spelled out here so that
-    every architecture has one, and none depends on a default.
+    The fields are those that IREE 3.13 fills in for the targets that its flags know. They are written out here so
+    that every architecture has a description that does not depend on a default.
     """
 
-    device: str  # "cuda" | "hip" | "vulkan": the HAL device, not our backend name
+    device: str  # "cuda" | "hip" | "vulkan": the HAL device, not the name of qmlir's backend
     executable: str  # '"rocm", "rocm-hsaco-fb"'
     arch: str
     features: str
@@ -63,12 +63,12 @@ class Gpu:
     workgroup_sizes: tuple[int, int, int] = (1024, 1024, 1024)
     workgroup_counts: tuple[int, int, int] = (2147483647, 65535, 65535)
     wgp_extra: str = ""  # further fields of the workgroup processor, e.g. the size of its register file
-    configuration: str = ""  # entries of the executable target's dictionary beside the description
+    configuration: str = ""  # further entries of the executable target's dictionary
 
     def attribute(self) -> str:
         """The text of the `#hal.device.target`.
 
-        `dot = dp4xi8toi32` is always there: without it IREE's SPIR-V path loses the sign of int8 operands.
+        It always has `dot = dp4xi8toi32`: without it, IREE's SPIR-V path loses the sign of int8 operands.
         """
 
         def numbers(values: tuple[int, ...]) -> str:

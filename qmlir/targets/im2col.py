@@ -1,7 +1,7 @@
-"""A convolution as a matrix product of its patches, for targets whose code generation has no implicit GEMM.
+"""Convolutions as matmuls of their patches, for targets whose code generation has no implicit GEMM.
 
-`[N,H,W,C] -> patches [N*OH*OW, KH*KW*C]`, times the filter `[F, KH*KW*C]`. The patches are written out once, in
-int8: KH*KW times the input (nothing for a 1x1 window without strides, whose patches are the input).
+`[N,H,W,C] -> patches [N*OH*OW, KH*KW*C]`, times the filter `[F, KH*KW*C]`. The patches are written to memory once, in
+int8: KH*KW times the size of the input. A 1x1 window without strides needs no copy: its patches are the input.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Im2colPlan:
-    """Rewrite to patches and a matmul, then do with the matmul what `inner` says."""
+    """Rewrite the convolution to patches and a matmul, and apply the plan `inner` to the matmul."""
 
     inner: Plan
     strategy: str  # the name of the inner plan's strategy
-    keep: bool  # a barrier behind the matmul, too
+    keep: bool  # whether there is also a barrier after the matmul
 
     def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
@@ -42,7 +42,7 @@ class Im2colPlan:
 
 
 def as_matmul(c: Contraction) -> Contraction:
-    """What the matmul of a convolution is."""
+    """The description of the matmul that a convolution is rewritten to."""
     sizes = (*c.batch, c.m, c.n, c.k)
     return replace(c, kind="matmul", roles=("b",) * len(c.batch) + ("m", "n", "k"), sizes=sizes, op=None)
 
@@ -54,13 +54,13 @@ def _dynamic_image(op: OpLike) -> bool:
 
 @dataclass(frozen=True)
 class Im2colStrategy:
-    """Convolutions whose sizes are static but for the batch, by the first of `matmuls` that takes the matmul."""
+    """Convolutions whose sizes, except the batch, are static, by the first of `matmuls` that accepts the matmul."""
 
     matmuls: Sequence[Strategy]
-    # The stock route of this target has an implicit GEMM, but for static sizes alone.
+    # Decline static sizes: the stock route of this target has an implicit GEMM for them, and only for them.
     only_dynamic: bool = False
-    # Whether the matmul must stay as it is for its tiles to fit: IREE would make its M the image's three
-    # dims again, to fuse what follows. On a CPU that is welcome.
+    # Whether the matmul must keep its form for its tiles to fit: to fuse the consumers, IREE would expand M to the
+    # image's three dims again. On a CPU that is welcome.
     keep: bool = True
     name: str = "im2col"
 
@@ -71,7 +71,7 @@ class Im2colStrategy:
         if self.only_dynamic and c.m is not None:
             return Decline("all sizes are static: an implicit GEMM needs no patches in memory", "none needed")
         if c.k is None or c.n is None or c.op is None or _dynamic_image(c.op):
-            return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
+            return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
         decision, plan = decide(as_matmul(c), self.matmuls)
         if plan is None:
             reasons = "; ".join(f"{n}: {a.reason}" for n, a in decision.answers if isinstance(a, Decline))
@@ -93,12 +93,13 @@ def _image(rows: ir.Value, image: list[ir.Value | int]) -> ir.Value:
 
 
 def _rows(value: ir.Value, first: int) -> ir.Value:
-    """Three dims from `first` on merged into one."""
+    """Merge the three dims from `first` on into one."""
     return merge(merge(value, first), first)
 
 
 def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
-    """The result of a 2-D convolution as a matmul, and the matmul's op; `keep` puts a barrier behind it."""
+    """Build a 2-D convolution as a matmul, followed by a barrier if `keep`; returns the convolution's result and the
+    matmul's op."""
     data, weight, init = op.operands
     grouped = "nhwgc" in op.name
     if "hwcf" in op.name:
@@ -135,7 +136,7 @@ def _patches(
     dilations: tuple[int, int],
     grouped: bool,
 ) -> ir.Value:
-    """[N,H,W,G..,C] -> [G..,N,OH,OW,KH,KW,C]."""
+    """The patches of an image: [N,H,W,G..,C] -> [G..,N,OH,OW,KH,KW,C]."""
     sizes = sizes_of(data)
     if not grouped and kernel == [1, 1] and strides == (1, 1):
         return split(split(data, 3, 1, sizes[3]), 3, 1, 1)  # the patches are the image

@@ -1,4 +1,4 @@
-"""A lower bound of a contraction's time: the larger of its arithmetic and its memory traffic at peak."""
+"""Lower bounds of a contraction's time: the larger of the times of its arithmetic and its memory traffic at peak."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def element_bytes(dtype: str) -> float:
 
 
 def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_bytes: float = 0) -> Estimate:
-    """The bound for `c` on the product whose figures the target carries.
+    """The bound for `c` on the device whose figures the target has.
 
-    `rate_dtype` names the type whose arithmetic rate counts when it is not the operands' own (an int8
-    product computed in f16); `extra_bytes` is traffic that the plan adds.
+    `rate_dtype` is the type whose arithmetic rate applies if it is not the operands' own (an int8
+    matmul computed in f16); `extra_bytes` is traffic that the plan adds.
     """
     peak = target.capabilities.peak
     if peak is None:
@@ -41,9 +41,9 @@ def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_byte
 
 
 def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bool = False) -> Estimate:
-    """The bound for a kernel of ours: its weight is read once as it is stored, its result written as it is.
+    """The bound for a built-in kernel, which reads its weight once, in its stored form, and writes its result once.
 
-    `dot`: without a matrix instruction, whose peak then says nothing; of memory traffic alone.
+    `dot`: the kernel uses no matrix instruction, so the bound is that of memory traffic alone.
     """
     peak = target.capabilities.peak
     if peak is None:

@@ -1,11 +1,11 @@
-"""Keep the masks of a padded tile's rows when its operand has a batch.
+"""Keep the masks of a padded tile's rows if its operand has a batch.
 
 A tile of a ragged or dynamic size is padded: each thread loads `[1, 1, V]` of `[batch, row, k]` with the mask
-`create_mask(1, n, V)`, where `n` is 0 for a row behind the end. IREE 3.13 (MLIR's canonicalisation of
-`shape_cast(create_mask)`) drops all leading unit sizes of a mask when the first of them is the constant 1, so that `n`
-is lost and each row behind the end loads what lies one row behind the operand. A first size that is not constant keeps
-the mask: a sum of one term, whose size IREE does not know, is put in front of the operands' sizes. Padding asks for a
-bound of that size, which `qmlir-bound-unit-sums` says where IREE has formed the executable.
+`create_mask(1, n, V)`, where `n` is 0 for a row past the end. IREE 3.13 (MLIR's canonicalisation of
+`shape_cast(create_mask)`) drops all leading unit sizes of a mask if the first of them is the constant 1. `n` is then
+lost, and each row past the end loads the memory one row past the operand. A first size that is not constant keeps the
+mask. So a reduction of one term, whose size IREE does not know, is added as the first dim of the operands. Padding
+needs a bound of that size, which `qmlir-bound-unit-sums` states after IREE has formed the executable.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FAULTS = (
 )
 
 
-UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
+UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the operands' first size is one
 
 
 def loses_masks(op: OpLike, padded: Collection[int], tiled: Collection[int]) -> bool:
-    """Whether an operand of the contraction `op` has a size of which a thread loads one element, known as such, in
-    front of a padded one, of the iteration dims `padded` and `tiled`. The innermost size is loaded as a vector, and
+    """Whether IREE would drop a mask of an operand of the contraction `op`: its first dim is not in `tiled`, so that a
+    thread loads one element of it, and another of its dims is in `padded`. The innermost dim is loaded as a vector and
     keeps its mask."""
     for affine_map in indexing_maps(op)[:2]:
         rows = axis_loops(affine_map)[:-1]
@@ -47,7 +47,7 @@ def loses_masks(op: OpLike, padded: Collection[int], tiled: Collection[int]) -> 
 
 
 def with_unit_sum(op: OpLike, at: int) -> OpLike:
-    """The contraction `op` replaced by one with another reduction at iteration dim `at`, of one term."""
+    """Replace the contraction `op` by one with a further reduction, of one term, at iteration dim `at`."""
     with op.location, ir.InsertionPoint(op):
         unit = opaque(arith.constant(ir.IndexType.get(), 1))
         maps = indexing_maps(op)

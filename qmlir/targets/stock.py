@@ -1,4 +1,4 @@
-"""The stock route: the contraction goes to IREE as it is, and IREE's own heuristics choose."""
+"""The stock route: the contraction is left unchanged, and IREE's own heuristics compile it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StockPlan:
-    """Leave the op alone. `facts` say what IREE is known to make of it; a fact named `slow` is a warning."""
+    """Leave the op unchanged. `facts` say how IREE is known to compile it; a fact named `slow` is a warning."""
 
     facts: tuple[tuple[str, str], ...] = ()
 
     def apply(self, op: OpLike) -> None:
-        """Nothing to change."""
+        """Do nothing."""
 
     def describe(self) -> Mapping[str, str]:
         return {"route": "stock", **dict(self.facts)}
@@ -34,10 +34,10 @@ def no_facts(target: Target, contraction: Contraction) -> dict[str, str]:
 
 
 def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
-    """A Decline when the target cannot take one of the operand types, with the types that it can."""
+    """A Decline if the target does not support one of the operand types, with the types that it supports."""
     for side, dtype in (("lhs", c.lhs), ("rhs", c.rhs)):
         if dtype.startswith("ui") and not target.unsigned_mma and f"i{dtype[2:]}" in target.capabilities.dtypes:
-            # Seen on gfx942 and gfx1100 with IREE 3.13: v_mfma_i32_*_i8 for `arith.extui` operands.
+            # Seen for gfx942 and gfx1100 with IREE 3.13: v_mfma_i32_*_i8 for `arith.extui` operands.
             return Decline(
                 f"IREE computes {dtype} ({side}) as if it were signed on AMD's matrix instructions",
                 "bias the codes to signed ones (xor with 128) and correct for it",
@@ -52,7 +52,7 @@ def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
 
 
 def no_f32_matrix(target: Target, c: Contraction) -> str:
-    """Why a float product without a matrix instruction is slow, where the target has one for shorter floats."""
+    """Why a float product without a matrix instruction is slow if the target has one for shorter floats, else ""."""
     short = [k for k in map(parse_mma, target.capabilities.mma) if k.lhs in ("f16", "bf16")]
     if 1 in (c.m, c.n) or not short or "f32" not in (c.lhs, c.rhs):
         return ""
@@ -66,8 +66,8 @@ def no_flags(knob: str, value: int | str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class StockStrategy:
-    """Accepts everything whose types the target can compute with. `knobs` are the backend's, `flags` what their values
-    mean to IREE."""
+    """Accept every contraction whose types the target supports. `knobs` are the backend's; `flags` maps their values to
+    flags of IREE."""
 
     target: Target
     facts: Callable[[Target, Contraction], dict[str, str]] = field(default=no_facts)
@@ -84,7 +84,7 @@ class StockStrategy:
         return tuple(flag for name, value in choice.items() for flag in self.flags(name, value))
 
     def choosing(self, choice: Choice) -> StockStrategy:
-        """See `strategy.Tunable`: its knobs are flags, and change no plan."""
+        """See `strategy.Tunable`: the knobs are flags and change no plan."""
         return self
 
     def consider(self, contraction: Contraction) -> Accept | Decline:

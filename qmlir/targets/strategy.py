@@ -1,11 +1,11 @@
-"""The strategy protocol: how a target says how a contraction is to be compiled.
+"""The strategy protocol: how a target chooses the compilation of a contraction.
 
 A pass (`qmlir-select`) finds the contractions of a module in linalg form, describes each as a
 `Contraction`, and asks the target's strategies in order. Each answers `Accept(plan, estimate)` or
-`Decline(reason, remedy)`; the first accepted plan is applied. Every answer is kept (`Decision`), so that
-errors and `explain` say what was considered and why, in the same words (`answer_text`).
+`Decline(reason, remedy)`; the first accepted plan is applied. All answers are kept (`Decision`), so that
+errors and `explain` report what was considered and why, in the same words (`answer_text`).
 
-Targets know this module and the dialect, never the passes; passes know targets only through this module.
+Targets depend on this module and the dialect, never on passes; passes use targets only through this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 
-# Values of knobs by their names, as the tuner chooses them.
+# Values of knobs by name, as the tuner chooses them.
 Choice: TypeAlias = "Mapping[str, int | str]"
 
 
@@ -32,8 +32,8 @@ Choice: TypeAlias = "Mapping[str, int | str]"
 class Contraction:
     """One linalg contraction or convolution, described without its IR.
 
-    Sizes are `None` where dynamic. For a convolution, M is N*OH*OW, N is the filters per group, K is
-    KH*KW*C per group and `batch` holds the groups.
+    Sizes are `None` if dynamic. For a convolution, M is N*OH*OW, N is the number of filters per group, K is
+    KH*KW*C per group, and `batch` has the groups.
     """
 
     kind: str  # "matmul" | "conv2d" | "depthwise_conv2d" | "attention" (M queries, N keys, heads of K)
@@ -49,7 +49,7 @@ class Contraction:
     roles: tuple[str, ...] = ()
     sizes: tuple[int | None, ...] = ()  # of the iteration dimensions, same order
     rhs_constant: bool = False
-    # Largest |code| that each integer side can hold (127 for s4 stored in s8 is 8): bounds exactness of
+    # Largest |code| of each integer operand (8 for s4 stored in s8, not 128): bounds the exactness of
     # routes through floating point.
     lhs_magnitude: int = 128
     rhs_magnitude: int = 128
@@ -58,20 +58,20 @@ class Contraction:
 
     @property
     def operation(self) -> OpLike:
-        """The op of a contraction of a program."""
+        """The op, if the contraction was found in a program."""
         assert self.op is not None
         return self.op
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of a plan's time.
+    """Estimates of a plan's time.
 
     Attributes:
-        seconds: a lower bound from shapes where the target has figures, else None.
-        note: what the bound is of.
-        cost: by the cost model (`cost.py`), of plans whose kernels it knows.
-        runner_up: what the strategy would have chosen next.
+        seconds: a lower bound from shapes if the target has figures, else None.
+        note: what the bound is based on.
+        cost: the cost model's estimate (`cost.py`), for plans whose kernels it covers.
+        runner_up: the strategy's second choice.
     """
 
     seconds: float | None
@@ -82,20 +82,20 @@ class Estimate:
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """What a strategy would have chosen next, and its time."""
+    """The second choice of a strategy, and its estimated time."""
 
     name: str
     cost: Cost
 
 
 class Plan(Protocol):
-    """What an accepting strategy will do."""
+    """The rewrite that an accepting strategy proposes."""
 
     def apply(self, op: OpLike) -> None:
         """Change the IR of the contraction `op` (attach `compilation_info`, or rewrite it)."""
 
     def describe(self) -> Facts:
-        """JSON-able facts for the manifest: tile sizes, mma kind, ..."""
+        """JSON-serialisable facts for the manifest: tile sizes, mma kind, ..."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,18 @@ class Accept:
 @dataclass(frozen=True)
 class Decline:
     reason: str
-    remedy: str = ""  # what would make it fit
-    on_request: bool = False  # it accepts when it is asked for by its name
+    remedy: str = ""  # what would make the contraction acceptable
+    on_request: bool = False  # the strategy accepts the contraction if it is requested by name
 
 
 _Taken = TypeVar("_Taken")
 
 
 def confirmed(answer: _Taken | Decline, strategy: str, contraction: Contraction) -> _Taken:
-    """What a strategy that accepted a contraction answers to the form that its plan has brought the contraction into.
+    """The answer of `strategy` to the form that its own plan has rewritten an accepted contraction to.
 
     Raises:
-        PassError: it declines that form.
+        PassError: the answer is a Decline.
     """
     if not isinstance(answer, Decline):
         return answer
@@ -143,7 +143,7 @@ _Read = TypeVar("_Read", contravariant=True)
 
 
 class GroupStrategy(Protocol[_Read]):
-    """A kernel for a group of operations that is not a contraction: an attention, rows, codes."""
+    """A strategy for a group of operations that is not a contraction: an attention, rows, codes."""
 
     @property
     def name(self) -> str: ...
@@ -152,14 +152,14 @@ class GroupStrategy(Protocol[_Read]):
 
 
 def first_plan(strategies: Iterable[GroupStrategy[_Group]], group: _Group) -> Plan | None:
-    """The plan of the first strategy that accepts a group; None where none does."""
+    """The plan of the first strategy that accepts a group; None if none does."""
     answers = (strategy.consider(group) for strategy in strategies)
     return next((answer.plan for answer in answers if isinstance(answer, Accept)), None)
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""
+    """A parameter of a strategy that can be tuned: JSON-serialisable values, the first of which is the default."""
 
     name: str
     values: tuple[int | str, ...]
@@ -167,8 +167,7 @@ class Knob:
 
 @runtime_checkable
 class Tunable(Protocol):
-    """A strategy that declares what `qmlir tune` may try. Optional: a strategy without these methods has nothing to
-    choose."""
+    """A strategy that declares what `qmlir tune` may try. Optional: a strategy without these methods has no knobs."""
 
     @property
     def name(self) -> str: ...
@@ -177,41 +176,42 @@ class Tunable(Protocol):
         """The knobs, for any contraction that the strategy accepts."""
 
     def program_flags(self, choice: Choice) -> tuple[str, ...]:
-        """What a choice means to the compilation of the whole program, as flags for IREE."""
+        """The flags for IREE, for the compilation of the whole program, that a choice implies."""
 
     def choosing(self, choice: Choice) -> Strategy:
-        """The strategy with what the choice says of its own plans; itself when that is nothing."""
+        """The strategy with the choice's values for its own plans; the strategy itself if there are none."""
 
 
 @runtime_checkable
 class OnRequest(Protocol):
-    """A strategy that accepts more when it is asked for by its name: one that departs from the semantics in a way that
-    is documented accepts nothing before; one that another is faster than accepts the rest. Optional."""
+    """A strategy that accepts more contractions if it is requested by name. One that departs from the semantics, in a
+    documented way, accepts nothing unless requested; one that another strategy usually beats then accepts the cases
+    that it leaves to the other. Optional."""
 
     @property
     def name(self) -> str: ...
 
     def requested(self) -> Strategy:
-        """The same strategy, asked for."""
+        """The strategy as it behaves on request."""
 
 
 def preferred(strategies: Sequence[Strategy], name: str) -> list[Strategy]:
-    """The strategies, the one called `name` first, and asked for."""
+    """The strategies with the one called `name` first and requested."""
     made = [s.requested() if s.name == name and isinstance(s, OnRequest) else s for s in strategies]
     return sorted(made, key=lambda s: s.name != name)
 
 
-FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
-RENAMED = {"by-rows": "multi-version-m"}  # names that strategies had before
+FIRST = "strategy"  # the knob that every target has: the strategy that is asked before the others
+RENAMED = {"by-rows": "multi-version-m"}  # former names of strategies
 
 
 def saved_choice(choice: Choice) -> dict[str, int | str]:
-    """A choice of a file, such as a tuning database, which may name a strategy as it was called before."""
+    """A choice from a file, such as a tuning database, with former names of strategies replaced."""
     return {name: RENAMED.get(str(value), value) if name == FIRST else value for name, value in choice.items()}
 
 
 def current_name(strategy: str) -> str:
-    """The name of today of a strategy that a user names; an old one is warned of."""
+    """The current name of a strategy that a user names; warns about a former name."""
     if strategy not in RENAMED:
         return strategy
     new = RENAMED[strategy]
@@ -220,39 +220,39 @@ def current_name(strategy: str) -> str:
 
 
 def current_choice(choice: Choice) -> dict[str, int | str]:
-    """A choice of a user by the names of today; an old one is warned of."""
+    """A user's choice with the current names of strategies; warns about former names."""
     return {name: current_name(str(value)) if name == FIRST else value for name, value in choice.items()}
 
 
 def chosen_strategies(strategies: Sequence[Strategy], choice: Choice) -> list[Strategy]:
-    """The strategies with a choice made; the one that it names under `strategy` first.
+    """The strategies with a choice applied; the one that it names under `strategy` comes first.
 
     Raises:
-        UsageError: a knob, a value or a strategy that there is not.
+        UsageError: a knob, a value or a strategy does not exist.
     """
     knobs: dict[str, tuple[int | str, ...]] = {FIRST: tuple(s.name for s in strategies)}
     for strategy in strategies:
         if isinstance(strategy, Tunable):
-            for k in strategy.space():  # strategies may have values of their own
+            for k in strategy.space():  # strategies that share a knob may have different values
                 knobs[k.name] = tuple(dict.fromkeys((*knobs.get(k.name, ()), *k.values)))
     for name, value in choice.items():
         if value not in knobs.get(name, ()):
             near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
-            raise UsageError(f"there is no choice {name} = {value!r}{near}")
+            raise UsageError(f"unknown choice {name} = {value!r}{near}")
     made = [s.choosing(choice) if isinstance(s, Tunable) else s for s in strategies]
     return preferred(made, str(choice[FIRST])) if FIRST in choice else made
 
 
 def choice_text(choice: Choice) -> str:
-    """A choice as an option of `qmlir-select`: `chunk_rows:48|strategy:stock`."""
+    """A choice as the text of an option of `qmlir-select`: `chunk_rows:48|strategy:stock`."""
     return "|".join(f"{name}:{value}" for name, value in sorted(choice.items()))
 
 
 def parse_choice(text: str) -> dict[str, int | str]:
-    """The choice of a text; numbers are integers.
+    """Parse the text of a choice; numerals become integers.
 
     Raises:
-        UsageError: for a part that is not a `name:value`.
+        UsageError: a part is not `name:value`.
     """
     made: dict[str, int | str] = {}
     for part in filter(None, text.split("|")):
@@ -265,14 +265,14 @@ def parse_choice(text: str) -> dict[str, int | str]:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answers of all strategies for one contraction; `chosen` is empty when all declined."""
+    """The answers of all strategies for one contraction; `chosen` is empty if all declined."""
 
     contraction: Contraction
     answers: tuple[tuple[str, Accept | Decline], ...]
     chosen: str
 
     def summary(self) -> DecisionRow:
-        """JSON-able, for the manifest and for `explain`."""
+        """The decision as a JSON-serialisable row, for the manifest and for `explain`."""
         c = self.contraction
         rows: list[AnswerRow] = []
         for name, answer in self.answers:
@@ -329,7 +329,7 @@ def facts_text(facts: Facts) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """`12.3 us`."""
+    """A time as text, such as `12.3 us`."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -337,7 +337,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def shape_text(row: DecisionRow) -> str:
-    """`matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
+    """A contraction as text, such as `matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
     named = zip("MNK", (row["m"], row["n"], row["k"]), strict=True)
     sizes = " x ".join(f"{letter} {'?' if size is None else size}" for letter, size in named)
     batch = "".join(f"{'?' if b is None else b} x " for b in row["batch"])
@@ -345,7 +345,7 @@ def shape_text(row: DecisionRow) -> str:
 
 
 def answer_text(row: AnswerRow) -> str:
-    """One answer of `Decision.summary`, in one line: the text of `explain` and of errors."""
+    """One answer of `Decision.summary` as one line, for `explain` and errors."""
     if not row["accepted"]:
         remedy = f" ({row['remedy']})" if row["remedy"] and row["remedy"] != "none needed" else ""
         return f"{row['strategy']}: {row['reason']}{remedy}"
@@ -355,7 +355,7 @@ def answer_text(row: AnswerRow) -> str:
 
 
 def _times(row: AnswerRow) -> Iterator[str]:
-    """What the cost model says of a plan, in words."""
+    """The cost model's estimates of a plan as text."""
     if "cost" not in row:
         return
     most = f", most of it {row['bound']}" if row.get("bound") else ""
@@ -368,8 +368,8 @@ def _times(row: AnswerRow) -> Iterator[str]:
 
 
 def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[Decision, Plan | None]:
-    """Ask `strategies` in order; the first that accepts is chosen, the rest are still asked so that
-    `explain` can show the whole list."""
+    """Ask all `strategies` in order and choose the first that accepts. The rest are asked for `explain`, which shows
+    the whole list."""
     answers: list[tuple[str, Accept | Decline]] = []
     chosen, plan = "", None
     for strategy in strategies:
@@ -383,7 +383,7 @@ def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[De
 def first_accepted(
     about: Contraction, strategies: Iterable[GroupStrategy[_Group]], group: _Group
 ) -> tuple[Decision, Plan | None]:
-    """Ask `strategies` about a group in order, up to the first that accepts."""
+    """Ask `strategies` about a group in order, up to the first that accepts it."""
     answers: list[tuple[str, Accept | Decline]] = []
     for strategy in strategies:
         answer = strategy.consider(group)

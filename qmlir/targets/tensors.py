@@ -1,6 +1,6 @@
-"""Building blocks of plans that rewrite a contraction: casts, padding, splitting of a dim, sums.
+"""Building blocks for plans that rewrite a contraction: casts, padding, splitting of a dim, sums.
 
-Each works at the current insertion point and on tensors with dynamic sizes.
+Each builds at the current insertion point and supports dynamic sizes.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def computed(value: ir.Value) -> bool:
-    """Whether a `linalg.generic` makes the tensor, reshaped or not."""
+    """Whether the tensor is the result of a `linalg.generic`, reshaped or not."""
     return made_by(behind(value, *_RESHAPES), "linalg.generic") is not None
 
 
 def known_multiple(value: ir.Value, axis: int) -> int:
-    """What a dynamic size is known to be a multiple of, because reshapes made it; 1 when nothing is known."""
+    """The constant that a dynamic size is a multiple of because of a reshape; 1 if none is known."""
     op = producer(value)
     if op is None:
         return 1
@@ -71,7 +71,7 @@ def generic(
     iterators: Sequence[str],
     body: Callable[..., ir.Value],
 ) -> ir.Value:
-    """A `linalg.generic` with one result; `body` gets one scalar per input and the accumulator."""
+    """The result of a `linalg.generic`; `body` gets one scalar per input and the accumulator."""
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
     op = linalg.GenericOp([init.type], list(inputs), [init], attributes, iterator_types(iterators))
     arguments = [type_of(value).element_type for value in (*inputs, init)]
@@ -84,15 +84,15 @@ def generic(
 def generic_like(
     op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], iterators: Sequence[str]
 ) -> ir.Value:
-    """A `linalg.generic` with the body of the linalg op `op` on other operands; the last one is the init."""
+    """The result of a `linalg.generic` with the body of the linalg op `op` on other operands, the init last."""
     *inputs, init = operands
     block = op.regions[0].blocks[0]
     return generic(inputs, init, maps, iterators, lambda *arguments: inlined(block, arguments))
 
 
 def rewritten(op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]) -> ir.Value:
-    """Replaces a linalg op, at the insertion point, by a `linalg.generic` with the same body on other operands; its
-    result."""
+    """Replace a linalg op by a `linalg.generic`, at the insertion point, with the same body on other operands. Returns
+    its result."""
     kept = {x for e in maps[-1].results for x in loops_of(e)}
     kinds = ["parallel" if x in kept else "reduction" for x in range(maps[0].n_dims)]
     made = generic_like(op, operands, maps, kinds)
@@ -102,7 +102,7 @@ def rewritten(op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.Affine
 
 
 def elementwise(value: ir.Value, element: ir.Type, body: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """`body` of every element, as a tensor of `element`."""
+    """Apply `body` to every element; the result has the element type `element`."""
     rank = type_of(value).rank
     identity = ir.AffineMap.get_identity(rank)
     init = tensor.empty(sizes_of(value), element)
@@ -110,13 +110,13 @@ def elementwise(value: ir.Value, element: ir.Type, body: Callable[[ir.Value], ir
 
 
 def multiply_add(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
-    """The body of a product of two floats, multiplied in the type that they are added up in."""
+    """The body of a float product: the operands are extended to the accumulator's type before they are multiplied."""
     wide = [v if v.type == acc.type else arith.extf(acc.type, v) for v in (x, y)]
     return arith.addf(acc, arith.mulf(*wide))
 
 
 def pad_end(value: ir.Value, dim: int, amount: int) -> ir.Value:
-    """Zeros behind the end of one dim; `amount` is an int or an index value."""
+    """Pad the end of one dim with `amount` zeros, an int or an index value."""
     if isinstance(amount, int) and amount == 0:
         return value
     kind = type_of(value)
@@ -167,7 +167,7 @@ def merge(value: ir.Value, dim: int) -> ir.Value:
 
 
 def permuted(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """The tensor whose dim `i` is `value`'s dim `order[i]`."""
+    """Transpose `value`: dim `i` of the result is its dim `order[i]`."""
     sizes = sizes_of(value)
     init = tensor.empty([sizes[d] for d in order], type_of(value).element_type)
     rank = len(order)
@@ -177,7 +177,7 @@ def permuted(value: ir.Value, order: Sequence[int]) -> ir.Value:
 
 
 def sum_over(value: ir.Value, dim: int, init: ir.Value, convert: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """`init + sum` of `convert(element)` over one dim, in `init`'s integer type."""
+    """`init` plus the sum of `convert(element)` over one dim, in `init`'s integer type."""
     rank = type_of(value).rank
     kept = [d for d in range(rank) if d != dim]
     target = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in kept])

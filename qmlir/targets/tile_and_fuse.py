@@ -1,10 +1,10 @@
 """Tiles for matrix instructions on IREE's TileAndFuse pipeline, chosen from shapes.
 
-A `Config` is what `compilation_info` says: which MMA kind, the workgroup's tile, how its subgroups share
-it, the step along K, and padding. The attribute set on the linalg op of a program survives to code
-generation (IREE 3.13; a `lowering_config` alone is dropped).
+A `Config` is the content of a `compilation_info`: the MMA kind, the workgroup's tile, how its subgroups share
+it, the step along K, and padding. IREE 3.13 keeps this attribute of a program's linalg op up to code
+generation, but drops a `lowering_config` alone.
 
-Facts of IREE 3.13 that the text here answers to, each seen on gfx942:
+Requirements of IREE 3.13, each seen on gfx942:
   * a dim that its tile does not divide, or that is dynamic, needs `padding`, else "op was not bufferized";
   * with `padding` and an accumulator that is not a fill, `convert_acc_gemm` is needed, else the compiler
     unrolls without bound (minutes of compilation, kilobytes of spills).
@@ -45,7 +45,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Config:
-    """One way to run a contraction on matrix instructions; sizes in elements."""
+    """A tiling of a contraction for matrix instructions; sizes in elements."""
 
     mma: MatrixInstruction
     subgroup_size: int
@@ -72,17 +72,17 @@ class Config:
 
     @property
     def accumulators(self) -> int:
-        """32-bit registers per lane that hold the result's tile."""
+        """32-bit registers per lane for the result's tile."""
         return self.tiles[0] * self.tiles[1] * self.mma.m * self.mma.n // self.subgroup_size
 
     def shared_bytes(self) -> float:
-        """Shared memory of the two operands' tiles; rows are padded against bank conflicts."""
+        """Bytes of shared memory for the tiles of both operands; rows are padded against bank conflicts."""
         return (self.m + self.n) * (self.k * element_bytes(self.mma.lhs) + 16)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which iteration dim is tiled along M, N and K; the others are walked one by one."""
+    """The iteration dims that are tiled along M, N and K; the other dims have tiles of 1."""
 
     m: int
     n: int
@@ -90,13 +90,13 @@ class Placement:
 
 
 def place(c: Contraction) -> Placement | None:
-    """The largest M and N dims and the innermost K dim; None when one of them is missing."""
+    """The largest M and N dims and the innermost K dim; None if one of them is missing."""
 
     def largest(role: str) -> int | None:
         dims = [d for d, r in enumerate(c.roles) if r == role]
         if not dims:
             return None
-        # A dynamic dim counts as the largest: it is the number of rows of the program.
+        # A dynamic dim counts as the largest: it is the program's number of rows.
         return max(dims, key=lambda d: (c.sizes[d] is None, c.sizes[d] or 0, d))
 
     m, n = largest("m"), largest("n")
@@ -111,8 +111,8 @@ def padded_dims(config: Config, c: Contraction, where: Placement) -> set[int]:
 
 
 def compilation_info(config: Config, c: Contraction, where: Placement, unit_sum: int | None = None) -> str:
-    """The text of the `#iree_codegen.compilation_info` for `c`, with another reduction at iteration dim `unit_sum`
-    (`row_masks.with_unit_sum`), which is not tiled."""
+    """The text of the `#iree_codegen.compilation_info` for `c`. `unit_sum`: the iteration dim of a further reduction
+    that is not tiled (`row_masks.with_unit_sum`)."""
 
     def row(default: int, outer_k: int, unit: int = 0, **chosen: int) -> list[int]:
         values = [outer_k if role == "k" else default for role in c.roles]
@@ -144,23 +144,23 @@ def compilation_info(config: Config, c: Contraction, where: Placement, unit_sum:
 
 @dataclass(frozen=True)
 class TileAndFuseLimits:
-    """What the choice of a config needs to know of an architecture."""
+    """Limits of an architecture for the choice of a config."""
 
     subgroup_size: int
-    accumulators: int  # registers per lane that the result's tile may take: more of them spill
+    accumulators: int  # registers per lane for the result's tile: more of them spill
     shared_memory: int
     k_bytes: int = 128  # of one row per step of the main loop
-    # Bounds checks of a ragged or dynamic problem take registers; where the accumulators come out of the
-    # same file as everything else (RDNA), 16-bit operands leave only this many for them.
+    # Bounds checks of a ragged or dynamic problem take registers. If accumulators come out of the same register file
+    # as everything else (RDNA), 16-bit operands leave only this many for them.
     ragged_accumulators: int | None = None
 
 
-# Rows and columns loaded, in multiply-accumulates: what one more row of a tile costs against its arithmetic.
+# Cost of loading one element of a tile's row or column, in multiply-accumulates.
 _LOAD_COST = 32
 
 
 def candidates(mma: MatrixInstruction, limits: TileAndFuseLimits, c: Contraction, where: Placement) -> Iterator[Config]:
-    """Configs that fit the registers and the shared memory, no larger than the problem asks for."""
+    """Configs that fit the registers and the shared memory and are not much larger than the problem."""
     m, n, k = (c.sizes[d] for d in (where.m, where.n, where.k))
 
     def steps(size: int | None, unit: int) -> int:
@@ -170,25 +170,25 @@ def candidates(mma: MatrixInstruction, limits: TileAndFuseLimits, c: Contraction
     if limits.ragged_accumulators is not None and None in c.sizes and element_bytes(mma.lhs) > 1:
         budget = limits.ragged_accumulators
     most = max(1, min(int(limits.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
-    # A step that divides K needs no padding; it may be half as long for that.
+    # A step that divides K needs no padding, so it is preferred even if it is shorter, down to half the length.
     whole = [s for s in range(most, most // 2, -1) if k is not None and k % (s * mma.k) == 0]
     k_steps = whole[0] if whole else most
     for waves in ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
         for tiles in ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
             config = Config(mma, limits.subgroup_size, waves, tiles, k_steps)
-            # One tile more than the problem has is waste, and so is a wave without a tile.
+            # Waste: a workgroup's tile that is more than twice the problem along M or N.
             wasteful = waves[0] * tiles[0] > 2 * steps(m, mma.m) or waves[1] * tiles[1] > 2 * steps(n, mma.n)
             fits = config.accumulators <= budget
             if fits and not wasteful and config.shared_bytes() <= limits.shared_memory:
                 yield config
 
 
-# A dynamic size is taken as this many elements when configs are compared.
+# Configs are compared as if dynamic sizes had this many elements.
 _TYPICAL = 512
 
 
 def cost(config: Config, target: Target, c: Contraction, where: Placement) -> Cost:
-    """Rounds of workgroups over the device, times one workgroup's work for each element of K."""
+    """Estimated time: rounds of workgroups over the device, times one workgroup's work for each element of K."""
     workgroups, f = 1.0, Figures(target.capabilities)
     for dim, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True)):
         tile = config.m if dim == where.m else config.n if dim == where.n else 1
@@ -207,8 +207,8 @@ def cost(config: Config, target: Target, c: Contraction, where: Placement) -> Co
 def choose(
     kinds: Sequence[MatrixInstruction], limits: TileAndFuseLimits, target: Target, c: Contraction, where: Placement
 ) -> list[tuple[Cost, Config]]:
-    """Configs, the fastest first; among equals kinds that are preferred. None is longer along K than the problem is, if
-    there is a shorter one: what is padded in shared memory may end in scratch."""
+    """Configs, the fastest first; equally fast ones in the order of `kinds`. MMA kinds longer along K than the problem
+    are used only if there is no shorter kind: operands padded in shared memory may end up in scratch memory."""
     k = c.sizes[where.k]
     short = [mma for mma in kinds if k is None or mma.k <= k]
     every = [config for mma in short or kinds for config in candidates(mma, limits, c, where)]
@@ -249,8 +249,8 @@ class MmaPlan:
 
 
 def _keep_splats(op: OpLike) -> None:
-    """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
-    ("failed to distribute")."""
+    """Hide operands that are constants of equal elements behind barriers. IREE 3.13 turns such a constant into a scalar
+    inside the product, and then has no operand for WMMA ("failed to distribute")."""
     for i, value in enumerate(list(op.operands)[:2]):
         constant = made_by(value, "arith.constant")
         if constant is not None and getattr(constant.attributes["value"], "is_splat", False):
@@ -264,9 +264,9 @@ def _any(mma: MatrixInstruction) -> bool:
 
 @dataclass(frozen=True)
 class MmaStrategy:
-    """Matmuls on matrix instructions, with tiles chosen here.
+    """Matmuls on matrix instructions, with tiles chosen by qmlir.
 
-    Convolutions are left to the stock route, which maps them to implicit GEMM with the same instructions.
+    Convolutions are left to the stock route, which compiles them as implicit GEMM with the same instructions.
     """
 
     target: Target
@@ -275,16 +275,16 @@ class MmaStrategy:
     usable: Callable[[MatrixInstruction], bool] = _any  # which of the target's kinds the pipeline can lower
 
     def kinds(self, c: Contraction) -> list[MatrixInstruction]:
-        """The target's MMA kinds for the operands' types, preferred first."""
+        """The target's MMA kinds for the operands' types, preferred ones first."""
         every = [parse_mma(name) for name in self.target.capabilities.mma]
         fitting = [k for k in every if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) and self.usable(k)]
-        # 16 x 16 first: as fast as 32 x 32, and it wastes less of a ragged edge.
+        # 16 x 16 first: as fast as 32 x 32, with less waste at a ragged edge.
         return sorted(fitting, key=lambda k: (k.m, -k.k))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         if c.kind != "matmul":
-            return Decline(f"a {c.kind}: IREE's own implicit GEMM serves it", "write it as a matmul")
+            return Decline(f"a {c.kind}: left to IREE's implicit GEMM", "write it as a matmul")
         kinds = self.kinds(c)
         if not kinds:
             return Decline(
@@ -295,11 +295,12 @@ class MmaStrategy:
         if where is None or c.m == 1 or c.n == 1:
             return Decline(
                 "one row or column: a matrix instruction would compute a tile for it",
-                "the stock route reduces across lanes, which is bound by memory as it must be",
+                "none needed: the stock route reduces across lanes and is bound by memory",
             )
         if c.k is None:
-            # Caution and no workaround: IREE's iree-codegen-gpu-pad-operands once failed in some programs where another
-            # size is dynamic too. No program is known that shows it; a product of i8 with dynamic M, N and K compiles.
+            # A precaution, not a workaround: IREE's iree-codegen-gpu-pad-operands once failed in some programs in which
+            # another size is dynamic too. No program is known that still shows it; an i8 matmul with dynamic M, N and K
+            # compiles.
             return Decline("K is dynamic: IREE's padding of it fails in some programs", "a static K")
         if c.k == 1:
             return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")

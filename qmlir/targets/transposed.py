@@ -1,4 +1,4 @@
-"""Take the transpose of a tiled product's result into the product."""
+"""Fold the transpose of a tiled product's result into the product."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FAULTS = (
 
 
 def transposed(op: OpLike) -> tuple[OpLike, list[int]]:
-    """The product `op`, or, where all that reads it is a transpose, one in the place of both, its loops in the order of
-    its result; and which loop of `op` each of its loops is."""
+    """Fold a transpose that is the only use of the product `op` into it. Returns the product, whose loops are then in
+    the order of the new result, and for each of its loops the loop of `op` that it was."""
     maps, readers = indexing_maps(op), [use.owner.operation for use in op.results[0].uses]
     same = list(range(maps[0].n_dims))
     if len(readers) != 1 or readers[0].name != "linalg.transpose":

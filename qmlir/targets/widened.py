@@ -1,7 +1,7 @@
-"""Products of one-byte floats on 16-bit matrix instructions, exact.
+"""Exact products of one-byte floats on 16-bit matrix instructions.
 
-Every code of e4m3 and e5m2, OCP and FNUZ, is a value of f16 and of bf16, and so is every product of two of them in
-f32. Where a target has no matrix instruction for the operands' formats (another vendor's format, two different
+f16 and bf16 represent every code of e4m3 and e5m2, OCP and FNUZ, exactly, and f32 every product of two of them. If a
+target has no matrix instruction for the operands' formats (another vendor's format, two different
 ones), or has one that does not keep the sum in f32, the codes are converted and multiplied as 16-bit floats.
 """
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WidenedPlan:
-    """Convert the operands, then do with the product what `inner` says."""
+    """Convert the operands to `dtype`, and apply the plan `inner` to the product."""
 
     dtype: str
     inner: Plan
     strategy: str  # the name of the inner plan's strategy
-    separate: bool = False  # the converted operands are made before the product, not fused into it
+    separate: bool = False  # whether the operands are converted before the product, not fused into it
 
     def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
@@ -45,10 +45,10 @@ class WidenedPlan:
 
 @dataclass(frozen=True)
 class WidenedStrategy:
-    """Matmuls with a one-byte float, in `dtype` by the first of `matmuls` that takes them.
+    """Matmuls with a one-byte float operand, computed in `dtype` by the first of `matmuls` that accepts them.
 
-    `dtype` is f32 where a target has no matrix instruction. The other side may be f16 or bf16 too, and is then what
-    the codes become.
+    `dtype` is f32 if the target has no matrix instruction. The other operand may also be f16 or bf16; the codes are
+    then converted to its type.
     """
 
     dtype: str
@@ -73,7 +73,7 @@ class WidenedStrategy:
 
 
 def _converted(value: ir.Value, t: ir.Type, separate: bool) -> ir.Value:
-    """A tensor of small floats as one of the wider type `t`; each of its values is exact there."""
+    """Convert a tensor of small floats to the wider type `t`, which represents each of their values exactly."""
     if type_of(value).element_type == t:
         return value
     f32 = ir.F32Type.get()
@@ -87,7 +87,8 @@ def _converted(value: ir.Value, t: ir.Type, separate: bool) -> ir.Value:
 
 
 def widened(op: OpLike, dtype: str, separate: bool = False) -> ir.Value:
-    """The result of the matmul-like `op` on operands of `dtype`, which are in memory before it where `separate`."""
+    """The result of the matmul-like `op` on operands converted to `dtype`; if `separate`, they are written to memory
+    before it."""
     t = ir.Type.parse(dtype)
     maps = indexing_maps(op)
     out = list(maps[2].results)

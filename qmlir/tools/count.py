@@ -1,4 +1,4 @@
-"""`qmlir bench --emulate`: what programs execute, counted on an emulated device. Never a time."""
+"""`qmlir bench --emulate`: counts what programs execute on an emulated device. It measures no times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CountRow:
-    """One program: its kernels in the order of their launches, each with what it counted."""
+    """One program: its kernels in the order of their launches, each with its counts."""
 
     program: str
     target: str
@@ -37,7 +37,7 @@ class CountRow:
 
 @dataclass(frozen=True)
 class CountReport:
-    """What one call of each program executed."""
+    """The counts of one call of each program."""
 
     rows: tuple[CountRow, ...]
 
@@ -64,7 +64,7 @@ def _json(counts: Counts) -> dict[str, object]:
 
 
 def matrix_share(counts: Counts) -> float:
-    """Matrix instructions by all instructions."""
+    """The share of matrix instructions in all instructions."""
     return counts.instructions.get("matrix", 0) / counts.total if counts.total else 0.0
 
 
@@ -95,17 +95,17 @@ def count(
     step: Callable[[str], None] = lambda text: None,
     **options: Unpack[CompileOptions],
 ) -> CountReport:
-    """Call each program once on an emulated device.
+    """Call each program once on an emulated device, and count what it executes.
 
     Args:
-        programs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
-        arguments: in their order, or by their names; default: made up from `seed`, with `size` for dynamic sizes and
-            `shapes` for whole shapes by name.
-        options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
+        programs: artifacts, paths of `.vmfb` files, or sources for `qmlir.compile`, which are compiled for `target`.
+        arguments: in the order of the signature, or by name; default: random, from `seed`, with `size` for dynamic
+            sizes and `shapes` for whole shapes by name.
+        options: those of `qmlir.compile` for sources, and `parameters` for programs compiled with `keep_parameters`.
 
     Raises:
-        UsageError: no such function. TargetError: a target that is not emulated. EmulationError: a kernel does what no
-        kernel may do. InputError: arguments that do not fit.
+        UsageError: no such function. TargetError: a target that is not emulated. EmulationError: a kernel has
+        a fault. InputError: arguments that do not fit.
     """
     rows = []
     for i, source in enumerate(programs):

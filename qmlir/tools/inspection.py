@@ -1,4 +1,4 @@
-"""`qmlir.inspect`: what is in a program or a compiled file, without running it."""
+"""`qmlir.inspect`: describes a program or a compiled file without running it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inspect(source: object, **options: Unpack[CompileOptions]) -> Inspection:
     and versions.
 
     Args:
-        source: an artifact, the path of a `.vmfb`, or what `qmlir.compile` takes.
+        source: an artifact, the path of a `.vmfb`, or a source that `qmlir.compile` accepts.
         options: `start` and `parameters`, as for `qmlir.compile`, for a source.
 
     Raises:
@@ -62,7 +62,7 @@ def _of_program(source: object, options: CompileOptions) -> Inspection:
 
 
 def _constant_bytes(module: ir.Module) -> tuple[int, int]:
-    """How many tensor constants there are, and their bytes when none is repeated."""
+    """The number of tensor constants, and their bytes. Equal constants and splats count in full."""
 
     sizes: list[int] = []
     for op in collect(module, "arith.constant", where=lambda op: isinstance(op.results[0].type, ir.RankedTensorType)):

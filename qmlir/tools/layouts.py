@@ -13,15 +13,15 @@ from ..kernels.tile.layout import Layout
 from ..targets import Target, backend_of
 
 _PARTS = (("a", "m", "k"), ("b", "n", "k"), ("d", "m", "n"))
-_SCALES = (("a_scale", "m", "s"), ("b_scale", "n", "s"))  # of an instruction with scales of blocks along K
-_CELL = 30  # points
+_SCALES = (("a_scale", "m", "s"), ("b_scale", "n", "s"))  # for an instruction with block scales along K
+_CELL = 30  # points, the side of a cell
 
 
 def fragments(target: Target, name: str) -> tuple[str, Fragments]:
-    """The instruction of a target that `name` is, or that IREE calls so.
+    """The name and fragments of a target's instruction. `name` is its name in qmlir or in IREE.
 
     Raises:
-        UsageError: where built-in kernels of the target use none of the name; names those that they use.
+        UsageError: no built-in kernel of the target uses such an instruction; the message names similar ones, or all.
     """
     known = backend_of(target).matrix_instructions(target)
     if not known:
@@ -35,7 +35,7 @@ def fragments(target: Target, name: str) -> tuple[str, Fragments]:
 
 
 def text(name: str, shown: Fragments) -> str:
-    """Tables `lane.value` of a, b and d; where neighbours along a row are neighbours in a lane, their run."""
+    """Tables of `lane.value` for a, b and d. Neighbours in a row that are neighbours in a lane share a cell."""
     m, n, k = shown.shape
     lines = [f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}], {shown.lanes} lanes", "cells: lane.value"]
     for part, rows, columns in _parts(shown):
@@ -54,10 +54,10 @@ def text(name: str, shown: Fragments) -> str:
 
 
 def svg(name: str, shown: Fragments) -> str:
-    """The same in colours, one for each lane: b above d and a on its left, as matrices are multiplied. Neighbours in a
-    lane are one box. Nothing is loaded by it."""
+    """The same as a picture, with a colour for each lane: b above d, and a on its left, as in a matrix product.
+    Neighbours in a lane share a box. The picture loads no other file."""
     m, n, k = shown.shape
-    along = max(_CELL / 2, 40 / min(_neighbours(shown.a, "k"), _neighbours(shown.b, "k")))  # points of a code along K
+    along = max(_CELL / 2, 40 / min(_neighbours(shown.a, "k"), _neighbours(shown.b, "k")))  # points per element along K
     left, top = 40 + k * along + 30, 60 + k * along + 30
     parts = [_text(12, 24, f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}]", 15),
              _text(12, 40, "in a box: lane.value", 11)]  # fmt: skip
@@ -69,19 +69,19 @@ def svg(name: str, shown: Fragments) -> str:
         x0 = {"a": 40.0, "a_scale": right}.get(part, left)
         y0 = {"b": 60.0, "b_scale": below + 10}.get(part, top)
         width = along if columns == "k" else _CELL
-        turned = part in ("b", "b_scale")  # its columns go down
-        parts.append(_text(x0, y0 - 6, f"{part}[{f'{columns}, {rows}' if turned else f'{rows}, {columns}'}]", 12))
+        transposed = part in ("b", "b_scale")  # its columns go downwards
+        parts.append(_text(x0, y0 - 6, f"{part}[{f'{columns}, {rows}' if transposed else f'{rows}, {columns}'}]", 12))
         for (row, column), holders in sorted(cells.items()):
             if column % run:
                 continue
             x, y, w, h = column * width, row * _CELL, run * width, _CELL
-            if turned:
+            if transposed:
                 x, y, w, h = y, x, h, w
             fill = _colour(holders[0][0], shown.lanes)
             parts.append(f'<path d="M{x0 + x:g} {y0 + y:g}h{w:g}v{h:g}h{-w:g}z" fill="{fill}"/>')
             parts.append(f'<text x="{x0 + x + w / 2:g}" y="{y0 + y + h / 2 + 3:g}">{_cell(holders, run)}</text>')
-    beside = shown.blocks * _CELL + 50 if shown.blocks else 0
-    wide, high = right + beside, below + beside
+    margin = shown.blocks * _CELL + 50 if shown.blocks else 0
+    wide, high = right + margin, below + margin
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" '
             f'height="{high:g}" font-family="Helvetica, Arial, sans-serif" font-size="9" text-anchor="middle" '
             f'stroke-width="0.5"><style>path{{stroke:#888}}</style><rect width="100%" height="100%" fill="#fff"/>'
@@ -89,7 +89,7 @@ def svg(name: str, shown: Fragments) -> str:
 
 
 def to_json(name: str, shown: Fragments) -> Mapping[str, object]:
-    """Shape, lanes, and of each matrix the bits that lanes and values stand for, lowest first."""
+    """The shape, the lanes, and for each matrix the element bits that bits of lanes and values are, lowest first."""
     tables = {part: {i: _spelled(getattr(shown, part), i) for i in ("lane", "value")} for part, _, _ in _parts(shown)}
     return {"instruction": name, "shape": list(shown.shape), "lanes": shown.lanes, **tables}
 
@@ -99,7 +99,7 @@ def _parts(shown: Fragments) -> tuple[tuple[str, str, str], ...]:
 
 
 def _neighbours(layout: Layout, axis: str) -> int:
-    """How many neighbours along an axis are neighbouring values of one lane."""
+    """The number of neighbours along an axis that are consecutive values of one lane."""
     values = layout["value"]
     return 1 << next((i for i, bit in enumerate(values) if bit != (axis, i)), len(values))
 
@@ -109,12 +109,12 @@ def _spelled(layout: Layout, name: str) -> list[str]:
 
 
 def _held(layout: Layout, rows: str, columns: str) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Of each element the lanes that hold it, with the value that it is in them."""
+    """For each element the lanes that contain it, with the index of its value in each."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for lane, value in itertools.product(range(layout.size("lane")), range(layout.size("value"))):
         place = (layout.place(rows, lane=lane, value=value), layout.place(columns, lane=lane, value=value))
         found.setdefault(place, []).append((lane, value))
-    # Of the registers that may hold a scale one is read, the first.
+    # Several lanes have registers for a scale; the instruction reads the first one.
     return {place: holders[:1] for place, holders in found.items()} if columns == "s" else found
 
 
@@ -123,12 +123,12 @@ def _run(first: int, count: int) -> str:
 
 
 def _cell(holders: Sequence[tuple[int, int]], run: int) -> str:
-    """`lane.value`, lanes that hold the same joined by a plus."""
+    """`lane.value`; lanes with the same element are joined by a plus."""
     return f"{'+'.join(str(lane) for lane, _ in holders)}.{_run(holders[0][1], run)}"
 
 
 def _colour(lane: int, lanes: int) -> str:
-    """Light colours around the circle; neighbouring lanes differ."""
+    """A light colour. Hues go around the colour wheel; neighbouring lanes differ in lightness."""
     hue = lane * 360 // lanes
     return f"hsl({hue}, 65%, {86 - 10 * (lane % 2)}%)"
 

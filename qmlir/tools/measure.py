@@ -1,6 +1,6 @@
-"""`qmlir.bench`: how fast compiled programs are, measured in alternation, and how near that is to the machine's limits.
+"""`qmlir.bench`: times compiled programs in alternation, and compares the times with the machine's limits.
 
-The parts are usable alone: `timing.alternate` times any callables, `measured_cpu` measures a CPU.
+Its parts can be used separately: `timing.alternate` times any callables, `measured_cpu` measures a CPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a machine can do at most: operations a second (two a multiply-add) and bytes a second. `source` says where
+    """The limits of a machine: operations per second (two per multiply-add) and bytes per second. `source` says where
     the figures are from."""
 
     operations: float | None
@@ -52,14 +52,14 @@ class Limits:
     source: str
 
 
-# int8 multiply-adds for one f32 multiply-add of the same vector width: vpdpbusd and the dot products of Arm do four
-# (Intel 64 and Arm manuals), a pair of vpmaddwd and vpaddd one; AMX's tdpbssd does 1024 a cycle where AVX-512 does 32.
+# int8 multiply-adds per f32 multiply-add of the same vector width: vpdpbusd and Arm's dot products do four (Intel 64
+# and Arm manuals), a pair of vpmaddwd and vpaddd one; AMX's tdpbssd does 1024 per cycle, AVX-512 does 32 in f32.
 _INT8_RATIO = (("amx-int8", 32.0), ("avx512vnni", 4.0), ("avxvnni", 4.0), ("i8mm", 8.0), ("dotprod", 4.0))
 
 
 def limits_of(artifact: Artifact) -> Limits:
-    """The limits for a program: published figures of a GPU's product; of this CPU, f32 products of numpy's BLAS and
-    reads of memory, measured here, times what its int8 instruction does more."""
+    """The limits for a program. For a GPU: published figures of its product. For this CPU: f32 products of numpy's
+    BLAS, times the ratio of its int8 instruction for int8 programs, and reads of memory, both measured here."""
     target = resolve(artifact.target)
     types = {row["lhs"] for row in artifact.manifest.strategies}
     has = target.capabilities
@@ -79,7 +79,7 @@ _measured: tuple[float, float] | None = None
 
 
 def measured_cpu() -> tuple[float, float]:
-    """f32 operations a second of numpy's BLAS, and bytes a second of reading memory; measured once per process, in
+    """f32 operations per second of numpy's BLAS, and bytes per second of reading memory; measured once per process, in
     about half a second."""
     global _measured
     if _measured is None:
@@ -88,7 +88,7 @@ def measured_cpu() -> tuple[float, float]:
         out = np.empty_like(a)
         big = np.ones(1 << 24, np.float32)  # 64 MiB: beyond most caches
         product = best(lambda: np.matmul(a, a, out=out))
-        read = best(lambda: np.dot(big, big))  # the one array, read once per pass
+        read = best(lambda: np.dot(big, big))  # both operands are one array, read once per pass
         _measured = 2 * n**3 / product, big.nbytes / read
     return _measured
 
@@ -103,14 +103,14 @@ class BenchRow:
     name: str
     target: str
     timing: Timing
-    operations: float | None  # of one call: two a multiply-add; None when a size is dynamic
+    operations: float | None  # of one call: two per multiply-add; None if a size is dynamic
     traffic: int  # bytes of arguments, results and constants
     limits: Limits
     vmfb: int
 
     @property
     def bound(self) -> float | None:
-        """Seconds that the limits allow at least."""
+        """The shortest time that the limits allow, in seconds."""
         parts = []
         if self.operations and self.limits.operations:
             parts.append(self.operations / self.limits.operations)
@@ -120,7 +120,7 @@ class BenchRow:
 
     @property
     def share(self) -> float | None:
-        """Share of the roofline: 1 is as fast as the limits allow; None for a peer. The memory side supposes that
+        """Share of the roofline: 1 is as fast as the limits allow; None for a peer. The bound by bandwidth assumes that
         nothing is cached."""
         return None if self.bound is None or not self.vmfb else self.bound / self.timing.median
 
@@ -135,14 +135,14 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What `bench` measured; ratios are to the first row."""
+    """The results of `bench`; ratios are relative to the first row."""
 
     rows: tuple[BenchRow, ...]
     threads: int
     peak_memory: int  # bytes, of the process
 
     def ratio(self, row: BenchRow) -> float:
-        """How many times as long as the first."""
+        """The time of a row divided by that of the first row."""
         return row.timing.median / self.rows[0].timing.median
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class BenchReport:
         return [{**r.to_json(), "ratio": self.ratio(r)} for r in self.rows]
 
     def to_csv(self) -> str:
-        """A line a program, with a header."""
+        """One line per program, with a header."""
         out = io.StringIO()
         rows = [{k: v for k, v in r.items() if k != "limits"} for r in self._rows()]
         writer = csv.DictWriter(out, [*rows[0], "threads"], lineterminator="\n")
@@ -184,7 +184,7 @@ class BenchReport:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure | None:
         """Draw the roofline, the programs whose number of operations is known, and the ratios as bars. The picture is
-        written to `path`, or returned as a figure of matplotlib. Needs the extra `plot`."""
+        written to `path`, or returned as a matplotlib figure. Needs the extra `plot`."""
         programs = [
             plots.Timed(r.name, r.timing.median, r.operations, r.traffic, r.limits.operations, r.limits.bandwidth)
             for r in self.rows
@@ -223,10 +223,10 @@ def bench(
     each, and its share of the roofline.
 
     Args:
-        programs, against: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
-            `against` may also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
-        arguments: in their order, or by their names; default: random, from `seed`, with `size` for dynamic sizes and
-            `shapes` for whole shapes by name.
+        programs, against: artifacts, paths of `.vmfb` files, or sources for `qmlir.compile`, compiled for `target`.
+            `against` may also name a peer, `onnxruntime`, which runs the first program if that is an ONNX model.
+        arguments: in the order of the signature, or by name; default: random, from `seed`, with `size` for dynamic
+            sizes and `shapes` for whole shapes by name.
         seconds: how long to measure each program; `warmup` calls before it are not counted.
         rounds: number of rounds, in place of `seconds`; a round calls each program for about a millisecond.
         limits: operations and bytes per second of the roofline; default: measured on a CPU, published for a GPU.
@@ -252,7 +252,7 @@ def bench(
         given = inputs.given_or_made(arguments, call.signature, roles, size=size, shapes=shapes, seed=seed)
         subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
     for subject in subjects:
-        subject.run()  # what is wrong with a program is said before anything is measured
+        subject.run()  # a program with an error raises before anything is measured
     step("measuring")
     timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, rounds=rounds, step=step)
     peak = peak_memory()
@@ -261,13 +261,13 @@ def bench(
     return BenchReport(rows, settings.threads(), peak)
 
 
-# Names that `against` understands beside programs: an ONNX model by another system.
+# Peers that `against` may name in addition to programs: other systems that run an ONNX model.
 PEERS = ("onnxruntime",)
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is measured: a program of ours with its artifact, or a peer at the work of the first program."""
+    """What is measured: a qmlir program with its artifact, or a peer that runs the first program's model."""
 
     name: str
     artifact: Artifact | None
@@ -289,13 +289,13 @@ def _loaded(
 
 
 def _peer(name: str, model: object, subjects: Sequence[_Subject]) -> _Subject:
-    """A peer at the first program, which has to be an ONNX model, on as many threads as ours has."""
+    """A peer that runs the first program, which must be an ONNX model, on as many threads as qmlir uses."""
     path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "path", None) or model
     if isinstance(path, (str, os.PathLike)) and Path(path).suffix == ".vmfb":
         raise UsageError(f"{name} runs ONNX models: give the .onnx file instead of {path}, and it is compiled here")
-    way = open_peer(path, "main", {}, settings.threads())
+    runner = open_peer(path, "main", {}, settings.threads())
     given = subjects[0].arguments
-    return _Subject(name, None, given, lambda: way.run(given))
+    return _Subject(name, None, given, lambda: runner.run(given))
 
 
 def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> BenchRow:
@@ -310,7 +310,7 @@ def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> BenchRow:
 
 
 def constant_bytes(artifact: Artifact) -> int:
-    """Bytes of the constants that the file holds."""
+    """Bytes of the constants in the file."""
 
     with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
         return sum(e.file_size for e in archive.infolist() if e.filename.endswith(".bin"))

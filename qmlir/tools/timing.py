@@ -1,4 +1,4 @@
-"""Seconds that calls take, and the memory of the process."""
+"""Measures the time of calls, and the memory of the process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..core.progress import Step
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held in memory."""
-    # Not `ru_maxrss` on Linux: there it starts at that of the process that started this one.
+    """The peak memory of this process, in bytes."""
+    # Not `ru_maxrss` on Linux, where it starts at the value of the parent process.
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -50,13 +50,13 @@ def alternate(
     functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, rounds: int | None = None,
     step: Step = lambda text: None,
 ) -> list[Timing]:  # fmt: skip
-    """Time callables in alternation, so that what changes on the machine meets all of them alike.
+    """Time callables in alternation, so that changes on the machine affect all of them equally.
 
     Each round calls every function in bursts of about a millisecond; one sample is the mean of a burst.
 
     Args:
-        seconds: how long to measure all together, when `rounds` is not given; at least five rounds.
-        warmup: calls of each before.
+        seconds: how long to measure all together if `rounds` is not given; at least five rounds.
+        warmup: calls of each before the measurement.
     """
     for function in functions:
         for _ in range(warmup):
@@ -84,7 +84,7 @@ def _once(function: Callable[[], object]) -> float:
 
 
 def best(function: Callable[[], object], seconds: float = 0.25) -> float:
-    """The shortest of the calls that fit into some time, five at least: what else the machine does is left out."""
+    """The time of the shortest of the calls in `seconds`, at least five: it excludes other work of the machine."""
     end, best, calls = time.perf_counter() + seconds, float("inf"), 0
     while calls < 5 or time.perf_counter() < end:
         best, calls = min(best, _once(function)), calls + 1

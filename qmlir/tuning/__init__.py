@@ -1,6 +1,6 @@
-"""Tuning: programs are compiled in several ways and measured, and what was best is kept in a database.
+"""Tuning: compiles programs with several choices, measures them, and keeps the best choices in a database.
 
-`compiler.tuning_database` holds results, `search.py` makes and compiles candidates, `measure.py` times them and needs
+`compiler.tuning_database` stores results, `search.py` makes and compiles candidates, `measure.py` times them and needs
 the runtime only: `qmlir tune --emit DIR` on one machine, `qmlir tune --measure DIR` on another.
 """
 

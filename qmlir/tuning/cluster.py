@@ -1,5 +1,5 @@
-"""The measuring step on a cluster of Dask: the extra `dask`. Its scheduler shares out candidates, retries those of
-workers that are lost, and knows where there is room; here is only what one measurement is."""
+"""The measuring step on a Dask cluster (extra `dask`). Dask's scheduler distributes the candidates to free workers, and
+retries those of lost workers; this module defines one measurement."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..targets.devices import present_device
 from . import measure
 from .measure import Caller, Result
 
-_ALONE = threading.Lock()  # one measurement a process at a time
+_ALONE = threading.Lock()  # one measurement per process at a time
 _defaults: dict[tuple[str, str, int], Caller] = {}
 
 
 class Measurement(Protocol):
-    """What is used of a `distributed.Future`."""
+    """The methods of `distributed.Future` that are used."""
 
     def exception(self) -> BaseException | None: ...
     def result(self) -> Result: ...
 
 
 class Cluster(Protocol):
-    """What is used of a `distributed.Client`."""
+    """The methods of `distributed.Client` that are used."""
 
     def nthreads(self) -> dict[str, int]: ...
     def scatter(self, data: bytes, *, broadcast: bool) -> object: ...
@@ -38,7 +38,8 @@ class Cluster(Protocol):
 def measure_on_worker(
     key: str, default: bytes, candidate: bytes, function: str, size: int, host: str, seconds: float
 ) -> Result:
-    """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
+    """On a worker: measure a candidate against the default, both given as the bytes of their files. The result is plain
+    data."""
     with _ALONE:
         try:
             measure.check_host(host)
@@ -55,10 +56,10 @@ def measure_on_worker(
 def measure_on_cluster(
     folder: Path, address: str | Cluster, seconds: float, step: Step = lambda text: None
 ) -> dict[str, Result]:
-    """`measure.measure_folder` by the workers of a Dask cluster, one candidate a worker process at a time.
+    """`measure.measure_folder` on the workers of a Dask cluster, one candidate per worker process at a time.
 
     Args:
-        address: of the scheduler, `tcp://host:8786`, or a `distributed.Client`.
+        address: address of the scheduler, `tcp://host:8786`, or a `distributed.Client`.
 
     Raises:
         UsageError: no Dask, no cluster at the address, workers with several threads (they would disturb each other's
@@ -98,7 +99,7 @@ def measure_on_cluster(
 def _gather(
     client: Cluster, futures: dict[Measurement, str], results: dict[str, Result], folder: Path, step: Step
 ) -> None:
-    """Results as they come, each written at once."""
+    """Collect the results as they arrive, and write the file after each."""
     from distributed import as_completed
 
     for i, future in enumerate(as_completed(list(futures))):  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""CPUs for a measurement: its process stays on some that no other measurement has."""
+"""Reserves CPUs for a measurement: its process stays on CPUs that no other measurement uses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .. import settings
 
 @contextmanager
 def own_cpus(count: int) -> Iterator[None]:
-    """Keep this process on `count` CPUs inside, each held by a lock file that other measurements respect. Where so many
-    are not free, or the system has no affinity masks (macOS, Windows), the process keeps the CPUs that it has."""
+    """Inside, keep this process on `count` CPUs, each reserved by a lock file that other measurements respect. If fewer
+    are free, or the system has no affinity masks (macOS, Windows), the process keeps the CPUs that it has."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -34,13 +34,13 @@ def own_cpus(count: int) -> Iterator[None]:
 
 
 def _claim(cpu: int) -> int | None:
-    """The open file whose lock is the right to the CPU, None while another process has it."""
+    """The open lock file that reserves the CPU; None if another process has the lock."""
     import fcntl  # not on Windows
 
     try:
         path = Path(tempfile.gettempdir()) / f"qmlir-cpu-{cpu}.lock"
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:  # another user's
+    except OSError:  # a file of another user
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The measuring step: a folder of compiled candidates to time. Needs the runtime only.
+"""The measuring step: times a folder of compiled candidates. Needs the runtime only.
 
-A candidate is timed in alternation with the default, so what drifts on the machine meets both, and its results have to
-be the default's. `cluster.py` has the same done by the workers of a cluster.
+A candidate is timed in alternation with the default, so that drift of the machine affects both, and its results must be
+the default's. `cluster.py` does the same on the workers of a cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAN, RESULTS = "plan.json", "results.json"
 
 
 class Result(TypedDict, total=False):
-    """What was measured of a candidate: an error, or its time and that of the default beside it."""
+    """The measurement of a candidate: an error, or its time and that of the default, measured in alternation."""
 
     error: str
     seconds: float
@@ -45,7 +45,7 @@ class _Candidate(TypedDict):
 
 
 class Candidate(_Candidate, total=False):
-    """A choice, and what its compilation gave."""
+    """A choice, and the outcome of its compilation."""
 
     file: str
     error: str
@@ -63,17 +63,17 @@ class _Plan(TypedDict):
 
 
 class TuningPlan(_Plan, total=False):
-    """What `emit` writes into a folder."""
+    """The plan that `emit` writes into a folder."""
 
     host: str
 
 
-# Seconds of a comparison: at least, at most, and to confirm the best.
+# Seconds of a comparison: at least, at most, and for confirming the best.
 _LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Raises UsageError for what is not a JSON file of an object."""
+    """Read a file. Raises UsageError if it is not JSON of an object."""
     try:
         found = json.loads(path.read_text())
     except OSError as e:
@@ -86,13 +86,13 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def read_plan(folder: Path, compiled: bool = True) -> TuningPlan:
-    """What `emit` wrote; with `compiled`, when its candidates are.
+    """The plan that `emit` wrote. With `compiled`, its default must be compiled.
 
     Raises:
-        UsageError: none, a damaged one, or one without a default.
+        UsageError: there is no plan, it is damaged, or has no compiled default.
     """
     path = folder / PLAN
-    plan = cast(TuningPlan, read_json(path))  # what it says is checked here
+    plan = cast(TuningPlan, read_json(path))  # its content is checked below
     try:
         candidates = [(c["name"], dict(c["choice"]), c.get("file") or "") for c in plan["candidates"]]
         words = [plan["key"], plan["target"], plan["function"], plan.get("host", ""), plan["sha256"]]
@@ -102,7 +102,7 @@ def read_plan(folder: Path, compiled: bool = True) -> TuningPlan:
         if not all(isinstance(v, (str, int, float, bool)) for _, choice, _ in candidates for v in choice.values()):
             raise ValueError("a choice has values that are not plain ones")
         if type(plan["size"]) is not int or len({name for name, *_ in candidates}) < len(candidates):
-            raise ValueError("a name is there twice, or the size is not an integer")
+            raise ValueError("a name occurs twice, or the size is not an integer")
         if compiled and not (candidates and candidates[0][2]):
             reason = plan["candidates"][0].get("error") if candidates else None
             raise UsageError(f"{folder} has no default to compare with: {reason or 'there was no time to compile it'}")
@@ -114,9 +114,9 @@ def read_plan(folder: Path, compiled: bool = True) -> TuningPlan:
 
 
 def read_results(folder: Path) -> dict[str, Result]:
-    """What was measured so far."""
+    """The measurements so far."""
     path = folder / RESULTS
-    found = cast("dict[str, Result]", read_json(path) if path.exists() else {})  # what it says is checked here
+    found = cast("dict[str, Result]", read_json(path) if path.exists() else {})  # its content is checked below
     try:
         for name, row in found.items():
             if "error" not in row and not (0 < float(row["seconds"]) < 1e6 and 0 < float(row["baseline"]) < 1e6):
@@ -129,7 +129,7 @@ def read_results(folder: Path) -> dict[str, Result]:
 
 
 class Caller:
-    """A loaded candidate with arguments that are made up, the same for all."""
+    """A loaded candidate with random arguments, the same for all candidates."""
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
         self._function = function_named(load(artifact).functions, function)
@@ -142,7 +142,7 @@ class Caller:
 
 
 def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
-    """Both timed in alternation; an `error` where the results are not the same."""
+    """Time both in alternation. The result is an `error` if their results differ."""
     want, got = default(), candidate()
     # A fused multiply-add may move a requantised code by one.
     for i, (expected, found) in enumerate(zip(want, got, strict=True)):
@@ -154,25 +154,25 @@ def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
 
 
 def check_host(host: str) -> None:
-    """Raises UsageError where code for the bare target `cpu` of one machine is to be measured on another."""
+    """Raise UsageError if code for the bare target `cpu` of one machine is to be measured on another."""
     if host and host != host_name():
         raise UsageError(f"the candidates are compiled for the CPU {host}, but this one is {host_name()}; "
                          "name the CPU when they are compiled: --target cpu:NAME")  # fmt: skip
 
 
 def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None) -> dict[str, Result]:
-    """Time every candidate against the first, which is the default. Results are written after each, and those that
-    are there are not measured again.
+    """Time every candidate against the first, which is the default. Results are written after each candidate, and
+    candidates with results are not measured again.
 
     Args:
-        seconds: for all together; what does not fit stays unmeasured.
+        seconds: for all candidates together; those for which no time is left stay unmeasured.
 
     Raises:
         UsageError: a folder that `emit` did not make, that lacks the default, or is for another machine.
     """
     plan, results = read_plan(folder), read_results(folder)
     check_host(plan.get("host", ""))
-    # One process on as many CPUs as it has threads, so that nothing moves between them.
+    # With as many CPUs as threads, IREE's workers are pinned (`core.hal`), so that nothing moves between CPUs.
     with own_cpus(settings.threads()):
         return _measure(folder, plan, results, seconds, step)
 
@@ -203,8 +203,8 @@ def _measure(
         except (InputError, QmlirError) as e:
             results[name] = {"error": str(e).splitlines()[0]}
         _write(folder, results)
-    # The best of many measurements is partly luck: it is measured again until the best one stands twice, and counts as
-    # the slower of the two.
+    # The best of many measurements is partly luck. It is measured again, and counts as the slower of the two, until the
+    # best candidate is one that has been measured twice.
     while (best := unconfirmed(results)) is not None and time.monotonic() < end:
         step(f"measuring {best} again")
         results[best] = slower(results[best], versus(default, caller(best), _CONFIRM))
@@ -219,7 +219,7 @@ def progress(results: Mapping[str, Result]) -> str:
 
 
 def slower(first: Result, second: Result) -> Result:
-    """Of two measurements of one candidate the slower one, which is `confirmed` then."""
+    """The slower of two measurements of one candidate, marked as `confirmed`."""
     kept = (
         second
         if second.get("seconds", 0.0) / second.get("baseline", 1.0) > first["seconds"] / first["baseline"]
@@ -233,7 +233,7 @@ def _write(folder: Path, results: Mapping[str, Result]) -> None:
 
 
 def unconfirmed(results: Mapping[str, Result]) -> str | None:
-    """The best candidate when it was measured only once and is better than the default."""
+    """The best candidate if it was measured only once and is better than the default, otherwise None."""
     timed = {name: r["seconds"] / r["baseline"] for name, r in results.items() if "seconds" in r}
     best = min(timed, key=lambda name: timed[name], default=None)
     return best if best is not None and timed[best] < 1 and not results[best].get("confirmed") else None

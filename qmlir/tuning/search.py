@@ -28,18 +28,18 @@ from ..targets.devices import present_device
 from ..targets.strategy import Choice, seconds_text
 from .measure import PLAN, Candidate, TuningPlan, measure_folder, read_plan, read_results
 
-# Compilers of this process, for whoever ends it early.
+# Running compilers of this process, for callers that end it early.
 RUNNING: set[subprocess.Popen[str]] = set()
 
 
 @dataclass(frozen=True)
 class TuneReport:
-    """What tuning did: `rows` are the measured choices with their times, best first."""
+    """The outcome of tuning: `rows` are the measured choices with their times, best first."""
 
     key: str
     rows: tuple[Record, ...]
     compiled: int
-    same: int  # candidates whose code another one has
+    same: int  # candidates with the code of another one
     failed: int
     unmeasured: int
     choice: Choice  # {} when the default is best
@@ -64,8 +64,8 @@ def emit(
     source: Path, folder: Path, *, target: str, function: str = "main", size: int = 4, budget: float = 300.0,
     jobs: int | None = None, parameters: Mapping[str, str] | None = None, step: Step = lambda text: None,
 ) -> TuningPlan:  # fmt: skip
-    """Compile the candidates into a folder, several at once, each in a child process; those that are there already are
-    kept. Returns the plan that lies in the folder."""
+    """Compile the candidates into a folder, several at once, each in a child process. Candidates that are already in
+    the folder are kept. Returns the plan, which is also written into the folder."""
     resolved = resolve(target)
 
     def explained(choice: Choice) -> Explanation:
@@ -83,7 +83,7 @@ def emit(
     if plan is not None and {k: plan.get(k) for k in head} != head:
         raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
     if plan is None:
-        step("the model of choices")
+        step("ranking the choices with the cost model")
         found = ranked(resolved, space_of(resolved, explanation.contractions), explained)
         candidates = [{"name": f"{i:03}", "choice": c} for i, c in enumerate(found)]
         plan = cast(TuningPlan, {**head, "candidates": candidates})
@@ -136,7 +136,8 @@ def _digest(path: Path) -> str:
 
 
 def _code_hash(path: Path) -> str | None:
-    """Of the device code and constants: the manifest beside them names the flags. None for no file or a damaged one."""
+    """The hash of a file's device code and constants, without its manifest, which names the flags. None if the file is
+    missing or damaged."""
     h = hashlib.sha256()
     try:
         with zipfile.ZipFile(path) as archive:
@@ -149,7 +150,7 @@ def _code_hash(path: Path) -> str | None:
 
 
 def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
-    """The folder's results as a database of one key."""
+    """The folder's results as a database of one key, and as a report."""
     plan, results = read_plan(folder), read_results(folder)
     database, rows = Database(), list[Record]()
     for c in plan["candidates"]:
@@ -174,17 +175,17 @@ def tune(
     function: str = "main", size: int = 4, jobs: int | None = None, parameters: Mapping[str, str] | None = None,
     step: Step = lambda text: None,
 ) -> tuple[Database, TuneReport]:  # fmt: skip
-    """Compile a program in the ways that the target's strategies leave open, and measure them on this machine. Returns
-    the database with the best choice for each contraction, and a report of all candidates.
+    """Compile a program with different choices for the knobs of the target's strategies, and measure them on this
+    machine. Returns the database with the best choice for each contraction, and a report of all candidates.
 
     A choice is taken when it needs at most 98 % of the default's time.
 
     Args:
         source: path of a file that `qmlir.compile` takes: `.mlir`, `.onnx` or `.pt2`.
-        folder: where candidates are kept; an interrupted search goes on when it is given the same folder.
+        folder: where candidates are kept; an interrupted search continues if it is given the same folder.
         budget: seconds for the whole search.
         step: a function that is called with a text before each step.
-        function, size: what is measured, and the size of its dynamic axes.
+        function, size: the function to measure, and the size of its dynamic axes.
         jobs: how many candidates are compiled at once; default: as many as there are CPUs.
         parameters: weight files by scope, as of `qmlir.compile`.
 
@@ -200,5 +201,5 @@ def tune(
 
 
 def device_name(target: str) -> str:
-    """What the times were measured on."""
+    """The device that the times were measured on."""
     return present_device(resolve(target)) or "unknown"

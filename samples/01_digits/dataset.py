@@ -1,4 +1,4 @@
-"""scikit-learn's digits, split once: the test reported everywhere is on the same held-out quarter."""
+"""scikit-learn's digits, split once: every reported accuracy is on the same held-out quarter."""
 
 from __future__ import annotations
 

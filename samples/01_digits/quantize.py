@@ -2,8 +2,8 @@
 
 Weights are int8, symmetric, one scale per output channel; activations int8, one scale and zero point
 per tensor; biases int32 at the scale of the accumulator. Between layers values stay int8: each layer
-requantises its own output. The meaning of every number is that of the dialect's `conv2d_q` and
-`scaled_matmul`; `forward` is a plain evaluation of it.
+requantises its own output. Codes, scales and zero points mean what they mean in the dialect's `conv2d_q`
+and `scaled_matmul`; `forward` evaluates them directly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Layer:
 
     name: str
     weight: I8
-    weight_scale: F32  # [F, 1, 1, 1] or [N, 1]: one for each output channel, in the weight's rank
+    weight_scale: F32  # [F, 1, 1, 1] or [N, 1]: one per output channel, in the weight's rank
     bias: NDArray[np.int32]  # [F]
     stride: int
     relu: bool
@@ -77,7 +77,7 @@ def forward(layers: Sequence[Layer], images: I8) -> list[I8]:
     outputs: list[I8] = []
     x = images
     for layer in layers:
-        # Padding is the real value 0. After the zero point is taken off, that is the integer 0.
+        # Padding is the real value 0. After the zero point is subtracted, that is the integer 0.
         centred = x.astype(np.float64) - float(layer.in_zero_point)
         acc = accumulate(centred, layer.weight.astype(np.float64), layer.stride) + layer.bias
         scale = layer.in_scale * layer.weight_scale.reshape(-1)
@@ -123,7 +123,7 @@ def quantize(
 
 
 def tensors(layers: Sequence[Layer]) -> dict[str, NDArray[np.generic]]:
-    """What `digits.mlir` names as parameters of the scope `digits`."""
+    """The tensors that `digits.mlir` reads as parameters of the scope `digits`, by name."""
     first = layers[0]
     named: dict[str, NDArray[np.generic]] = {
         "input.scale": np.array(first.in_scale),

@@ -26,7 +26,7 @@ BATCH = 64
 
 
 class Net(nn.Module):
-    """8x8x1 -> conv 16 -> conv 32, stride 2 -> conv 64 -> 10 classes; 4x4x64 goes into the product."""
+    """8x8x1 -> conv 16 -> conv 32, stride 2 -> conv 64 -> 10 classes; the product's input is 4x4x64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def shifted(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def train(images: torch.Tensor, labels: torch.Tensor) -> Net:
-    """Fits the network to `images: [N, 1, 8, 8]`; the held-out digits play no part, not even in stopping."""
+    """Fits the network to `images: [N, 1, 8, 8]`; the held-out digits are not used, not even for stopping."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
@@ -112,7 +112,7 @@ def main() -> None:
         "held_out": len(held_out.labels),
         "split": dataset.SPLIT,
     }
-    # One entry: the order of several would change from run to run, and with it the file.
+    # One entry: the order of several entries, and with it the file, would change from run to run.
     save_file(tensors(layers), HERE / "digits.safetensors", {"evaluation": json.dumps(evaluation)})
 
 

@@ -3,7 +3,7 @@
     python samples/02_composable_kernel_gemm/run.py
     python samples/02_composable_kernel_gemm/run.py --target vulkan:lavapipe
 
-The sizes are those of the example; its factor of 0.03 saturates almost every result, so that this one is smaller.
+The sizes are those of the example; the factor is smaller than its 0.03, which saturates almost every result.
 Prints a table; exits with 1 when a code differs from the reference.
 """
 
@@ -37,7 +37,7 @@ def main() -> int:
     def gemm(functor: ck.Functor, *ds: np.ndarray) -> Callable[[], np.ndarray]:
         return lambda: ops.scaled_matmul(a, b, **functor.matmul(*ds), target=target)
 
-    # The scheme spelled by hand: an i32 bias on the sum, relu there, times a multiplier, toward zero.
+    # The attributes of the functors, written out: an i32 bias and relu on the sum, a multiplier, truncation.
     spelled = {"rhs_transposed": True, "out_dtype": "i8", "rounding": "trunc"}
     report.exact(
         "Activation_Mul_Clamp<PassThrough>",

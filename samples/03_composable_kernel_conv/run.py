@@ -4,7 +4,7 @@
     python samples/03_composable_kernel_conv/run.py --target vulkan:lavapipe
 
 The sizes are those of the example for one image. Prints a table; exits with 1 when a code differs from the reference
-(with tanh, which no two libraries round alike, one code in a few places is allowed).
+(with tanh, which no two libraries round alike, at most one result in 1000 may differ, by one code).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def main() -> int:
     operands = f"i8[1, {HI}, {WI}, {G}, {C}] * i8[{G}, {K}, 3, 3, {C}]"
 
     def ours(functor: ck.Functor, *ds: np.ndarray) -> Any:
-        """NHWGC is NHWC with groups, GKYXC the filters of all groups."""
+        """A convolution by a functor. NHWGC is NHWC with groups; GKYXC has the filters of all groups."""
         image, filters = x.reshape(1, HI, WI, G * C), w.reshape(G * K, 3, 3, C)
         keywords = {**functor.conv2d(*ds), **GEOMETRY}
         return lambda: ops.conv2d_q(image, filters, **keywords, target=target).reshape(1, 36, 36, G, K)
 
     def spelled(**kw: Any) -> Any:
-        """One group is a plain NHWC convolution."""
+        """The reference with written-out attributes. One group is a plain NHWC convolution."""
         y = reference.conv2d_q(
             x[:, :, :, 0], w[0], strides=(2, 2), padding=(1, 1, 1, 1), out_dtype="i8", rounding="trunc", **kw
         )

@@ -3,7 +3,7 @@
     python samples/05_bitblas/run.py
     python samples/05_bitblas/run.py --target vulkan:lavapipe
 
-Prints a table; exits with 1 when a result is outside the bound of docs/semantics.md, or an integer differs.
+Prints a table; exits with 1 when a result exceeds the bound of docs/semantics.md, or an integer differs.
 """
 
 from __future__ import annotations

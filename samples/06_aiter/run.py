@@ -3,7 +3,7 @@
     python samples/06_aiter/run.py
     python samples/06_aiter/run.py --target vulkan:lavapipe
 
-Operands are f16 as on the page, in a quarter of its sizes. Prints a table; exits with 1 when a result is outside the
+Operands are f16 as on the page, with a quarter of its sizes. Prints a table; exits with 1 when a result exceeds the
 bound of docs/semantics.md, or an exact one differs.
 """
 
@@ -48,7 +48,7 @@ def main() -> int:
         operands,
         lambda: ops.scaled_matmul(x, w, bias=bias, activation="gelu", **keywords),
         0.5 * y * (1 + _erf(y / math.sqrt(2))),
-        2 * size + np.abs(bias) + 8,  # the f32 erf of a device is a few units in the last place off
+        2 * size + np.abs(bias) + 8,  # a device's f32 erf has an error of a few units in the last place
     )
     report.close(
         "cutlass_gemm",

@@ -3,8 +3,8 @@
     python samples/07_moe/run.py
     python samples/07_moe/run.py --target vulkan:lavapipe
 
-`layer.mlir` is compiled once for any number of tokens. Prints a table; exits with 1 when a result is further from the
-reference than the rounding of the router's weights explains.
+`layer.mlir` is compiled once for any number of tokens. Prints a table; exits with 1 when a result differs from the
+reference by more than the rounding of the router's weights explains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
     rng = np.random.default_rng(0)
     # Small integers, so that the logits are exact sums and every target routes each token alike.
     router = rng.integers(-8, 9, (HIDDEN, EXPERTS)).astype(np.float32) / 64
-    router[:, 5] = -8  # an expert that no token meets
+    router[:, 5] = -8  # an expert without tokens
     w1, w2 = (rng.integers(-127, 128, shape, np.int8) for shape in ((EXPERTS, HIDDEN, INNER), (EXPERTS, INNER, OUT)))
     s1, s2 = ((rng.random((EXPERTS, 1, n)) * 0.01).astype(np.float32) for n in (INNER, OUT))
     layer = qmlir.load(qmlir.compile(str(Path(__file__).with_name("layer.mlir")), target=target)).main
@@ -46,7 +46,8 @@ def main() -> int:
             "intermediate_dtype": "i8",
         }
         expected = reference.moe(codes, w1, w2, ids, weights, **experts)
-        # The weights are the device's exp away from ours, a few units in the last place, times what they weigh.
+        # The device's exp differs from numpy's by a few units in the last place; so do the routing weights, and this
+        # error is multiplied by the experts' results.
         each = np.stack([
             reference.moe(codes, w1, w2, ids[:, k : k + 1], np.ones((count, 1), np.float32), **experts) for k in (0, 1)
         ])  # fmt: skip

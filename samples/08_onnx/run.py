@@ -5,8 +5,8 @@ both of its formats, compiled, and compared with onnxruntime on every image.
     python samples/08_onnx/run.py                              # this machine's CPU
     python samples/08_onnx/run.py --target vulkan:lavapipe     # Mesa's software Vulkan device
 
-Prints what became of each quantised operator, the accuracy, and whether the predictions are the same. Exits with 1
-when one is not, or when the accuracy is below 96 %.
+Prints what the quantised operators became, the accuracy, and whether the predictions are the same. Exits with 1
+when a prediction differs, an operator is left, or the accuracy is below 96 %.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Batches(CalibrationDataReader):  # type: ignore[misc]
 
 
 def quantised(model: Path, images: train.Array, form: str, activations: str) -> Path:
-    """The model quantised by onnxruntime, in a file beside it."""
+    """The model quantised by onnxruntime, in a file next to it."""
     path = model.with_name(f"digits_{form}_{activations}.onnx")
-    logging.disable(logging.WARNING)  # it recommends a preprocessing that this small model does without
+    logging.disable(logging.WARNING)  # it recommends a preprocessing that this small model does not need
     quantize_static(str(model), str(path), Batches(images), quant_format=QuantFormat[form], per_channel=True,
                     activation_type=QuantType[activations], weight_type=QuantType.QInt8)  # fmt: skip
     return path
@@ -84,7 +84,7 @@ def main() -> int:
             print(f"{form} {activations}: accuracy {accuracy:.2%}, same prediction as onnxruntime on {same} of "
                   f"{len(every)} digits, logits equal on {int(np.sum((logits == theirs).all(1)))}")  # fmt: skip
             print(f"  {len(report['raised'])} operators raised ({', '.join(f'{n} {k}' for k, n in became.items())}), "
-                  f"{len(report['fused'])} taken into another, {len(report['left'])} left")  # fmt: skip
+                  f"{len(report['fused'])} fused into another, {len(report['left'])} left")  # fmt: skip
             if same != len(every) or accuracy < REQUIRED_ACCURACY or report["left"]:
                 wrong += 1
     if wrong:

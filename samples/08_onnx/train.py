@@ -1,7 +1,7 @@
 """A small convolutional network for scikit-learn's digits: forward and backward passes in numpy, and the trained
 network as a float ONNX model.
 
-8x8x1 -> conv 16 -> depthwise 16 -> pointwise 16, added to what went in -> max pool -> conv 32, stride 2 -> 10 classes
+8x8x1 -> conv 16 -> depthwise 16 -> pointwise 16, with a residual -> max pool -> conv 32, stride 2 -> 10 classes
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPOCHS, BATCH, RATE = 12, 64, 4e-3
 
 
 def digits() -> tuple[Array, NDArray[np.int64], Array, NDArray[np.int64]]:
-    """Images `[N, 1, 8, 8]` in 0..1 and labels: to train on, and the held-out quarter."""
+    """Images `[N, 1, 8, 8]` in 0..1 and labels: those to train on, then the held-out quarter."""
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     a, b, ya, yb = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
@@ -39,13 +39,13 @@ def _windows(x: Array, stride: int) -> list[Array]:
 
 
 def conv(x: Array, w: Array, b: Array, stride: int = 1) -> Array:
-    """3x3, padding 1: x `[N, C, H, W]`, w `[F, C, 3, 3]`."""
+    """A 3x3 convolution with padding 1: x `[N, C, H, W]`, w `[F, C, 3, 3]`."""
     views = np.stack(_windows(x, stride), 2)
     return np.einsum("nckhw,fck->nfhw", views, w.reshape(*w.shape[:2], 9), optimize=True) + b[:, None, None]
 
 
 def conv_gradients(x: Array, w: Array, g: Array, stride: int = 1) -> tuple[Array, Array, Array]:
-    """Gradients of x, w and b from that of the result."""
+    """Gradients of x, w and b from the gradient g of the result."""
     views = np.stack(_windows(x, stride), 2)
     gw = np.einsum("nckhw,nfhw->fck", views, g, optimize=True).reshape(w.shape)
     spread = np.einsum("nfhw,fck->nckhw", g, w.reshape(*w.shape[:2], 9), optimize=True)
@@ -53,7 +53,7 @@ def conv_gradients(x: Array, w: Array, g: Array, stride: int = 1) -> tuple[Array
 
 
 def depthwise(x: Array, w: Array, b: Array) -> Array:
-    """3x3, padding 1, one filter a channel: w `[C, 1, 3, 3]`."""
+    """A 3x3 convolution with padding 1 and one filter per channel: w `[C, 1, 3, 3]`."""
     return sum(v * w[:, 0, k // 3, k % 3, None, None] for k, v in enumerate(_windows(x, 1))) + b[:, None, None]
 
 
@@ -65,7 +65,7 @@ def depthwise_gradients(x: Array, w: Array, g: Array) -> tuple[Array, Array, Arr
 
 
 def _gathered(spread: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The sum of what each of the nine views contributes to the input."""
+    """The sum of the contributions of the nine views to the input."""
     n, c, h, w = shape
     out = np.zeros((n, c, h + 2, w + 2), np.float32)
     for k in range(9):
@@ -74,7 +74,7 @@ def _gathered(spread: Array, shape: tuple[int, ...], stride: int) -> Array:
 
 
 def initial(rng: np.random.Generator) -> Parameters:
-    """He et al. 2015: normal, variance 2 / inputs."""
+    """Initial weights after He et al. 2015 (normal, variance 2 / inputs), and zero biases."""
 
     def weight(*shape: int) -> Array:
         return (rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
@@ -85,7 +85,7 @@ def initial(rng: np.random.Generator) -> Parameters:
 
 
 def forward(p: Parameters, x: Array) -> tuple[Array, dict[str, Array]]:
-    """Logits `[N, 10]` and what the gradients need."""
+    """Logits `[N, 10]` and the values that the gradients need."""
     a1 = np.maximum(conv(x, p["w1"], p["b1"]), 0)
     a2 = np.maximum(depthwise(a1, p["w2"], p["b2"]), 0)
     a3 = np.einsum("nchw,fc->nfhw", a2, p["w3"], optimize=True) + p["b3"][:, None, None] + a1
@@ -98,7 +98,7 @@ def forward(p: Parameters, x: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def gradients(p: Parameters, kept: dict[str, Array], g: Array) -> Parameters:
-    """Of the mean loss, from its gradient `[N, 10]` over the logits."""
+    """Gradients of the mean loss, from its gradient `[N, 10]` with respect to the logits."""
     n, a1, a2, a4, pooled = len(g), kept["a1"], kept["a2"], kept["a4"], kept["pooled"]
     out = {"w5": g.T @ a4.reshape(n, 128), "b5": g.sum(0)}
     g4 = (g @ p["w5"]).reshape(a4.shape) * (a4 > 0)

@@ -1,11 +1,11 @@
-"""A GGUF file opened, listed, and one of its linear layers compiled and compared with the reference.
+"""Opens a GGUF file, lists its tensors, compiles its linear layers and compares them with the reference.
 
     python samples/09_checkpoint/run.py
     python samples/09_checkpoint/run.py --target vulkan:lavapipe
 
-Needs the package gguf (`pip install 'qmlir[checkpoint]'`), which writes a small model here: a real one is opened the
-same way, and `qmlir import model.gguf` makes a program of all of it. Prints a table; exits with 1 when a product is
-wrong.
+Needs the package gguf (`pip install 'qmlir[checkpoint]'`), which writes a small model here. A real model is opened the
+same way, and `qmlir import model.gguf` makes a program of the whole model. Prints a table; exits with 1 when a product
+is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPES = ("Q4_0", "Q8_0", "MXFP4")
 
 
 def write_model(path: Path) -> None:
-    """Three layers of random weights, each in another of GGUF's formats, and a norm."""
+    """Write three layers of random weights, each in a different GGUF format, and a norm."""
     import gguf
 
     rng = np.random.default_rng(0)

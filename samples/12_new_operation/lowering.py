@@ -1,4 +1,4 @@
-"""How the operation is computed: linalg on tensors, the same for every target."""
+"""The lowering of the operation to linalg on tensors, the same for every target."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""An operation of one's own, in three files: `definition.py` says what it is, `lowering.py` how it is computed, and
-this one calls it, compiles it for other targets and compares it with numpy.
+"""A new operation in three files: `definition.py` defines it, `lowering.py` lowers it to linalg, and this file calls
+it, compiles it for other targets and compares it with numpy.
 
     python samples/12_new_operation/run.py
 
-In the project itself the three go to dialect/ops, passes/core/lower and dialect/reference (docs/adding-an-op.md).
+In the project itself, the definition, the lowering and the numpy reference are files in dialect/ops, passes/core/lower
+and dialect/reference (docs/adding-an-op.md).
 """
 
 from __future__ import annotations

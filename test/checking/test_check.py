@@ -149,7 +149,7 @@ def test_roundings_that_add_up_are_no_layers_fault(write: Callable[..., Path], m
     assert not report.ok
     assert report.first is None
     assert len(report.own) == 12
-    assert "no layer differs by its own doing" in str(report)
+    assert "no layer has an error of its own" in str(report)
 
 
 TWO = """

@@ -346,7 +346,7 @@ def test_linear_layers_that_are_not_imported(tmp_path: Path) -> None:
         qmlir.importing.linear(model, "q_proj")
     with pytest.raises(UsageError, match=r"'model.norm.weight' has shape \[64\]; a linear layer's weight is a matrix"):
         qmlir.importing.linear(model, "model.norm.weight")
-    with pytest.raises(UsageError, match=r"'lm_head.weight' is not quantised, so that its input is not either"):
+    with pytest.raises(UsageError, match=r"'lm_head.weight' is not quantised, so that its input cannot be either"):
         qmlir.importing.linear(model, "lm_head.weight", quantize_activations="token")
     name = "model.layers.0.mlp.up_proj.weight"
     with pytest.raises(UsageError, match=f"does not say how the input of '{name}' is quantised; 'token' quantises it"):
@@ -372,7 +372,7 @@ def test_import_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "tensor<32x2x16xf32>" in (tmp_path / "d.mlir").read_text()
     for words, match in (
         (["--linear", "nothing"], "has no tensor 'nothing'"),
-        (["--linear", "blk.0.ffn_up.weight", "--context-length", "5"], "--context-length is of a decoder"),
+        (["--linear", "blk.0.ffn_up.weight", "--context-length", "5"], "--context-length applies to decoders"),
         (["-o", str(tmp_path / "missing" / "x.mlir")], "there is no folder"),
     ):
         assert main(["import", path, *words]) == 1

@@ -193,7 +193,7 @@ def test_parts_of_an_argument(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((3, 4, 5), np.float32)
     for i, part in enumerate(program.main(x)):
         np.testing.assert_array_equal(part, x[:, i : i + 1])
-    with pytest.raises(qmlir.QmlirError, match="programs with several results take no empty tensors"):
+    with pytest.raises(qmlir.QmlirError, match="programs with several results do not accept empty tensors"):
         program.main(x[:0])
 
 
@@ -274,7 +274,7 @@ def test_a_real_device_after_an_emulated_one_is_refused(tmp_path: Path) -> None:
     qmlir.load(path, emulate=True)
     with pytest.raises(qmlir.QmlirError, match="this process emulates the driver 'cuda'"):
         qmlir.load(path)
-    with pytest.raises(qmlir.QmlirError, match="emulate does not go with device"):
+    with pytest.raises(qmlir.QmlirError, match="emulate cannot be combined with device"):
         qmlir.load(path, emulate=True, device="cuda://0")
 
 

@@ -44,7 +44,7 @@ def call(text: str, target: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("target", [t for t in ("cuda:sm_80", "rocm:gfx1100") if t in TARGETS])
 def test_a_result_that_nobody_writes(target: str, tmp_path: Path) -> None:
-    message = r"element \[0, 0\] of result 0 of main, f32\[4, 8\] is read, and nobody has written it"
+    message = r"element \[0, 0\] of result 0 of main, f32\[4, 8\] is read before it is written"
     with pytest.raises(qmlir.EmulationError, match=message):
         call(RESULT, target, tmp_path)
 
@@ -53,8 +53,8 @@ def test_a_result_that_nobody_writes(target: str, tmp_path: Path) -> None:
 def test_a_result_of_what_nobody_wrote(target: str, tmp_path: Path) -> None:
     call(SUM.replace("ins(%x, %e :", "ins(%x, %x :"), target, tmp_path)
     message = (
-        r"of result 0 of main, f32\[4, 8\] is read, and main_dispatch_0\w* stored there what comes from byte 0 of "
-        r"argument 1 \(element 0 of 4 bytes\), which nobody wrote"
+        r"of result 0 of main, f32\[4, 8\] is read, and main_dispatch_0\w* stored an unwritten value there, which "
+        r"comes from byte 0 of argument 1 \(element 0 of 4 bytes\), which nobody wrote"
     )
     with pytest.raises(qmlir.EmulationError, match=message):
         call(SUM, target, tmp_path)

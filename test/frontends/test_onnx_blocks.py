@@ -34,7 +34,7 @@ def test_blocks_of_a_dynamic_image() -> None:
     for height in (3, 12):
         x = np.random.default_rng(height).standard_normal((2, 2, height, 6), dtype=np.float32)
         np.testing.assert_array_equal(main(x), expected.run(None, {"x": x})[0])
-    with pytest.raises(InputError, match="height and width must be multiples of the blocks' size 3"):
+    with pytest.raises(InputError, match="height and width must be multiples of the block size 3"):
         main(np.zeros((2, 2, 6, 5), np.float32))
 
 

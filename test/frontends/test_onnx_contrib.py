@@ -1,4 +1,5 @@
-"""com.microsoft's float operators, which onnxruntime's optimisers and exports of decoders hold, against onnxruntime."""
+"""Float operators of the com.microsoft domain, which onnxruntime's optimisers and decoder exports use: against
+onnxruntime."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def experts(activation: str, *, bias: bool = True, times: int = 1, **more: Any) 
 
 
 def coded_experts(bits: int, block: int = 0, zero: bool = False, weights: Any = None, **more: Any) -> Case:
-    """SwiGLU of neighbouring columns, with weights of codes. onnxruntime's CPU always normalises."""
+    """SwiGLU of interleaved columns, with quantised weights. onnxruntime's CPU always normalises routing weights."""
     shapes = [(2 * WIDTH, 32), (32, WIDTH)]
     parts: list[Any] = []
     for n, k in shapes:
@@ -183,7 +184,7 @@ def test_operator(name: str) -> None:
         close(g, w)
 
 
-# ---- what onnxruntime's CPU does not run
+# ---- operators that onnxruntime's CPU does not run
 
 
 @pytest.mark.sweep(slow=30)
@@ -242,7 +243,7 @@ def test_words_without_a_position() -> None:
 
 
 def test_names_of_sizes_go_through() -> None:
-    """A reshape behind an operator that the onnx package does not know needs the names of its sizes."""
+    """A Reshape needs the names of dynamic sizes, which pass through an operator that the onnx package doesn't know."""
     text = """
         <ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
         graph (float[B, S, 24] x, float[24] w) => (float[rows, 24] y) {

@@ -1,4 +1,4 @@
-"""Decoders as exports for onnxruntime's generation hold them: attention of grouped queries, with a cache."""
+"""Decoders in the form of exports for onnxruntime's generation: grouped-query attention with a cache."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from qmlir.checking.onnxruntime import session
 
 COS, SIN = np.cos(f(32, D // 2)), np.sin(f(32, D // 2))
 
-# ---- grouped queries with a cache: (rows, queries, past, last place of each row, longest row)
+# ---- grouped-query attention with a cache: (rows, queries, past, last position of each row, more inputs, options)
 
 
 def grouped(
     rows: int, queries: int, past: int | None, last: Sequence[int], *more: Any, dynamic: bool = False,
     packed: bool = False, **attributes: Any,
 ) -> tuple[Any, list[Any], list[Any]]:  # fmt: skip
-    """Our results and onnxruntime's, and the keys that are there."""
+    """qmlir's results, onnxruntime's results, and the last position of each row in the cache."""
     q, k, v = f(rows, queries, H), f(rows, queries, KEYS * D), f(rows, queries, KEYS * D)
     cache: list[Any] = [None, None] if past is None else [f(rows, KEYS, past, D) for _ in range(2)]
     given = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
@@ -62,7 +62,7 @@ QUICK = ("first", "bias-and-long-cache", "next-of-two-lengths", "capped", "long-
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in GROUPED])
 def test_grouped_queries(name: str) -> None:
-    """Behind the keys that are there, a cache holds what it may."""
+    """Keys and values are compared up to each row's last position: after it, the cache may hold anything."""
     rows, queries, past, last, more, options = GROUPED[name]
     got, want, ends = grouped(rows, queries, past, last, *more, **options)
     close(got[0], want[0])
@@ -84,7 +84,7 @@ def test_grouped_queries(name: str) -> None:
 def test_lengths_that_do_not_fit_the_cache(
     past: int, queries: int, total: int, last: list[int], message: str, dynamic: bool
 ) -> None:
-    """Regression: keys that nobody wrote were read. onnxruntime refuses these too."""
+    """Regression: keys that were never written were read. onnxruntime refuses these lengths too."""
     q, k = f(2, queries, H), f(2, queries, KEYS * D)
     cache = f(2, KEYS, past, D)
     inputs = [q, k, k, cache, cache, np.array(last, np.int32), scalar(total)]
@@ -97,16 +97,18 @@ def test_lengths_that_do_not_fit_the_cache(
 
 @pytest.mark.parametrize("count", [7, 12])
 def test_a_bias_of_other_keys(count: int) -> None:
-    """It has total_sequence_length keys, in onnxruntime too, however many the cache has."""
+    """The bias must have total_sequence_length keys, as in onnxruntime, however many the cache has."""
     q, k, cache = f(1, 1, H), f(1, 1, KEYS * D), f(1, KEYS, 12, D)
     inputs = [q, k, k, cache, cache, np.array([9], np.int32), scalar(10), *NONE, f(1, 1, 1, count)]
     made = model("GroupQueryAttention", inputs, names={10: ("", "", "", "T")}, num_heads=N, kv_num_heads=KEYS)
-    with pytest.raises(qmlir.errors.InputError, match="attention_bias has not total_sequence_length keys"):
+    with pytest.raises(
+        qmlir.errors.InputError, match="the last axis of attention_bias must have the size total_sequence_length"
+    ):
         opened(qmlir.compile(made)).main(*(x for x in inputs if x is not None))
 
 
 def test_normalised_heads() -> None:
-    """By their definition: onnxruntime takes the weights on CUDA only."""
+    """Compared with their definition: onnxruntime takes the norms' weights on CUDA only."""
 
     def rms(t: Any, w: Any) -> Any:
         heads = t.reshape(*t.shape[:2], -1, D).astype(np.float64)
@@ -124,14 +126,14 @@ def test_normalised_heads() -> None:
     close(opened(qmlir.compile(made)).main(*[t for t in inputs if t is not None]), want)
 
 
-# ---- a decoder as exports for onnxruntime's generation hold it
+# ---- a decoder in the form of exports for onnxruntime's generation
 
 LAYERS = 2
 
 
 def decoder() -> Any:
-    """Embeddings, and in each layer an attention with a cache and a gated product of 4-bit weights; dynamic batch,
-    queries and past."""
+    """Embeddings, then layers that each have attention with a cache and a gated product of 4-bit weights. Batch,
+    queries and past are dynamic."""
     width, hidden, block = 64, 128, 32
     heads, keys = 4, 2
     each = width // heads
@@ -201,7 +203,7 @@ def decoder() -> Any:
 
 
 def test_a_decoder_on_vulkan(lavapipe: str) -> None:
-    """Where no tensor may be empty, the first cache has a place that nothing is in."""
+    """No tensor may be empty on Vulkan, so the first cache has one unused position."""
     decoded(lavapipe, 1)
 
 
@@ -210,7 +212,7 @@ def test_a_decoder_and_its_cache() -> None:
 
 
 def decoded(target: str, places: int) -> None:
-    """A prompt, then a word at a time: what ours says is next is onnxruntime's, each with its own cache."""
+    """A prompt, then one word at a time: qmlir's results agree with onnxruntime's, each with its own cache."""
     made = decoder()
     peer, main = session(made, threads=1), opened(qmlir.compile(made, target=target)).main
     names = [i.name for i in made.graph.input]

@@ -1,4 +1,4 @@
-"""ONNX models with several dynamic sizes, as torch exports them: shapes that are computed, rows in two axes."""
+"""ONNX models with several dynamic sizes, as torch exports them: computed shapes, rows in two axes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def model(inputs: str, body: str, known: str = "", weights: dict[str, Any] | Non
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("name", CASES)
 def test_shapes_that_are_computed(name: str) -> None:
-    """Regression: refused, or a conversion that forgot the static sizes of the result."""
+    """Regression: the model was refused, or its conversion lost the static sizes of the result."""
     made = model(*CASES[name])
     shape = [d.dim_value or SIZES[d.dim_param] for d in made.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
@@ -85,7 +85,7 @@ def test_two_runs_of_axes_are_merged(name: str) -> None:
 
 @pytest.mark.parametrize(("inputs", "shape"), [("B, S, 12", "10, 12"), ("B, S", "2, 5, -1"), ("B", "2, 5")])
 def test_no_element_is_lost(inputs: str, shape: str) -> None:
-    """Regression: a constant shape of fewer elements than the input has dropped them."""
+    """Regression: a Reshape to a constant shape of fewer elements than the input dropped the others."""
     count = shape.count(",") + 1
     made = model(f"float[{inputs}] x", f"""
         shape = Constant<value = int64[{count}] {{{shape}}}>()
@@ -117,7 +117,7 @@ def test_rows_in_two_dynamic_axes_have_a_kernel() -> None:
 
 @pytest.mark.parametrize(("b", "s"), [(1, 1), (3, 1), (1, 5), (3, 5)])
 def test_expand_of_sizes_that_may_be_one(b: int, s: int) -> None:
-    """Regression: a dynamic size that is 1 when it runs ended the call."""
+    """Regression: the call failed if a dynamic size was 1 at run time."""
     made = model("float[B, S] x, float[C, D] like", """
         shape = Shape(like)
         y = Expand(x, shape)
@@ -138,8 +138,8 @@ def test_expand_of_another_size() -> None:
 
 @pytest.mark.parametrize("known", ["float[B, S] m", ""], ids=["stated", "unknown"])
 def test_broadcast_of_sizes_that_may_be_one(known: str) -> None:
-    """Regression: ended the call where a dynamic size was 1 and the other operand's was not ('mismatched size for
-    broadcast'), as the biases of MPT's exports are."""
+    """Regression: the call failed ('mismatched size for broadcast') if a dynamic size was 1 and the other operand's was
+    not, as with the biases of MPT's exports."""
     made = model("float[B, S] x, float[C, T] z, bool[D, U] keep", """
         m = Add(x, z)
         y = Where(keep, m, x)
@@ -181,7 +181,7 @@ def test_a_shape_that_is_computed_from_sizes() -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("operator", ["LSTM", "GRU"])
 def test_layers_whose_inputs_are_of_unknown_width(operator: str) -> None:
-    """Regression: a second layer behind a reshape by computed sizes was not imported."""
+    """Regression: a second layer after a Reshape to computed sizes was not imported."""
     gates = {"LSTM": 4, "GRU": 3}[operator]
     rng = np.random.default_rng(0)
     weights = {"w": (1, gates * 8, 6), "r": (1, gates * 8, 8)}

@@ -1,5 +1,5 @@
-"""ONNX files that are missing or cut. The table of hostile ones is in `robustness/onnx_models.py`, damaged ones are a
-surface of `robustness/surfaces.py`."""
+"""ONNX files that are missing or truncated. The table of hostile files is in `robustness/onnx_models.py`; damaged files
+are a surface in `robustness/surfaces.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that exporters compute in nodes are constants, whatever other sizes are dynamic; against onnxruntime."""
+"""Static sizes that exporters compute with nodes are folded, even if other sizes are dynamic; against onnxruntime."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from onnx import parser
 
 import qmlir
 
-# The second half of the channels, as `torch.chunk` was exported; the same channels by a list of sizes; images twice as
-# large by scales that are divided; an end of a slice that is the smaller of a size and a number.
+# HALF: the second half of the channels, as exported from `torch.chunk`. LISTED: Reshapes by concatenated sizes. SCALED:
+# images twice as large, by sizes computed in f32. SMALLER: the end of a slice is the smaller of a size and a constant.
 HALF = """
   s = Shape(x) c = Gather<axis = 0>(s, one) more = Add(c, one) h = Div(more, two) e = Mul(h, two)
   y = Slice(x, h, e, one)
@@ -52,7 +52,7 @@ def test_sizes_follow(body: str, rows: str, result: str) -> None:
         np.testing.assert_array_equal(main(x), session.run(None, {"x": x})[0])
 
 
-# What depends on a dynamic size is no constant: a divisor, an end of a slice of a constant, a truth.
+# Values that depend on a dynamic size are not constants: a divisor, the end of a slice of a constant, a bool.
 READ = {
     "divided": "s = Shape(x) n = Gather<axis = 0>(s, zero) f = Cast<to = 1>(n) y = Div(x, f)",
     "sliced": """
@@ -65,7 +65,8 @@ READ = {
 
 @pytest.mark.parametrize("name", READ)
 def test_dynamic_sizes_that_are_read_are_not_constants(name: str) -> None:
-    """Regression: a mean was divided by -4.6e18 for a dynamic size; positions up to a size were one position."""
+    """Regression: a mean was divided by -4.6e18 instead of a dynamic size; a slice of positions that ended at a dynamic
+    size had one position."""
     constants = f"{CONSTANTS}, int64[3] axes = {{1, 2, 3}}, int64[8] table = {{3, 1, 4, 1, 5, 9, 2, 6}}"
     head = '<ir_version: 9, opset_import: ["" : 18]>'
     text = f"{head} graph (float[N, 6, 4, 5] x) => (float[N, 6, 4, 5] y) <{constants}> {{ {READ[name]} }}"
@@ -77,7 +78,7 @@ def test_dynamic_sizes_that_are_read_are_not_constants(name: str) -> None:
         np.testing.assert_array_equal(main(x), session.run(None, {"x": x})[0])
 
 
-# Shapes of which a part is computed, in the opsets in which onnx infers nothing from it.
+# Partly computed shapes, also in the opsets in which onnx infers nothing from them.
 PARTLY = {
     "heads": (
         "s = Shape(x) n = Slice(s, zero, one) all = Concat<axis = 0>(n, two, minus, four, one) y = Reshape(x, all)",

@@ -1,4 +1,4 @@
-"""What the ONNX front end makes of whole models: what is fused, what is left and said, types, the command line."""
+"""Whole models in the ONNX front end: which operators are fused, left or reported, types, the command line."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_pattern_of_somebody_else() -> None:
 
 
 def test_blocks_of_int4_weights() -> None:
-    """By the definition: onnxruntime quantises the activations of this form, too."""
+    """Compared with the definition: for this form, onnxruntime quantises the activations too."""
     r = Random(12)
     codes, scale, x = r.rng.integers(-8, 8, (64, 24)), r.scale(2, 24), r.floats(3, 64)
     nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32),

@@ -1,5 +1,5 @@
 """Whole models in QDQ form, as onnxruntime's static quantisation writes them, against onnxruntime without its
-optimisations: with them it is off by up to tens of codes."""
+optimisations: with them its results are off by up to tens of codes."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_vision_transformer(tmp_path: Path, signed: bool) -> None:
     peer = onnxruntime.InferenceSession(qdq.SerializeToString(), options)
     scales = {t.name: numpy_helper.to_array(t) for t in qdq.graph.initializer}
     last = next(n for n in qdq.graph.node if qdq.graph.output[0].name in n.output)
-    step = float(scales[last.input[1]])  # of a code of the result
+    step = float(scales[last.input[1]])  # one code of the result
     for feed in data:
         difference = np.abs(qmlir.load(artifact).main(feed["image"]) - peer.run(None, feed)[0])
-        # An exponential or a norm that differs in its last bit moves a code here and there.
+        # A last-bit difference in an exponential or a norm changes a few codes.
         assert difference.max() <= 2.01 * step
         assert (difference > 0.5 * step).mean() <= 0.2

@@ -1,4 +1,4 @@
-"""Quantised ONNX operators that move elements, average or spread them, by formulas."""
+"""Quantised ONNX operators that move, average, clamp or upsample elements, against onnxruntime or a formula."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from qmlir.checking.onnxruntime import session
 Z = {"uint8": 117, "int8": -5}
 
 
-def _around(
+def _quantised_model(
     nodes: list[Any], inputs: dict[str, Any], more: dict[str, Any], scale: float = 0.03, opset: int = 20
 ) -> Any:
-    """A model with `nodes`, from dequantised inputs (`f0`, `f1`, ...) to `r`, quantised."""
+    """A model that dequantises its inputs to `f0`, `f1`, ..., applies `nodes`, and quantises their result `r`."""
     kind = next(iter(inputs.values())).dtype
     parts = {"os": np.float32(scale), "oz": np.asarray(Z[str(kind)], kind), **more}
     before = []
@@ -34,7 +34,7 @@ def _codes(kind: str, *shape: int) -> Any:
 
 
 def _compare(made: Any, inputs: dict[str, Any], codes: int = 0) -> str:
-    """The program agrees with onnxruntime; returns its text."""
+    """Check that the program agrees with onnxruntime up to `codes`, and return its text."""
     artifact = qmlir.compile(made, target="cpu")
     want = session(made, threads=1).run(None, inputs)[0]
     got = qmlir.load(artifact).main(*inputs.values())
@@ -46,9 +46,9 @@ def _compare(made: Any, inputs: dict[str, Any], codes: int = 0) -> str:
 @pytest.mark.sweep(fast=2, slow=6)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_concatenation_is_of_codes(kind: str) -> None:
-    """The part of the result's quantisation is as it was, the other is quantised again before it is moved."""
+    """The operand that has the result's quantisation is copied unchanged, the other one is requantised first."""
     inputs = {"a": _codes(kind, 2, 3, 5, 4), "b": _codes(kind, 2, 4, 5, 4)}
-    text = _compare(_around([helper.make_node("Concat", ["f0", "f1"], ["r"], axis=1)], inputs, {}), inputs)
+    text = _compare(_quantised_model([helper.make_node("Concat", ["f0", "f1"], ["r"], axis=1)], inputs, {}), inputs)
     assert "tensor<2x7x5x4xi8>" in text
     assert "tensor<2x7x5x4xf32>" not in text
     assert "tensor<2x3x5x4xf32>" not in text
@@ -58,7 +58,7 @@ def test_what_others_read_is_not_moved() -> None:
     inputs = {"a": _codes("uint8", 2, 3), "b": _codes("uint8", 2, 4)}
     nodes = [helper.make_node("Concat", ["f0", "f1"], ["c"], axis=1), helper.make_node("Abs", ["c"], ["d"]),
              helper.make_node("Add", ["c", "d"], ["r"])]  # fmt: skip
-    assert "tensor<2x7xf32>" in _compare(_around(nodes, inputs, {}, 0.06), inputs)
+    assert "tensor<2x7xf32>" in _compare(_quantised_model(nodes, inputs, {}, 0.06), inputs)
 
 
 RESIZES: dict[str, tuple[dict[str, Any], bool]] = {
@@ -79,7 +79,7 @@ def test_resize_by_whole_factors(name: str, by: str) -> None:
     read = ["f0", "", "f"] if by == "scales" else ["f0", "", "", "n"]
     parts.pop("n" if by == "scales" else "f")
     node = helper.make_node("Resize", read, ["r"], mode="nearest", **attributes)
-    text = _compare(_around([node], inputs, parts), inputs)
+    text = _compare(_quantised_model([node], inputs, parts), inputs)
     assert ("tensor<1x3x15x8xf32>" in text) != repeats
 
 
@@ -87,16 +87,16 @@ def test_resize_by_other_factors() -> None:
     inputs = {"a": _codes("uint8", 1, 3, 6, 4)}
     node = helper.make_node("Resize", ["f0", "", "f"], ["r"], mode="nearest", nearest_mode="floor",
                             coordinate_transformation_mode="asymmetric")  # fmt: skip
-    _compare(_around([node], inputs, {"f": np.float32([1, 1, 1.5, 0.5])}), inputs)
+    _compare(_quantised_model([node], inputs, {"f": np.float32([1, 1, 1.5, 0.5])}), inputs)
 
 
 @pytest.mark.sweep(fast=2, slow=6)
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_mean_is_an_exact_sum(keepdims: int) -> None:
-    """Of 40,000 codes, whose f32 sum one by one would be rounded: against the sum in integers."""
+    """Compared with the integer sum of 40,000 codes: adding these one by one in f32 would round."""
     x = _codes("uint8", 2, 3, 200, 200)
     node = helper.make_node("ReduceMean", ["f0", "axes"], ["r"], keepdims=keepdims)
-    made = _around([node], {"a": x}, {"axes": np.int64([-1, 2])}, 1e-3)
+    made = _quantised_model([node], {"a": x}, {"axes": np.int64([-1, 2])}, 1e-3)
     got = qmlir.load(qmlir.compile(made, target="cpu")).main(x)
     total = x.astype(np.int64).sum((2, 3), keepdims=bool(keepdims)) - 117 * 200 * 200
     mean = total.astype(np.float32) * np.float32(0.03) / np.float32(200 * 200)
@@ -106,15 +106,15 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3], []])
 def test_other_means(axes: list[int]) -> None:
-    """Regression: an empty list of axes, which are all of them, was refused."""
+    """Regression: an empty list of axes, which means all axes, was refused."""
     inputs = {"a": _codes("int8", 2, 3, 4, 6)}
     node = helper.make_node("ReduceMean", ["f0", "axes"], ["r"], keepdims=1)
-    _compare(_around([node], inputs, {"axes": np.int64(axes)}), inputs, codes=1)
+    _compare(_quantised_model([node], inputs, {"axes": np.int64(axes)}), inputs, codes=1)
 
 
 def test_clamps_in_a_row() -> None:
-    """Regression: clamps that share no number, and one with its bounds in the wrong order, kept the bounds of the
-    first one behind a product."""
+    """Regression: after a product, two clamps with disjoint ranges, or one with its bounds in the wrong order, kept the
+    first one's bounds."""
     made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 13]>
         graph (int8[4, 8] x) => (int8[4, 5] y0, int8[4, 5] y1, int8[4, 5] y2)
         <float s = {0.05}, float t = {0.1}, int8 z = {-5}, float zero = {0.0}, float one = {1.0},
@@ -143,7 +143,7 @@ TRANSPOSED: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 @pytest.mark.parametrize("channelwise", [False, True])
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolution_of_codes(name: str, channelwise: bool) -> None:
-    """Exact: the sum is compared in integers, by the definition."""
+    """Bit-exact: the expected sum is computed in integers, by the definition."""
     (kh, kw), attributes = TRANSPOSED[name]
     rng = np.random.default_rng(1)
     x, w = _codes("uint8", 2, 5, 6, 7), rng.integers(-127, 128, (5, 4, kh, kw)).astype(np.int8)
@@ -154,7 +154,7 @@ def test_transposed_convolution_of_codes(name: str, channelwise: bool) -> None:
     nodes = [helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=1),
              helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["bf"], axis=0),
              helper.make_node("ConvTranspose", ["f0", "wf", "bf"], ["r"], **attributes)]  # fmt: skip
-    made = _around(nodes, {"a": x}, parts, 1.3)
+    made = _quantised_model(nodes, {"a": x}, parts, 1.3)
     artifact = qmlir.compile(made, target="cpu")
     assert artifact.import_report is not None
     assert artifact.import_report["left"] == []

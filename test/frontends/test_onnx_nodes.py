@@ -14,9 +14,9 @@ QUICK = ("test_quantizelinear_axis", "test_quantizelinear_e4m3fn", "test_dequant
          "test_qlinearmatmul_3D_int8_float16", "test_qlinearconv", "test_convinteger_with_padding",
          "test_cast_FLOAT_to_FLOAT4E2M1")  # fmt: skip
 QUICK_VULKAN = ("test_quantizelinear_uint4", "test_qlinearconv")
-PARTS = (
-    24  # of the slow tier's tests: the names are known when the package has made all of its models, which takes seconds
-)
+# The slow tier's tests are parametrised by parts: names are only known after the package has made all of its models,
+# which takes seconds.
+PARTS = 24
 
 
 @pytest.mark.sweep(fast=9, slow=12)
@@ -50,8 +50,8 @@ def test_every_node(part: int, target: str) -> None:
     assert not failed
 
 
-# Every operator's tests are in the slow tier; these were wrong, crashed or never ended. A third of them is tried for a
-# commit, all of them in the slow tier.
+# Tests that once gave wrong results, crashed or never ended. A third of them is run for each commit, all of them in the
+# slow tier, which also has the tests of every operator.
 QUICK_OTHERS = (
     "test_depthtospace_crd_mode_example", "test_spacetodepth_crd_mode_example", "test_lstm_with_peepholes",
     "test_bitshift_right_int8_shift_ge_width", "test_reshape_allowzero_reordered", "test_maxpool_2d_same_upper",
@@ -64,7 +64,7 @@ RECORDED = json.loads(onnx_all_nodes.RESULTS.read_text())
 
 
 def test_sample_of_all_operators(rotation: int) -> None:
-    """Some of those above, and of all, which the commit chooses."""
+    """The commit chooses some of the tests above and some of all recorded tests."""
     _as_recorded(QUICK_OTHERS[rotation % 3 :: 3], rotation)
 
 
@@ -81,7 +81,7 @@ def _as_recorded(once_wrong: Sequence[str], rotation: int) -> None:
     found = dict(onnx_all_nodes.outcomes([*once_wrong, *rotating]))
     assert all(map(onnx_all_nodes.is_acceptable, found.values()))
     assert {n: found[n] for n in once_wrong} == {n: RECORDED["tests"][n] for n in once_wrong}
-    # Right or refused; the words of a refusal are compared above.
+    # For these, only "right" or "refused" is compared; for those above, the text of a refusal too.
     assert {n: found[n].split(":")[0] for n in rotating} == {n: RECORDED["tests"][n].split(":")[0] for n in rotating}
 
 
@@ -90,7 +90,7 @@ def _as_recorded(once_wrong: Sequence[str], rotation: int) -> None:
 @pytest.mark.sweep(slow=12)
 @pytest.mark.parametrize("part", range(8))
 def test_all_operators(part: int) -> None:
-    """Right, or refused by name, for every test that the onnx package has; what was right is."""
+    """Every test of the onnx package is right or refused by name; those that were right still are."""
     names = sorted(onnx_all_nodes.cases())
     if RECORDED["onnx"] == __import__("onnx").__version__:
         assert set(names) >= set(RECORDED["tests"])

@@ -1,4 +1,4 @@
-"""Operators as the oldest opsets have them: sizes and factors that are attributes; against onnxruntime."""
+"""Operators in the form of the oldest opsets, with sizes and factors as attributes; against onnxruntime."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_operators_of_opsets_9_and_10(name: str, rows: str) -> None:
 
 
 def test_axes_of_codes() -> None:
-    """Regression: Squeeze and Unsqueeze of opsets 10 to 12 were refused in front of a quantisation."""
+    """Regression: Squeeze and Unsqueeze of opsets 10 to 12 were refused before a quantisation."""
     model = parser.parse_model("""<ir_version: 6, opset_import: ["" : 11]> graph (uint8[1, 3, 1, 4] x) => (uint8 y)
         <float s = {0.1}, uint8 z = {3}> {
             d = DequantizeLinear(x, s, z) a = Squeeze<axes = [0]>(d) b = Unsqueeze<axes = [2]>(a)
@@ -61,10 +61,10 @@ def _smaller(scales: str) -> Any:
 
 
 def test_the_first_resize_to_a_smaller_image() -> None:
-    """Regression: the elements before the places of the result were taken, where onnxruntime takes those behind."""
+    """Regression: positions between two elements were rounded down, where onnxruntime rounds them up."""
     model = _smaller("1.0, 1.0, 0.6, 0.7")
     x = np.random.default_rng(0).standard_normal((1, 2, 4, 7)).astype(np.float32)
     [want] = session(model, threads=1).run(None, {"x": x})
     np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x), want)
-    with pytest.raises(FrontEndError, match="makes an axis smaller and another one larger"):
+    with pytest.raises(FrontEndError, match="shrinks one axis and enlarges another"):
         qmlir.compile(_smaller("1.0, 1.0, 0.5, 2.0"))

@@ -34,7 +34,7 @@ def compare(operator: str, seed: int, target: str) -> None:
     names = [name for name, _ in artifact.functions["main"].inputs]
     got = opened(artifact).main(*(inputs[n] for n in names))
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
-    if codes is None:  # sums of floats in another order
+    if codes is None:  # f32 sums, in another order
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(want).max())))
         return
     apart = np.abs(got.astype(np.int64) - want.astype(np.int64))
@@ -111,8 +111,8 @@ def test_tables_in_blocks_that_are_not_imported(attributes: dict[str, int], reas
 
 @pytest.mark.parametrize("truth", [True, False])
 def test_a_constant_truth_value(truth: bool) -> None:
-    """Regression: a scalar constant of type bool became a vector, and torch-mlir refused the node that reads it: every
-    causal model that torch exports has one."""
+    """Regression: a scalar bool constant became a vector, and torch-mlir refused the node that reads it. Every causal
+    model that torch exports has such a constant."""
     x = np.array([[True, False], [False, True]])
     made = model([onnx.helper.make_node("And", ["x", "c"], ["y"])], {"x": x}, ["y"], {"c": np.array(truth)})
     np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x & truth)
@@ -120,7 +120,7 @@ def test_a_constant_truth_value(truth: bool) -> None:
 
 @pytest.mark.parametrize("operands", ["u, v", "v, u"])
 def test_branches_with_strides(operands: str) -> None:
-    """Regression: what both convolutions read was written where the first one's strides are only."""
+    """Regression: the operand of both convolutions was written only at the positions that the first one reads."""
     made = onnx.parser.parse_model(f"""
         <ir_version: 9, opset_import: ["" : 17]>
         graph (float[2, 8, 8, 8] x, float[8, 8, 1, 1] w1, float[8, 8, 3, 3] w3) => (float[2, 8, 4, 4] y) {{
@@ -137,7 +137,7 @@ def test_branches_with_strides(operands: str) -> None:
 
 
 def test_an_average_of_whole_windows() -> None:
-    """Regression: with ceil_mode and a dynamic batch it was not divided."""
+    """Regression: with ceil_mode and a dynamic batch, the sum was not divided."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 17]> graph (float[N, 3, 8, 8] x) => (float[N, 3, 4, 4] y) {
             y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(x)
@@ -148,7 +148,7 @@ def test_an_average_of_whole_windows() -> None:
 
 
 def test_the_last_window_of_a_maximum() -> None:
-    """Regression: with ceil_mode and uneven pads there was one more window, all of it in the padding."""
+    """Regression: with ceil_mode and uneven pads there was one window too many, all of it in the padding."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 22]> graph (float[1, 2, 6, 7] x) => (float[1, 2, 2, 3] y) {
             y = MaxPool<kernel_shape = [2, 2], strides = [3, 3], pads = [0, 0, 1, 1], ceil_mode = 1>(x)
@@ -160,7 +160,7 @@ def test_the_last_window_of_a_maximum() -> None:
 
 
 def test_pads_that_cut_off() -> None:
-    """Regression: with a negative amount in front, rows began before the tensor."""
+    """Regression: with a negative pad at the start of an axis, rows began before the tensor."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 18]>
         graph (float[3, 4] x, float[N, 4] t) => (float[3, 5] y, float[2, 1] z, float[M, 4] u)
@@ -178,7 +178,7 @@ def test_pads_that_cut_off() -> None:
 
 
 def test_backwards_from_behind_the_end() -> None:
-    """Regression: a Slice with a negative step whose start is behind the last element began one behind it."""
+    """Regression: a Slice with a negative step and a start past the last element began one past it."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 18]> graph (float[4, 7] x, float[N, 3] t) => (float[4, 3] y, float[N, 3] u)
         <int64[1] far = {10}, int64[1] one = {1}, int64[1] most = {9223372036854775807},
@@ -195,7 +195,7 @@ def test_backwards_from_behind_the_end() -> None:
 
 
 def test_the_logarithm_of_large_sums() -> None:
-    """Regression: ReduceLogSumExp of numbers from 89 on was infinite."""
+    """Regression: ReduceLogSumExp of values of 89 or more was infinite."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 18]> graph (float[3, 4] x) => (float[3] y, float[1, 1] z)
         <int64[1] last = {-1}> {
@@ -210,7 +210,7 @@ def test_the_logarithm_of_large_sums() -> None:
 
 
 def test_numbers_without_sign() -> None:
-    """Regression: u8 was divided, clamped and sorted as i8; u16 and u32 were signed in all of these operators."""
+    """Regression: u8 was divided, clamped and sorted as i8; all of these operators treated u16 and u32 as signed."""
     made = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 18]>
         graph (uint8[6] a, uint8[6] b, uint16[6] c, uint16[6] d, uint32[6] e, uint32[6] f) => (
@@ -243,7 +243,7 @@ def test_numbers_without_sign() -> None:
 
 
 def test_larger_and_smaller_than_nan() -> None:
-    """Regression: Max and Min were the number beside NaN, and Clip its bound."""
+    """Regression: if one operand was NaN, Max and Min gave the other operand, and Clip its bound."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         f (float[4] x, float[4] y, float low) => (float[4] a, float[4] b, float[4] c) {
             a = Max(x, y)
@@ -259,7 +259,7 @@ def test_larger_and_smaller_than_nan() -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:
-    """onnxruntime quantises activations and states; its numbers are as near as codes of 8 bits are."""
+    """onnxruntime quantises activations and states as well: results agree within the error of 8-bit codes."""
     r, h, k = Random(3), 8, 6
     x = r.floats(5, 2, k)
     weights: dict[str, Any] = {

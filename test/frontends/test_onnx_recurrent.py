@@ -1,5 +1,4 @@
-"""LSTM, GRU and RNN against onnxruntime, by the kernel for each width of vectors and as a loop; and ConvTranspose of
-floats."""
+"""LSTM, GRU and RNN against onnxruntime, by the kernel for each vector width and as a loop; and float ConvTranspose."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from qmlir.checking.onnxruntime import session
 from qmlir.errors import FrontEndError
 from qmlir.targets import resolve
 
-# By target; where there is none, the layer is a loop.
+# The kernels of each target; without one, the layer is a loop.
 KERNELS = {"cpu:x86-64-v4": ["recurrence-avx512"], "cpu:x86-64-v3": ["recurrence-avx2"], "cpu:x86-64": []}
 
 

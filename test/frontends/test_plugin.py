@@ -1,4 +1,4 @@
-"""A front end that is a package of its own: installed, found, used, and named in its errors."""
+"""A front end in a separate package is installed, found, used, and named in its errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PLUGIN = Path(__file__).parent / "plugin"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plugin, installed by pip into a folder of its own, without the network."""
+    """The plugin, installed by pip into a separate folder, without the network."""
     folder = tmp_path_factory.mktemp("plugin")
     source = folder / "source"
-    for file in PLUGIN.rglob("*"):  # pip builds in the source's folder
+    for file in PLUGIN.rglob("*"):  # a copy, because pip builds in the source's folder
         if file.is_file() and "__pycache__" not in file.parts:
             target = source / file.relative_to(PLUGIN)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def test_plugin_imports_its_files(tmp_path: Path) -> None:
     assert np.array_equal(opened(artifact).main(x, w), x.astype(np.int32) @ w.astype(np.int32))
     assert '"qmlir.scaled_matmul"' in artifact.source("import")
 
-    # The same path with other content is another program: the cache's key is the content.
+    # The cache's key is the content, so the same path with other content is another program.
     source.write_text("4 8 5")
     assert qmlir.compile(source).functions["main"].outputs[0].shape == (4, 5)
 

@@ -41,14 +41,14 @@ class Functions(torch.nn.Module):
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float16, 2**-10), (torch.bfloat16, 2**-7)])
 def test_torch(dtype: Any, unit: float) -> None:
-    """One pooling to one value was off by two thirds."""
+    """Regression: a pooling to one value was off by two thirds."""
     x = (torch.rand(16, 4096, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.5).to(dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = opened(qmlir.compile(torch.export.export(Functions(), (x,)))).main(x)
     for name, got, want in zip(FUNCTIONS, results, Functions()(x.double()), strict=True):
         assert got.dtype == dtype, name
-        # Twice where a second rounding follows, as in torch.
+        # Two units, because some functions round twice, as in torch.
         error = (got.double() - want).abs() / want.abs().clamp(min=0.1)
         assert error.max() <= 2 * unit, (name, error.max())
 

@@ -1,14 +1,14 @@
-"""What the assembly of kernels for AMD says over a range of schemes and rows: registers, LDS, scratch, and how much of
-the main loop's issue cycles are matrix instructions. All of it takes about four minutes.
+"""Figures from the assembly of AMD kernels for a range of schemes and rows: registers, LDS, scratch, and the share of
+matrix instructions in the main loop's issue cycles. All of them take about four minutes.
 
 python test/kernels/amd_shipped.py                        # a JSON object for each kernel
-python test/kernels/amd_shipped.py rocm:gfx942            # one target's
-python test/kernels/amd_shipped.py NCHW                   # of every target those of the schemes with this text
-python test/kernels/amd_shipped.py --dynamic              # of every target those whose rows are known at run time only
-python test/kernels/amd_shipped.py --against before.json  # only what differs from lines that were printed before
+python test/kernels/amd_shipped.py rocm:gfx942            # only this target
+python test/kernels/amd_shipped.py NCHW                   # every target, only schemes whose names contain this text
+python test/kernels/amd_shipped.py --dynamic              # every target, only dynamic numbers of rows
+python test/kernels/amd_shipped.py --against before.json  # only lines that differ from those printed before
 
-The strategy is the one that was chosen; the share is counted for CDNA's as `qmlir/targets/rocm/isa.py` says.
-`test_amd_shipped.py` holds the bounds.
+The strategy is the chosen one; the share is counted for CDNA targets, as `qmlir/targets/rocm/isa.py` describes.
+`test_amd_shipped.py` has the bounds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 
 def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
-    """The program of one configuration, its code in `folder`."""
+    """The program of one configuration; its assembly is dumped to `folder`."""
     flags = (f"--iree-hal-dump-executable-files-to={folder}",)
     rng = np.random.default_rng(7)
     if scheme in CONVOLUTIONS:
@@ -94,7 +94,7 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
 
 
 def measured(scheme: str, m: int | None, target: str) -> list[Row]:
-    """One row for each kernel of the dispatch with the product, with the most scratch and spills of any dispatch."""
+    """One row per kernel of the product's dispatch, each with the largest scratch and spills of all dispatches."""
     with tempfile.TemporaryDirectory() as folder:
         artifact = compiled(scheme, m, target, Path(folder))
         decision = artifact.manifest.strategies[0]
@@ -104,7 +104,7 @@ def measured(scheme: str, m: int | None, target: str) -> list[Row]:
     code = {name: part for text in texts for name, part in isa.functions(text).items()}
     by_rows = {name: facts for name, facts in plan.items() if name.endswith("rows")}
     found = [r for r in every if "product" in r.name or "matmul" in r.name or "conv" in r.name] or every
-    # Kernels by the number of rows have it in their names, which sort as numbers do.
+    # The names of kernels for different numbers of rows contain these numbers, by which they are sorted.
     products = sorted(found, key=lambda r: int(r.name.rpartition("_above_")[2] if "_above_" in r.name else 0))
     rows: list[Row] = []
     for (label, facts), product in zip((by_rows or {"": plan}).items(), products, strict=bool(by_rows)):

@@ -14,14 +14,14 @@ from qmlir import settings
 
 @pytest.fixture(scope="module")
 def emulated_amx() -> Iterator[None]:
-    """The kernels for AMX, with tiles in software, can be asked for."""
+    """Makes the AMX kernels selectable, with tiles emulated in software."""
     with amx.emulated():
         yield
 
 
 @pytest.fixture(scope="session")
 def arm() -> Iterator[Emulator]:
-    """Executes programs for 64-bit Arm."""
+    """An emulator that runs programs for 64-bit Arm."""
     require()
     emulator = Emulator()
     yield emulator
@@ -33,7 +33,7 @@ WRAPPER = Path(__file__).resolve().parents[2] / "build" / "lavapipe" / "lavapipe
 
 @pytest.fixture
 def newer() -> Path:
-    """What starts a program with a lavapipe that has cooperative matrices, and with SPIR-V tools that know them."""
+    """The wrapper that starts a program with a lavapipe and SPIR-V tools that support cooperative matrices."""
     if not WRAPPER.exists() and not settings.require_lavapipe():
         pytest.skip("there is no newer lavapipe: make vulkan fetches it")
     assert WRAPPER.exists(), "there is no newer lavapipe: make vulkan fetches it"

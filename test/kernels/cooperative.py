@@ -1,5 +1,5 @@
-"""Products on cooperative matrices, run on the present Vulkan device and compared with the reference: a line of JSON a
-case, {"case": .., "wrong": "" or what is}.
+"""Run products on cooperative matrices on the present Vulkan device, and compare them with the reference. Prints one
+line of JSON per case, {"case": .., "wrong": "" or the error}.
 
 tools/lavapipe.sh build/lavapipe
 build/lavapipe/lavapipe .venv/bin/python test/kernels/cooperative.py [CASE ...]
@@ -24,7 +24,7 @@ from kernels.gpu_products import PRODUCTS, check, chosen, values
 import qmlir
 from qmlir import TensorSpec
 
-ROWS = {33: (33,), None: (18, 1, 70)}  # calls of a program whose rows are static, or dynamic
+ROWS = {33: (33,), None: (18, 1, 70)}  # the calls of a program with static or dynamic rows
 
 
 def _product(name: str, m: int | None) -> None:

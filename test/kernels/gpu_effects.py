@@ -1,4 +1,4 @@
-"""Ops of GPU kernels that read and write memory, or that threads do together."""
+"""Ops of GPU kernels that read or write memory, or that several threads execute together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _store(w: Workgroup, op: Any, mask: Array) -> None:
 
 
 def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
-    """One thread after the other, in the order of their numbers; what it leaves is nobody's until a barrier."""
+    """An atomic addition, one thread after the other in the order of their numbers. Until a barrier, no thread may load
+    or store the sums."""
     assert "addi" in str(op.attributes["kind"]) or int(ir.IntegerAttr(op.attributes["kind"]).value) == 1
     value, memory = w.get(op.operands[0]), w.get(op.operands[1])
     where = memory.at([w.get(v) for v in list(op.operands)[2:]], mask, "an atomic sum")
@@ -57,7 +58,7 @@ def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
     w.values[op.results[0]] = out
 
 
-_BUFFER = 40  # bits of an address below the number of its buffer
+_BUFFER = 40  # an address has its buffer's number above these bits
 
 
 def _pointer(w: Workgroup, op: Any, mask: Array) -> None:
@@ -70,8 +71,8 @@ def _address(w: Workgroup, op: Any, mask: Array) -> None:
 
 
 def _count(w: Workgroup, op: Any, mask: Array) -> None:
-    """An atomic sum of i32 in global memory. Workgroups run one behind the other here: what orders their stores is for
-    the emulated devices to judge."""
+    """An atomic i32 addition in global memory. Workgroups run one after the other here; the emulated devices check how
+    their stores are ordered."""
     assert int(ir.IntegerAttr(op.attributes["bin_op"]).value) == 1, "a sum"
     address, value = (w.get(v) for v in op.operands)
     out = w.full(op.results[0].type, 0)
@@ -83,8 +84,8 @@ def _count(w: Workgroup, op: Any, mask: Array) -> None:
     w.values[op.results[0]] = out
 
 
-def _run_of(w: Workgroup, memory: Memory, first: Sequence[Array], lanes: int, mask: Array) -> tuple[Array, ...]:
-    """The indices of neighbours along the last axis, of each active thread."""
+def _consecutive(w: Workgroup, memory: Memory, first: Sequence[Array], lanes: int, mask: Array) -> tuple[Array, ...]:
+    """The indices of `lanes` consecutive elements along the last axis, for each active thread."""
     assert not memory.shared
     *outer, last = first
     spread = [np.broadcast_to(w[:, None], (len(w), lanes)) for w in outer]
@@ -95,20 +96,20 @@ def _run_of(w: Workgroup, memory: Memory, first: Sequence[Array], lanes: int, ma
 def _load_run(w: Workgroup, op: Any, mask: Array) -> None:
     memory = w.get(op.operands[0])
     out = w.full(op.results[0].type, 0)
-    where = _run_of(w, memory, [w.get(v) for v in list(op.operands)[1:]], out.shape[1], mask)
+    where = _consecutive(w, memory, [w.get(v) for v in list(op.operands)[1:]], out.shape[1], mask)
     out[mask] = memory.array[where]
     w.values[op.results[0]] = out
 
 
 def _store_run(w: Workgroup, op: Any, mask: Array) -> None:
     value, memory = w.get(op.operands[0]), w.get(op.operands[1])
-    where = _run_of(w, memory, [w.get(v) for v in list(op.operands)[2:]], value.shape[1], mask)
+    where = _consecutive(w, memory, [w.get(v) for v in list(op.operands)[2:]], value.shape[1], mask)
     _one_writer(memory, tuple(i.reshape(-1) for i in where), value[mask].reshape(-1))
     memory.array[where] = value[mask]
 
 
 def _one_writer(memory: Memory, where: tuple[Array, ...], values: Array) -> None:
-    """No two threads store different values to one place at once."""
+    """Check that no two threads store different values to one element at once."""
     flat = np.ravel_multi_index(where, memory.shape) if where else np.zeros(len(values), int)
     order = np.argsort(flat, kind="stable")
     same = flat[order][1:] == flat[order][:-1]
@@ -158,7 +159,7 @@ def _cooperative(t: Any) -> tuple[int, int, Any]:
 
 
 def _tile(w: Workgroup, op: Any, position: int) -> list[tuple[Memory, Any]]:
-    """Where each subgroup's cooperative matrix lies: its memory, and the flat positions of its elements."""
+    """The memory of each subgroup's cooperative matrix, and the flat positions of its elements there."""
     memory = w.get(op.operands[position])
     row, column = (w.get(v) for v in list(op.operands)[position + 1 :])
     stride = int(ir.IntegerAttr(op.attributes["leadDimension"]).value)
@@ -166,7 +167,7 @@ def _tile(w: Workgroup, op: Any, position: int) -> list[tuple[Memory, Any]]:
     rows, columns, dtype = _cooperative((op.results[0] if len(op.results) else op.operands[0]).type)
     if "transpose" in op.attributes:
         rows, columns = columns, rows
-    per = memory.array.dtype.itemsize * max(memory.lanes, 1) // np.dtype(dtype).itemsize  # elements of a memref's one
+    per = memory.array.dtype.itemsize * max(memory.lanes, 1) // np.dtype(dtype).itemsize  # per memref element
     found = []
     for first in range(0, w.threads, w.subgroup):
         mine = slice(first, first + w.subgroup)
@@ -183,8 +184,8 @@ def _matrix_load(w: Workgroup, op: Any, mask: Array) -> None:
     dtype = _cooperative(op.results[0].type)[2]
     found = []
     for number, (memory, where) in enumerate(_tile(w, op, 0)):
-        _touch(w, memory, where, number, dtype, write=False)
-        tile = memory.array.reshape(-1).view(dtype)[where].astype(_exactly(dtype))
+        _record_access(w, memory, where, number, dtype, write=False)
+        tile = memory.array.reshape(-1).view(dtype)[where].astype(_exact_dtype(dtype))
         found.append(tile.T if "transpose" in op.attributes else tile)
     w.values[op.results[0]] = np.stack(found)
 
@@ -192,12 +193,12 @@ def _matrix_load(w: Workgroup, op: Any, mask: Array) -> None:
 def _matrix_store(w: Workgroup, op: Any, mask: Array) -> None:
     dtype = _cooperative(op.operands[0].type)[2]
     for number, (memory, where) in enumerate(_tile(w, op, 1)):
-        _touch(w, memory, where, number, dtype, write=True)
+        _record_access(w, memory, where, number, dtype, write=True)
         memory.array.reshape(-1).view(dtype)[where] = w.get(op.operands[0])[number]
 
 
-def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, dtype: Any, *, write: bool) -> None:
-    """Note an access by a subgroup's first thread; its other threads stand for it."""
+def _record_access(w: Workgroup, memory: Memory, where: Array, subgroup: int, dtype: Any, *, write: bool) -> None:
+    """Record an access by a subgroup as one by its first thread, which represents the others."""
     per = memory.array.reshape(-1).view(dtype).size // memory.written.size
     at = np.unravel_index(np.unique(where // per), memory.shape)
     who = subgroup * w.subgroup
@@ -208,8 +209,8 @@ def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, dtype: Any
     (memory.written if write else memory.read)[at] = who
 
 
-def _exactly(dtype: Any) -> Any:
-    """What products and sums of an instruction are made in."""
+def _exact_dtype(dtype: Any) -> Any:
+    """The dtype in which the products and sums of an instruction are computed."""
     return np.int64 if np.dtype(dtype).kind == "i" else np.float64
 
 

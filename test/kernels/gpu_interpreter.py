@@ -1,7 +1,7 @@
-"""Runs GPU kernels as numpy: the IR that is handed to IREE, one workgroup at a time, all of its threads together.
+"""Runs GPU kernels in numpy: the IR that is handed to IREE, one workgroup at a time, all of its threads together.
 
-What a thread may not do is an error: reading or writing past a tensor's end, a barrier that not all threads reach,
-reading shared memory that another thread wrote, or writing what another read, without a barrier between. Matrix
+Faults of a kernel are errors: reading or writing past a tensor's end, a barrier that not all threads reach, reading
+shared memory that another thread wrote or writing memory that another read without a barrier between. Matrix
 instructions follow the layouts of AMD's ISA guides: CDNA3 section 7 and the matrix instruction calculator for MFMA,
 RDNA3 and RDNA4 section 7.9 for WMMA.
 """
@@ -20,7 +20,7 @@ from qmlir.core.mlir import ir
 
 
 def _memory(array: Array, kind: Any) -> Memory:
-    """A tensor's bytes as a memref reads them."""
+    """A tensor's bytes, accessed through a memref type."""
     dtype, lanes = element(kind.element_type)
     flat = np.ascontiguousarray(array).reshape(-1).view(dtype)
     sizes = [-1 if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
@@ -30,18 +30,18 @@ def _memory(array: Array, kind: Any) -> Memory:
 def run(
     module: Any, inputs: Sequence[Array], result: Array | Sequence[Array], *sizes: int, entry: str | None = None
 ) -> Mapping[str, int]:
-    """Run the executable `entry` of a module, or its only one; writes `result` (or results), returns how often each op
-    ran (once a workgroup).
+    """Run the executable `entry` of a module, or its only one. Writes `result` (or results), and returns how often each
+    op ran (counted once per workgroup).
 
     Args:
-        inputs: the operands of the dispatch, without the sizes that are known at run time.
-        sizes: those, the number of rows first.
+        inputs: the operands of the dispatch, without the dynamic sizes.
+        sizes: the dynamic sizes, the number of rows first.
     """
     executables = [o.operation for o in module.body.operations if o.operation.name == "hal.executable.source"]
     (made,) = (o for o in executables if entry in (None, o.attributes["sym_name"].value))
     body = made.regions[0].blocks[0]
     inner = next(o.operation for o in body.operations if o.operation.name == "builtin.module")
-    export = _taken(body, sizes[0] if sizes else 0)
+    export = _launched(body, sizes[0] if sizes else 0)
     name = export.attributes["sym_name"].value
     functions = [o.operation for o in inner.regions[0].blocks[0].operations]
     function = next(f for f in functions if f.attributes["sym_name"].value == name)
@@ -66,9 +66,9 @@ def run(
     return counts
 
 
-def _taken(body: Any, rows: int) -> Any:
-    """The export that the host launches for so many rows: from the first one on, the fallback of one whose condition
-    does not hold."""
+def _launched(body: Any, rows: int) -> Any:
+    """The export that the host launches for this number of rows: starting at the first, an export whose condition does
+    not hold is replaced by its fallback."""
     exports = [o.operation for o in body.operations if o.operation.name == "hal.executable.export"]
     by_name = {o.attributes["sym_name"].value: o for o in exports}
     export = exports[0]
@@ -83,7 +83,7 @@ def _grid(export: Any, rows: int) -> tuple[int, int, int]:
 
 
 def _host(region: Any, rows: int) -> list[int]:
-    """What a region of an export returns for so many rows."""
+    """The values that a region of an export returns for this number of rows."""
     block = region.blocks[0]
     group = Workgroup((0, 0, 0), 1, 1, [], [rows])
     for argument in list(block.arguments)[1:]:

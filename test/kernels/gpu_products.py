@@ -1,4 +1,4 @@
-"""Products for the kernels of GPUs, and a way to run their programs without a GPU."""
+"""Products for GPU kernels, and a way to run their programs without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Product:
-    """A signature of `scaled_matmul`: constants, and specs whose rows are `m` (None: dynamic)."""
+    """A signature of `scaled_matmul`: constants, and specs with `m` rows (None: dynamic)."""
 
     n: int
     k: int
@@ -38,7 +38,7 @@ class Product:
 
 
 def _scales(rng: np.random.Generator, *shape: int) -> Any:
-    # Powers of two: the sums of what they multiply are then exact in f32, in any order.
+    # Scales are powers of two, so that sums of scaled values are exact in f32, in any order.
     return (2.0 ** rng.integers(-9, -3, shape)).astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def _packed(codes: Any, dtype: str) -> Arguments:
 def codes_of(
     weight: str, group: int = 0, zeros: bool = False, lhs: str = "i8", **more: Any
 ) -> Callable[[Product, np.random.Generator], Arguments]:
-    """Integer codes on both sides."""
+    """Integer codes for both operands."""
 
     def build(p: Product, rng: np.random.Generator) -> Arguments:
         groups = p.k // group if group else 1
@@ -126,18 +126,18 @@ def values(arguments: Arguments, rows: int) -> Arguments:
 
 
 def chosen(artifact: Any) -> list[str]:
-    """The strategies of a program's contractions; where the number of rows decides, that for the most rows."""
+    """The strategies of a program's contractions; if they depend on the number of rows, those for the most rows."""
     return [functions(decision)[-1].get("strategy", decision["chosen"]) for decision in artifact.manifest.strategies]
 
 
 def functions(decision: Any) -> list[dict[str, Any]]:
-    """What is said of the kernels of a contraction: of the only one, or of those for few rows up to many."""
+    """The plans of a contraction's kernels: of the only one, or of each, from the one for the fewest rows up."""
     plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
     return [{"route": plan["route"], **facts} for name, facts in plan.items() if name.endswith("rows")] or [plan]
 
 
 def check(product: Product, got: Any, want: Any) -> None:
-    """Integers to the bit; floats as the semantics allow."""
+    """Check that integers are bit-exact, and floats within the tolerance of the semantics."""
     if product.exact:
         np.testing.assert_array_equal(got, want)
         return
@@ -154,8 +154,8 @@ def interpreted(
     rows: int,
     change: Callable[[Any], None] = lambda module: None,
 ) -> Any:
-    """The result of a program of one dispatch of a kernel of ours, from the IR that IREE was given. `change` breaks it,
-    where a test asks whether that is noticed."""
+    """The result of a program with a single dispatch, of a qmlir kernel, interpreted from the IR that IREE was given.
+    `change` breaks this IR, for tests that the interpreter notices it."""
     with context():
         module = ir.Module.parse(artifact.source("configured"))
         found: list[Any] = []
@@ -187,7 +187,7 @@ def interpreted(
         operands = [value(v) for v in dispatch.operands if isinstance(v.type, ir.RankedTensorType)]
         out = np.full(shape, 77, dtype)
         change(module)
-        # Behind the result: counters, which are an operand, and a workspace.
+        # After the result come counters, which are an operand too, and a workspace.
         scratch = [zeros(r.type) + 77 for r in list(dispatch.results)[2:]]
         gpu_interpreter.run(module, operands, [out, *scratch], rows)
         return out

@@ -1,4 +1,4 @@
-"""Whole programs for GPUs without one: their kernels of ours in the interpreter, everything around them on the CPU."""
+"""Run whole GPU programs without a GPU: qmlir's kernels in the interpreter, everything around them on the CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qmlir.core.mlir import arith, context, ir, tensor
 
 
 def run(artifact: Any, *inputs: Any) -> list[Any]:
-    """The results of a program: each dispatch of a kernel of ours is interpreted, from the IR that IREE was given, on
-    the operands that the rest of the program, compiled for the CPU, makes for it."""
+    """The results of a program. Each dispatch of a qmlir kernel is interpreted, from the IR that IREE was given, on the
+    operands that the rest of the program, compiled for the CPU, computes."""
     text, results = artifact.source("configured"), []
-    # Behind its signature a program knows bytes only.
+    # Inside the program, bytes have no sign.
     inputs = tuple(a.view(np.int8) if a.dtype == np.uint8 else a for a in inputs)
     with context():
         module = ir.Module.parse(text)
@@ -23,7 +23,7 @@ def run(artifact: Any, *inputs: Any) -> list[Any]:
         for number, (entry, made) in enumerate(kinds):
             dynamic = sum(kind.is_dynamic_dim(d) for kind in made for d in range(kind.rank))
             sizes, operands = [], []
-            values = [np.asarray(value) for value in _several(_around(text, number)(*inputs, *results))]
+            values = [np.asarray(value) for value in _several(_without_kernels(text, number)(*inputs, *results))]
             asked = [int(size) for size in values[len(values) - dynamic :]]
             for value in values[: len(values) - dynamic]:
                 (operands if value.dtype != np.int32 or value.ndim else sizes).append(value)
@@ -33,12 +33,12 @@ def run(artifact: Any, *inputs: Any) -> list[Any]:
                 outs.append(np.full(shape, 77, gpu_workgroup.dtype_of(kind.element_type)))
             gpu_interpreter.run(module, operands, outs, *(int(size) for size in sizes), entry=entry)
             results += outs
-    return _several(_around(text, None)(*inputs, *results))
+    return _several(_without_kernels(text, None)(*inputs, *results))
 
 
 def dispatches(artifact: Any) -> list[str]:
-    """The names of the dispatches that compute with more than the numbers that sort rows: IREE's names end with the
-    types that they read and write."""
+    """The names of the dispatches, without those that only compute the i32 indices that sort rows: IREE's names end
+    with the types that a dispatch reads and writes."""
     text = artifact.source("dispatch")
     names = [line.split("@")[1].split()[0] for line in text.splitlines() if "hal.executable.export public" in line]
     names = [name for name in names if "_above_" not in name]  # the same dispatch, for more rows
@@ -61,9 +61,9 @@ def _entry(dispatch: Any) -> str:
     return str(dispatch.attributes["entry_points"]).split("@")[1].split("::")[0]
 
 
-def _around(text: str, number: int | None) -> Any:
-    """The program without its kernels as a function for the CPU: of its arguments and the results of the dispatches
-    before `number`, to the operands of that one, or with None to its own results."""
+def _without_kernels(text: str, number: int | None) -> Any:
+    """The program without its kernels, as a function for the CPU. It takes the program's arguments and the results of
+    the dispatches before `number`, and returns that dispatch's operands or, for None, the program's results."""
     with context():
         module = ir.Module.parse(text)
         calls = _dispatches(module)
@@ -75,7 +75,7 @@ def _around(text: str, number: int | None) -> Any:
                 result.replace_all_uses_with(block.add_argument(result.type, call.location))
         if number is not None:
             with ir.InsertionPoint(last), last.location:
-                # What it computes from, and behind that the sizes of its results.
+                # The dispatch's operands, then the dynamic sizes of its results.
                 made = [r.type for r in calls[number].results]
                 dynamic = sum(kind.is_dynamic_dim(d) for kind in made for d in range(kind.rank))
                 given = list(calls[number].operands)
@@ -98,7 +98,7 @@ def _around(text: str, number: int | None) -> Any:
 
 
 def _as_tensor(value: Any) -> Any:
-    """Sizes become tensors without axes, which programs can return."""
+    """Make a scalar a rank-0 tensor, which programs can return."""
     if isinstance(value.type, ir.RankedTensorType):
         return value
     if isinstance(value.type, ir.IndexType):
@@ -111,7 +111,7 @@ def _several(results: Any) -> list[Any]:
 
 
 def _drop(block: Any) -> None:
-    """The ops whose results nobody reads any more, dispatches among them."""
+    """Erase the ops whose results are no longer used, dispatches among them."""
     for op in reversed(list(block.operations)):
         operation = op.operation
         effects = operation.name in ("cf.assert", "util.return", "func.return")

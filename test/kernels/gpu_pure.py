@@ -1,4 +1,4 @@
-"""Ops of GPU kernels that compute values from values, matrix instructions of waves among them."""
+"""Ops of GPU kernels that compute values from values, including the matrix instructions of waves."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _assembly(w: Any, op: Any, *operands: Array) -> Array:
     text = op.attributes["asm_string"].value
     if text or op.attributes["constraints"].value != "=v,0":
         raise KernelError(f"the interpreter does not know the assembly {text!r}")
-    return operands[0]  # the number itself, in a vector register
+    return operands[0]  # the same value, in a vector register
 
 
 def _intrinsic(w: Workgroup, op: Any, *operands: Array) -> Any:
@@ -120,7 +120,7 @@ def _fma(w: Workgroup, op: Any, a: Array, b: Array, c: Array) -> Array:
 
 
 def _matrix(w: Workgroup, op: Any, a: Array, b: Array, total: Array) -> Array:
-    """A matrix instruction, of every wave."""
+    """A matrix instruction, executed by every wave."""
     lanes = np.arange(w.subgroup)
     across, part = lanes % 16, lanes // 16
     count, registers = a.shape[1], total.shape[1]

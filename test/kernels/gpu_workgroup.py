@@ -1,4 +1,4 @@
-"""One workgroup of a GPU kernel as numpy: all of its threads together, and the memory that they see."""
+"""One workgroup of a GPU kernel in numpy: all of its threads together, and the memory that they access."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qmlir.core.mlir import ir
 Array = NDArray[Any]
 Effect = Callable[["Workgroup", Any, Array], None]
 Pure = Callable[..., Any]
-# What an op does, and what it computes, by its name: `gpu_effects.py` and `gpu_pure.py` fill these.
+# The implementations of ops with and without side effects, by op name: `gpu_effects.py` and `gpu_pure.py` fill these.
 EFFECTS: dict[str, Effect] = {}
 PURE: dict[str, Pure] = {}
 
 
 class KernelError(AssertionError):
-    """A kernel did what no kernel may."""
+    """A kernel did something that is not allowed."""
 
 
 _FLOATS = {
@@ -40,7 +40,7 @@ def dtype_of(t: Any) -> Any:
 
 
 def element(t: Any) -> tuple[Any, int]:
-    """The dtype and the lanes (0: no vector) of a type."""
+    """The dtype and the number of lanes (0: not a vector) of a type."""
     if isinstance(t, ir.VectorType):
         assert len(t.shape) == 1
         return dtype_of(t.element_type), int(t.shape[0])
@@ -48,7 +48,7 @@ def element(t: Any) -> tuple[Any, int]:
 
 
 class Memory:
-    """A buffer seen through a memref's type; shared memory watches for races."""
+    """A buffer accessed through a memref's type; accesses to shared memory are checked for races."""
 
     def __init__(self, array: Array, lanes: int, shared: bool = False) -> None:
         self.array, self.lanes, self.shared = array, lanes, shared
@@ -58,7 +58,7 @@ class Memory:
             self.read = np.full(self.shape, -1)
 
     def at(self, where: Sequence[Array], mask: Array, what: str) -> tuple[Array, ...]:
-        """The indices of the threads that are active, checked."""
+        """The indices of the active threads, checked against the bounds."""
         chosen = tuple(w[mask] for w in where)
         for axis, (index, size) in enumerate(zip(chosen, self.shape, strict=True)):
             if index.size and (index.min() < 0 or index.max() >= size):
@@ -95,7 +95,7 @@ class Workgroup:
     # ---- regions
 
     def run(self, block: Any, mask: Array) -> list[Any]:
-        """Run a block; the values that its terminator yields."""
+        """Run a block, and return the values that its terminator yields."""
         for op in block.operations:
             op = op.operation
             if op.name in ("scf.yield", "func.return"):
@@ -145,6 +145,6 @@ class Workgroup:
 
 
 def where(mask: Array, new: Array, old: Array) -> Array:
-    if new.ndim == 3:  # cooperative matrices, which all threads have
+    if new.ndim == 3:  # cooperative matrices, which belong to whole subgroups
         return new
     return np.where(mask[:, None] if new.ndim == 2 else mask, new, old)

@@ -1,6 +1,6 @@
-"""What kernels for AMD take stays within bounds: nothing spills, and main loops are matrix instructions.
+"""The resources of AMD kernels stay within bounds: nothing spills, and main loops are mostly matrix instructions.
 
-`python test/kernels/amd_shipped.py` prints all of it.
+`python test/kernels/amd_shipped.py` prints all the figures.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from kernels.amd_shipped import CONVOLUTIONS, TARGETS, Row, configurations, meas
 
 pytestmark = pytest.mark.sweep(fast=100, slow=18)
 
-# Vector registers (accumulation registers are among them), scalar registers, bytes of LDS, at most.
+# The most vector registers (including accumulation registers), scalar registers and bytes of LDS.
 MOST = {
     "rocm:gfx90a": (276, 48, 26112), "rocm:gfx942": (274, 48, 34816), "rocm:gfx950": (274, 48, 50688),
     "rocm:gfx1100": (242, 96, 13824), "rocm:gfx1151": (242, 96, 13824), "rocm:gfx1201": (224, 96, 13824),
 }  # fmt: skip
-_SCALARS = 100  # whose shares of K are counted in scalar registers: a SIMD has them for all waves that it can run
+# The most scalar registers of Stream-K kernels, which count their shares of K in them. Occupancy does not suffer: a
+# SIMD has as many for each of the waves that it can run.
+_SCALARS = 100
 # Least share of the main loop's issue cycles that are matrix instructions, for many rows on gfx90a, gfx942 and gfx950.
 SHARES = {
     "w8a8": (0.65, 0.75, 0.75), "w8a8, zero points": (0.72, 0.73, 0.82), "w4a8": (0.65, 0.68, 0.68),
@@ -39,7 +41,7 @@ def judged(rows: list[Row]) -> None:
     assert rows
     for row in rows:
         assert (row["scratch"], row["spilled"]) == (0, 0), row
-        # Scales of the scaled instructions are bytes.
+        # The scales of scaled matrix instructions are bytes.
         assert row["bytes_one_by_one"] == 0 or row["strategy"] == "scaled-mma", row
         taken = (row["vgprs"], row["sgprs"], row["lds"])
         vector, scalar, lds = MOST[row["target"]]

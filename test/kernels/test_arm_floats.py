@@ -1,4 +1,4 @@
-"""Kernels of floats for 64-bit Arm, executed in an emulator: products by weights of codes, rows and attention."""
+"""Float kernels for 64-bit Arm, executed in an emulator: products by quantised weights, row kernels and attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANGE = {"i4": (-8, 7), "u4": (0, 15), "i2": (-2, 1), "i8": (-128, 127), "u8": (
 
 
 def run(arm: Emulator, lhs: Any, weights: Any, target: str, **kw: Any) -> tuple[Any, Any]:
-    """Compiled and executed, and the reference."""
+    """The result of the compiled and emulated product, and the reference's."""
     kw = {"rhs_transposed": True, "out_dtype": "f32", **kw}
     spec = T(lhs.shape, next(k for k, d in DTYPES.items() if d.numpy == lhs.dtype))
     artifact = qmlir.ops.scaled_matmul.compile(spec, weights, target=target, **kw)
@@ -33,7 +33,7 @@ def run(arm: Emulator, lhs: Any, weights: Any, target: str, **kw: Any) -> tuple[
 def check(
     arm: Emulator, dtype: str, code: str, m: int, n: int, groups: int, size: int, zero: bool, target: str, seed: int = 0
 ) -> None:
-    """All sums are exact in f32, so that the order of additions does not show."""
+    """All sums are exact in f32, so the order of additions makes no difference."""
     codes = RandomCodes(seed)
     lo, hi = RANGE[code]
     weights = codes.rng.integers(lo, hi + 1, (n, groups * size)).astype(np.uint8 if code[0] == "u" else np.int8)
@@ -73,7 +73,7 @@ def test_many_multiply_adds(arm: Emulator, form: Any, m: int, n: int, groups: in
 
 @pytest.mark.parametrize("target", ["cpu:aarch64", pytest.param("cpu:neoverse-v1", marks=pytest.mark.slow)])
 def test_numbers_that_are_not_bfloat16(arm: Emulator, target: str) -> None:
-    """All four bytes are looked up; the order of additions shows."""
+    """bf16 cannot represent the table's values: all four bytes are looked up. The order of additions matters here."""
     codes = RandomCodes(3)
     lhs, weights = codes.rng.standard_normal((6, 128)).astype(np.float32), codes.rng.integers(0, 16, (24, 128))
     got, want = run(arm, lhs, weights.astype(np.int8), target, rhs_dtype="nf4", rhs_scale=codes.powers(24, 2))
@@ -81,7 +81,7 @@ def test_numbers_that_are_not_bfloat16(arm: Emulator, target: str) -> None:
 
 
 def test_weights_that_are_decoded_one_by_one(arm: Emulator) -> None:
-    """A zero point that is a float is part of what decodes a code."""
+    """A float zero point is part of the decoding of a code."""
     codes = RandomCodes(4)
     lhs = codes.rng.integers(-4, 5, (7, 64)).astype(np.float32)
     weights = codes.rng.integers(0, 16, (24, 64)).astype(np.uint8)
@@ -92,7 +92,7 @@ def test_weights_that_are_decoded_one_by_one(arm: Emulator) -> None:
     np.testing.assert_array_equal(*run(arm, lhs, weights, "cpu:neoverse-n1", **kw))
 
 
-# Of the last axis: whole vectors and not, in groups, with the least and the largest value.
+# The last axis has whole vectors or not, is quantised in groups, or by its least and its largest value.
 ROWS: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
     "rows": ((None, 384), {}),
     "ragged": ((None, 101), {}),

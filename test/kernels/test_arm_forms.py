@@ -1,5 +1,5 @@
-"""Forms of the support matrix, compiled for 64-bit Arm and executed in an emulator, against the interpreter of the
-program that was compiled: whatever route a product takes."""
+"""Forms of the support matrix, compiled for 64-bit Arm and executed in an emulator, against the interpreter of the same
+program, whichever route a product takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evaluated(artifact: Any, arguments: list[Any]) -> Any:
         return Interpreter(ir.Module.parse(artifact.source("import"))).call("main", arguments)
 
 
-# One takes our kernels, the other IREE's route for integers.
+# The first target takes qmlir's kernels, the second IREE's route for integers.
 @pytest.mark.sweep(slow=9)
 @pytest.mark.parametrize("target", ["cpu:neoverse-v1", "cpu:aarch64"])
 @pytest.mark.parametrize("name", others_slow(sorted(PRODUCTS)))
@@ -89,7 +89,7 @@ def test_with_natural_alignments(arm: Emulator) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_without_natural_alignments(arm: Emulator) -> None:
-    """What `targets/cpu/data_layout.py` is there for."""
+    """The fault that `targets/cpu/data_layout.py` avoids."""
     target = resolve("cpu:aarch64")
     flags = tuple(flag for flag in target.compiler_flags if flag not in natural_alignments())
     assert len(flags) < len(target.compiler_flags)

@@ -1,4 +1,4 @@
-"""Register tiles of integers for 64-bit Arm, executed in an emulator, against the reference; refusals need none."""
+"""Integer register tiles for 64-bit Arm, executed in an emulator, against the reference; refusals need no emulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qmlir import TensorSpec as T
 from qmlir.targets import EMULATED, resolve
 from qmlir.targets.backends import backend_description
 
-# A target that takes each for its best.
+# For each register tile, a target that chooses it.
 TARGETS = {"sdot": "cpu:neoverse-n1", "smmla": "cpu:neoverse-v1"}
 NAMES = sorted(TARGETS)
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
@@ -69,7 +69,7 @@ def test_many_raw_products(arm: Emulator, name: str, m: int, n: int, k: int, see
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_program_for_any_number_of_rows(arm: Emulator, name: str) -> None:
-    """The heights of tiles are chosen at run time; activations are unsigned, the result saturates."""
+    """Tile heights are chosen at run time; activations are unsigned, and the result saturates."""
     codes = RandomCodes(7)
     several = [RandomCodes(rows)(rows, 130, unsigned=True) for rows in (1, 3, 7, 12, 15, 40, 103)]
     check(
@@ -85,7 +85,7 @@ def test_one_program_for_any_number_of_rows(arm: Emulator, name: str) -> None:
     ("dtype", "lo", "hi", "m", "name"), diagonal([("i4", -8, 7, 1), ("u4", 0, 15, 14), ("i2", -2, 1, 5)], NAMES)
 )
 def test_short_weights_in_groups(arm: Emulator, name: str, dtype: str, lo: int, hi: int, m: int) -> None:
-    """Groups of 32, with zero points where codes are unsigned; K of several blocks where there are many rows."""
+    """Groups of 32, with zero points if codes are unsigned; K of several blocks if there are many rows."""
     codes = RandomCodes(m)
     n, groups = 37, 130 if m > 8 else 5
     zero: dict[str, Any] = {}
@@ -111,7 +111,7 @@ def test_many_short_weights(arm: Emulator, name: str, m: int, n: int, groups: in
 
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_of_a_table(arm: Emulator, name: str) -> None:
-    """Few codes that are not neighbours, declared to be short, are looked up in a register."""
+    """A table of few, not consecutive codes, declared to be short, is looked up in a register."""
     codes = RandomCodes(2)
     table = np.array([-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12], np.int8)
     lhs, rhs = codes(6, 48), table[codes.rng.integers(0, 15, (48, 21))]
@@ -167,7 +167,7 @@ def test_sums_round_as_written(arm: Emulator, name: str) -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**40, np.inf, np.nan], NAMES))
 def test_requantisation_of_any_constant_scale(arm: Emulator, name: str, scale: float, out: str) -> None:
-    """Infinities and NaNs among them, ties to even; a zero point of the result."""
+    """Scales include infinities and NaNs; ties round to even; the result has a zero point."""
     codes = RandomCodes(11)
     scales = np.where(np.arange(24) % 3 == 0, scale, 0.5).astype(np.float32).reshape(24, 1)
     check(
@@ -246,8 +246,8 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
 )
 def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
-    """LLVM's allocation of 32 registers to 24 accumulators and what feeds them is close: nothing goes through the
-    stack. The rows of activations are read from there, by another register than `sp`."""
+    """24 accumulators and their operands barely fit LLVM's 32 registers: the inner loop must not spill. It does read
+    rows of activations from the stack, but by another register than `sp`."""
     busiest = max(loops(case.assembly(target)), key=multiplications)
     assert multiplications(busiest) >= 8
     assert not [line for line in busiest if "[sp" in line]
@@ -259,7 +259,8 @@ ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
-    """What the table of targets says of each. The product is long enough to be divided among several workgroups."""
+    """Each target is as the table of targets says. The product is large enough to be divided among several
+    workgroups."""
     codes = RandomCodes(1)
     lhs, rhs = codes(40, 256), codes(300, 256)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(300, 1), "out_dtype": "f32"}
@@ -272,7 +273,7 @@ def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
 
 
 def test_instructions_are_in_the_code() -> None:
-    """One row of `smmla`'s weights is multiplied by `sdot`; none of the tiles leaves the registers."""
+    """A single row is multiplied with `smmla`'s weights by `sdot`; no tile is spilled."""
     codes = RandomCodes(6)
     for rows, target, instruction, others in (
         (64, "cpu:neoverse-v2", "smmla", "sdot"), (1, "cpu:neoverse-v2", "sdot", "smmla"),

@@ -1,5 +1,5 @@
-"""Values that are read twice: by what is made of them, and by an op that joins both. On every kind of target the kernel
-takes them in, against numpy, bit for bit."""
+"""Values that are read twice: by ops that compute another value from them, and by an op that joins both values. The
+kernel fuses all of these ops, on every kind of target. Compared with numpy, bit for bit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_on_vulkan(lavapipe: str) -> None:
 
 
 def test_a_value_that_others_read_too_is_given_out() -> None:
-    """It has to be in memory, so that what is made of it is no part of the kernel."""
+    """The value has to be in memory, so the ops that read it are not fused into the kernel."""
     text, arguments, expected = _data()
     text = text.replace("-> tensor<40x96xf32> {\n  %zero", "-> (tensor<40x96xf32>, tensor<40x96xf32>) {\n  %zero", 1)
     text = text.replace("return %h : tensor<40x96xf32>", "return %h, %q : tensor<40x96xf32>, tensor<40x96xf32>")
@@ -100,7 +100,7 @@ def test_a_value_that_others_read_too_is_given_out() -> None:
 
 
 def test_a_value_that_is_given_out_beside_what_is_made_of_it() -> None:
-    """Regression: both are read by the end of the function, which is no op that joins them."""
+    """Regression: both values are operands of the function's return, which is not an op that joins them."""
     text, arguments, _ = _data()
     text = text.replace("-> tensor<40x96xf32> {\n  %zero", "-> (tensor<40x96xf32>, tensor<40x96xf32>) {\n  %zero", 1)
     text = text.replace("return %h : tensor<40x96xf32>", "return %g, %q : tensor<40x96xf32>, tensor<40x96xf32>")

@@ -1,4 +1,4 @@
-"""Kernels on cooperative matrices, run: on a lavapipe that has them, beside the system's (tools/lavapipe.sh)."""
+"""Kernels on cooperative matrices run on a lavapipe that supports them, next to the system's (tools/lavapipe.sh)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_all_run_on_lavapipe(newer: Path) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_without_signed_sums(newer: Path) -> None:
-    """The canary of qmlir-sign-matrix-sums, and the control of the tests above: a wrong result is found."""
+    """The canary of qmlir-sign-matrix-sums, and the control for the tests above: they would find a wrong result."""
     code = (
         "import sys; sys.path.insert(0, 'test')\n"
         "from qmlir.passes.workarounds.iree_3_13.sign_matrix_sums import SignMatrixSumsPass\n"

@@ -14,7 +14,8 @@ from qmlir.targets import resolve
 
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
-# Batch, queries, keys: less than a vector of queries, one, two, ragged; less than a tile of keys, a block, several.
+# Batch, queries, keys: queries of less than a vector, one, two, and a ragged one; keys of less than a tile, of a block,
+# and of several blocks.
 SHAPES = [(2, 33, 129), (1, 1, 1), (3, 7, 5), (2, 1, 300), (1, 32, 32), (1, 70, 256)]
 
 
@@ -51,14 +52,14 @@ def test_the_kernel_is_right(name: str, target: str) -> None:
 
 
 def test_every_pair_of_sizes() -> None:
-    """Numbers of queries and keys around the sizes of vectors, tiles and blocks, of one program."""
+    """One program takes numbers of queries and keys around the sizes of vectors, tiles and blocks."""
     form = FORMS["shared-mask"]
     _, run = _compiled(form, "cpu")
     sizes = (1, 3, 7, 13, 16, 17, 77, 128)
     for queries in sizes:
         for keys in sizes:
             arguments = _arguments(form, (2, queries, keys))
-            arguments[-1][..., 0] = 0  # f32 does not tell scores of -1e9 apart
+            arguments[-1][..., 0] = 0  # f32 cannot distinguish scores of about -1e9
             np.testing.assert_allclose(run(*arguments), form.expected(*arguments), rtol=2e-5, atol=2e-5)
 
 
@@ -100,8 +101,8 @@ func.func @main(%q: tensor<?x?x16xf32>, %k: tensor<?x7x16xf32>, %v: tensor<2x?x1
 
 
 def test_numbers_at_the_ends_of_the_range() -> None:
-    """Keys that are masked by minus infinity weigh nothing, a query whose keys all are gets zeros, and what is no
-    number stays none."""
+    """Keys that are masked by minus infinity have weight 0, a query whose keys are all masked in this way gets zeros,
+    and NaN stays NaN."""
     form = FORMS["heads-first"]
     _, run = _compiled(form, "cpu")
     q, k, v, mask = _arguments(form, (1, 20, 40))
@@ -113,7 +114,7 @@ def test_numbers_at_the_ends_of_the_range() -> None:
     found = run(q, k, v, mask)
     assert not found[:, :, 3].any()
     assert np.isnan(found[0, 1, 5]).all()
-    # Regression: by the least number that there is, which is finite, all keys are masked alike, and weigh the same.
+    # Regression: a mask of the least finite number masks all keys alike, so they have the same weight.
     np.testing.assert_allclose(found[:, :, 4], v.mean(2), rtol=2e-5)
     rest = np.ones(found.shape[:3], bool)
     rest[:, :, 3:5] = rest[0, 1, 5] = False

@@ -1,4 +1,4 @@
-"""Products side by side with weights of their own, experts among them: every register tile forced."""
+"""Batches of products that each have their own weights, experts among them: every register tile, forced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_batch_whose_k_is_several_blocks(name: str) -> None:
-    """What waits meanwhile fits the stack: with AMX there was room for it twice, and IREE refused the program."""
+    """Sums that wait between blocks of K fit the stack. Regression: with AMX they had room twice, and IREE refused
+    the program."""
     codes = RandomCodes(6)
     lhs, rhs = codes(2, 96, 3080), codes(2, 128, 3080)
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -85,7 +86,7 @@ def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
     ("tokens", "experts", "topk", "unsigned"), diagonal([(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)], [False, True])
 )
 def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int, unsigned: bool) -> None:
-    """Rows are read where they are, by an index; blocks that nobody uses are not computed."""
+    """Rows are read in place, by an index; unused blocks are not computed."""
     codes = RandomCodes(4)
     lhs, rhs = codes(tokens, 40, unsigned=unsigned), codes(experts, 21, 40)
     ids = np.stack([codes.rng.permutation(experts)[:topk] for _ in range(tokens)]).astype(np.int32)

@@ -1,5 +1,5 @@
-"""Convolutions of f32 by kernels that gather from the image, against torch's in f64. The data are integers, so that all
-sums are exact in f32 and results are equal bit for bit."""
+"""f32 convolutions by kernels that gather from the image, against torch's in f64. The data are integers, so all sums
+are exact in f32 and results are bit-exact."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from qmlir.targets import resolve
 
 TARGETS = {"cpu:x86-64-v4": "avx512-f32-conv", "cpu:x86-64-v3": "avx2-f32-conv"}
 
-# Image, filters and their windows, options: channels that are whole vectors and not, of one or several blocks of K,
-# windows that are one line or one column, steps, holes, padding on each side, results smaller than a vector's lanes.
+# Image, filters and their windows, options: channels that are whole vectors or not, of one or several blocks of K,
+# windows of one line or one column, strides, dilations, padding on each side, results smaller than a vector's lanes.
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "stem": ((2, 3, 23, 18), (20, 7, 7), {"stride": 2, "padding": 3}),
     "whole-vectors": ((1, 32, 9, 11), (45, 3, 3), {"padding": 1}),
@@ -51,7 +51,7 @@ def layer_of(name: str) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 def with_integers(model: nn.Module, seed: int, most: int = 3) -> nn.Module:
-    """The model with whole numbers from `-most` to `most` in the place of its own."""
+    """The model with integers from `-most` to `most` as its parameters."""
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
         p.data = torch.randint(-most, most + 1, p.shape, generator=generator).float()
@@ -88,8 +88,8 @@ def test_static_images(name: str, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("one-result")])
 def test_one_result(name: str, target: str) -> None:
-    """A row alone was read from where the image begins, whatever its window was (Inception v3 on 96 pixels, the last
-    levels of RetinaNet's pyramid)."""
+    """Regression: a single row of the product was read from the start of the image, wherever its window was (Inception
+    v3 on 96 pixels, the last levels of RetinaNet's pyramid)."""
     same_as_torch(name, target)
 
 
@@ -116,7 +116,7 @@ def test_any_number_of_images(name: str) -> None:
 
 
 class Block(nn.Module):
-    """Convolutions one behind the other, with what networks have between them."""
+    """Consecutive convolutions, with the ops that networks have between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Block(nn.Module):
 
 
 def test_what_is_fused_and_what_is_between() -> None:
-    """Bias, clamp and sum go into the kernels, and nothing but the first image is transposed."""
+    """Bias, clamp and sum are fused into the kernels, and only the first image is transposed."""
     torch.manual_seed(0)
     model = Block().eval()
     x = torch.randn(2, 3, 33, 30)
@@ -145,7 +145,7 @@ def test_what_is_fused_and_what_is_between() -> None:
 
 
 class Lines(nn.Module):
-    """What speech models begin with: convolutions along time, each with something between, and a pooling."""
+    """The first layers of speech models: convolutions along time, with activations and a pooling between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Lines(nn.Module):
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lines(dynamic: bool) -> None:
-    """One transpose, of what comes in: the model itself brings the channels to the end."""
+    """Only the input is transposed: the model itself makes the channels its last axis."""
     model = with_integers(Lines().eval(), 1, most=2)
     artifact = compiled(model, images((7, 3, 103)), "cpu:x86-64-v3", dynamic)
     plans = [a["plan"] for s in artifact.manifest.strategies for a in s["answers"] if a["strategy"] == s["chosen"]]
@@ -176,7 +176,7 @@ def test_lines(dynamic: bool) -> None:
 
 
 class Patches(nn.Module):
-    """What vision transformers begin with."""
+    """The first layers of vision transformers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def test_pixels_as_tokens() -> None:
 
 
 def test_a_filter_that_comes_with_a_call() -> None:
-    """It would be brought into panels in every call."""
+    """No kernel is used, because it would have to pack the filter in every call."""
 
     class Given(nn.Module):
         def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -221,8 +221,8 @@ def test_on_arm(name: str, arm: Emulator) -> None:
 
 # ---------------------------------------------------------------------------------------------------- depthwise
 
-# Image, windows, options: blocks of channels that are full and ragged, edges on every side, none at all, results of
-# which a turn takes several and which are alone, margins wider than the window.
+# Image, windows, options: full and ragged blocks of channels, padding on every side or none, results computed several
+# at once or one at a time, padding wider than the window.
 DEPTHWISE: dict[str, tuple[tuple[int, ...], tuple[int, int], dict[str, Any]]] = {
     "full-blocks": ((1, 32, 9, 13), (3, 3), {"padding": 1}),
     "ragged": ((2, 21, 7, 8), (3, 3), {"padding": 1, "stride": 2}),
@@ -276,7 +276,7 @@ def test_each_channel_on_arm(name: str, arm: Emulator) -> None:
 
 
 class Gated(nn.Module):
-    """Products whose results are read twice: by what makes a gate of them, and by the gate."""
+    """Products whose results are read twice: by the ops that compute a gate from them, and by the gated product."""
 
     def __init__(self) -> None:
         super().__init__()

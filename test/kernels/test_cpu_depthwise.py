@@ -28,7 +28,7 @@ CASES = [
     ((1, 7, 7, 70), (3, 3), (1, 2), (2, 1), (0, 0, 0, 0), False),
     ((1, 4, 2, 16), (2, 3), (1, 1), (1, 1), (1, 0, 2, 1), True),
     ((1, 20, 20, 64), (7, 7), (1, 1), (1, 1), (3, 3, 3, 3), False),
-    # Margins wider than what results share, an image that is smaller than the filter, a stride past it.
+    # Padding wider than the columns that results share, an image smaller than the filter, a stride larger than it.
     ((1, 9, 10, 64), (3, 3), (1, 1), (1, 1), (4, 4, 5, 6), True),
     ((1, 2, 2, 80), (5, 5), (1, 1), (1, 1), (3, 3, 3, 3), True),
     ((1, 9, 11, 64), (2, 2), (3, 3), (1, 1), (0, 1, 0, 0), False),

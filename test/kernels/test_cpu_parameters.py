@@ -1,4 +1,4 @@
-"""Weights that are parameters: packed when a program is loaded, and multiplied as those that it holds itself."""
+"""Weights that are parameters: packed when a program is loaded, and multiplied like weights inside the program."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_nothing_is_packed_in_a_call(name: str, tmp_path: Path) -> None:
 
 
 def test_functions_share_what_is_packed(tmp_path: Path) -> None:
-    """The same of the same parameters, though two functions read them."""
+    """Two functions that read the same parameters share one packed copy."""
     held = PRODUCTS[FAST[1]].compile("cpu", m=None)
     one = apart(held, tmp_path / "weights.irpa")
     text = one.source("import")
@@ -86,7 +86,7 @@ def test_functions_share_what_is_packed(tmp_path: Path) -> None:
 
 
 def test_an_unsigned_weight_as_an_argument() -> None:
-    """Its codes once lost their top bit when they were packed."""
+    """Regression: its codes lost their top bit when they were packed."""
     rng = np.random.default_rng(0)
     x, w = rng.integers(-128, 128, (40, 70), dtype=np.int8), rng.integers(0, 256, (33, 70)).astype(np.uint8)
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -101,11 +101,11 @@ def mapped_files() -> list[Path]:
 
 
 def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file for all processes, made again of other weights, and where it was damaged."""
+    """All processes share one file; it is made again for other weights, or if it is damaged."""
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
     form, file = PRODUCTS[FAST[1]], tmp_path / "weights.irpa"
     held = form.compile("cpu", m=None)
-    loads = qmlir.Artifact.of(apart(held, file, map_parameters=True).vmfb)  # as from a file
+    loads = qmlir.Artifact.of(apart(held, file, map_parameters=True).vmfb)  # as if read from a file
     arguments = inputs.make(qmlir.load(held).main.signature, {}, size=3, seed=1)
     expected = evaluated(held, list(arguments))[0]
 
@@ -119,7 +119,7 @@ def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert made_once.stat().st_mtime_ns == made  # read, not made again
     made_once.write_bytes(b"no archive")
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
-    os.utime(file, ns=(1, 1))  # as if its weights were others
+    os.utime(file, ns=(1, 1))  # as if it held other weights
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
     assert len(mapped_files()) == 2
     Cache().clear()
@@ -133,7 +133,7 @@ def test_refusals() -> None:
         qmlir.compile("module {}", keep_parameters="map")  # type: ignore[arg-type]
     with pytest.warns(DeprecationWarning, match="keep_parameters='mapped' is deprecated: use map_parameters=True"):
         assert kept_parameters("mapped", False) == "mapped"
-    with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
+    with pytest.raises(qmlir.errors.ArtifactError, match="the program that packs its weights cannot be read"):
         packed(to_text(b"")[:-1] + "~", {}, run_packer)
     with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is not a \.vmfb"):
         packed(to_text(b"no program"), {}, run_packer)

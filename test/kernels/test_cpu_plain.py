@@ -1,5 +1,5 @@
-"""Products of floats by constant weights of floats. The data are integers, so that all sums are exact in f32: then the
-order of additions does not show, and results are equal bit for bit."""
+"""Products of floats by constant float weights. The data are integers, so all sums are exact in f32: the order of
+additions makes no difference, and results are bit-exact."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_weight_that_comes_with_a_call() -> None:
 
 
 def bf16_program(k: int, n: int, rows: str, turned: bool) -> str:
-    """A product by a constant, its sum with a bias, and the larger of it and 0, rounded to bf16 at the end."""
+    """A product by a constant, plus a bias, then the maximum with 0, rounded to bf16 at the end."""
     rng = np.random.default_rng(k)
     weight = rng.integers(-4, 5, (n, k) if turned else (k, n)).tolist()
     axes = "d1, d2" if turned else "d2, d1"
@@ -184,7 +184,7 @@ def test_weights_of_bfloat16(k: int, n: int, rows: str, turned: bool, kernel: st
     ((1, 3, 12, 10), (33, 3, 5, 3), {"dilation": 2, "bias": False}), ((2, 16, 7, 7), (16, 16, 1, 1), {}),
 ])  # fmt: skip
 def test_convolutions_of_bfloat16(shape: tuple[int, ...], weight: tuple[int, ...], options: dict[str, Any]) -> None:
-    """IREE's convolutions of bf16 took 50 times torch's time. Against torch's in f64, of numbers that are exact."""
+    """Compared with torch in f64, on exact values. Regression: IREE's bf16 convolutions took 50 times torch's time."""
     torch = pytest.importorskip("torch")
     net = torch.nn.Conv2d(weight[1], weight[0], weight[2:], **options).bfloat16().eval()
     generator = torch.Generator().manual_seed(3)

@@ -1,4 +1,4 @@
-"""Elementwise ops between codes: tables and kernels give what the program means, for every code."""
+"""Elementwise ops between codes: tables and kernels give the results of the program's ops, for every code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 KINDS = ("uint8", "int8")
 TARGETS = ("cpu:znver4", "cpu:x86-64-v4", "cpu:x86-64-v3")
-# What stands between a dequantised `a` (and `b`) and the quantisation of `r`.
+# The ops between a dequantised `a` (and `b`) and the quantisation of their result.
 UNARY: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
     "sigmoid": [("Sigmoid", ["a"], {})],
     "hardswish": [("HardSwish", ["a"], {})],
@@ -51,7 +51,7 @@ def _needs(target: str) -> None:
 
 
 def _chain(ops: Any, inputs: dict[str, Any], dynamic: bool = False) -> Any:
-    """A model that dequantises its inputs, and quantises what the last of `ops` makes."""
+    """A model that dequantises its inputs, applies `ops`, and quantises the result of the last."""
     kinds = next(iter(inputs.values())).dtype
     zero = 120 if kinds == np.uint8 else -7
     parts: dict[str, Any] = {"os": np.float32(0.04), "oz": np.asarray(zero, kinds)}
@@ -67,7 +67,7 @@ def _chain(ops: Any, inputs: dict[str, Any], dynamic: bool = False) -> Any:
 
 
 def _meant(made: Any, inputs: dict[str, Any]) -> Any:
-    """What the program gives as the reference evaluates it."""
+    """The program's result in the reference interpreter."""
     text = text_at(made, "linalg")
     with context(), ir.Location.unknown():
         module = parse(text, "-")
@@ -130,7 +130,7 @@ def test_any_number_of_rows(ops: Any) -> None:
 
 
 def test_the_same_quantisation_is_no_work() -> None:
-    """A table that gives each code itself leaves the codes as they are."""
+    """A table that maps each code to itself is removed."""
     x = _codes("uint8", (4, 64))
     parts = {"s": np.float32(0.02), "z": np.uint8(9), "one": np.float32(1.0)}
     nodes = [helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]), helper.make_node("Mul", ["f", "one"], ["g"]),
@@ -140,7 +140,7 @@ def test_the_same_quantisation_is_no_work() -> None:
 
 
 def test_codes_that_others_read_are_read() -> None:
-    """What a chain stores anyway is not computed again by the next."""
+    """Codes that one chain stores anyway are not computed again by the next."""
     x = _codes("uint8", (4, 64))
     parts = {"s": np.float32(0.02), "z": np.uint8(9), "t": np.float32(0.01)}
     nodes = [helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]), helper.make_node("Sigmoid", ["f"], ["g"]),
@@ -168,10 +168,10 @@ POOLINGS: dict[str, dict[str, Any]] = {
 }
 
 
-# The fast tier has padding, an end that is not full, and strides of one and of two.
+# The fast tier has padding, an incomplete last window, and strides of one and of two.
 @pytest.mark.parametrize("name", others_slow(list(POOLINGS), "padded", "same", "ceil"))
 def test_largest_codes(name: str) -> None:
-    """A MaxPool between two quantisations, on planes of any width and any number of them."""
+    """A MaxPool between two quantisations, on planes of any width and any number of planes."""
     _needs("cpu:x86-64-v4")
     kind = KINDS[list(POOLINGS).index(name) % 2]
     made = _chain([("MaxPool", ["a"], POOLINGS[name])], {"xa": _codes(kind, (2, 3, 13, 150))}, dynamic=True)
@@ -192,7 +192,7 @@ def test_windows_with_holes_are_left() -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
 
 
-_TURNED = """
+_TRANSPOSED = """
 func.func @main(%x: tensor<{given}xi8>) -> tensor<{made}xi8> {{
   %scale = arith.constant 0.75 : f32
   %lo = arith.constant -128.0 : f32
@@ -221,17 +221,17 @@ func.func @main(%x: tensor<{given}xi8>) -> tensor<{made}xi8> {{
     ("given", "made", "size", "target"), [("32x32", "32x32", "", "cpu:znver4"), ("32x?", "?x32", "%n", "cpu:x86-64-v3")]
 )
 def test_codes_that_are_turned(given: str, made: str, size: str, target: str) -> None:
-    """Regression: codes were read as they lie where a chain transposes as many rows as columns, or a dynamic number."""
+    """Regression: a chain that transposes a square matrix, or a dynamic number of rows, read codes untransposed."""
     _needs(target)
     x = _codes("int8", (32, 32))
-    artifact = qmlir.compile(_TURNED.format(given=given, made=made, size=size, axis=1), target=target)
+    artifact = qmlir.compile(_TRANSPOSED.format(given=given, made=made, size=size, axis=1), target=target)
     expected = np.rint(x.T * np.float32(0.75)).astype(np.int8)
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected)
 
 
 def test_codes_that_are_repeated_for_a_dynamic_number_of_rows() -> None:
-    """Regression: the compiler failed where the dynamic size of codes is in nothing that they are made of."""
-    text = _TURNED.format(given="32", made="?x32", size="%n", axis=0).replace("(j, i)", "(j)")
+    """Regression: the compiler failed if no operand of the chain has the dynamic size of its codes."""
+    text = _TRANSPOSED.format(given="32", made="?x32", size="%n", axis=0).replace("(j, i)", "(j)")
     text = text.replace("%x: tensor<32xi8>)", "%x: tensor<32xi8>, %rows: tensor<i32>)").replace(
         "%n = tensor.dim %x, %axis : tensor<32xi8>",
         "%count = tensor.extract %rows[] : tensor<i32>\n  %n = arith.index_cast %count : i32 to index",
@@ -244,8 +244,8 @@ def test_codes_that_are_repeated_for_a_dynamic_number_of_rows() -> None:
 
 @pytest.mark.parametrize("read", ["a, b, c, d", "a, b, d, c"])
 def test_largest_codes_of_plain_linalg(read: str) -> None:
-    """Regression: the compiler failed where what codes mean reads a constant from outside of its body, and took codes
-    as they lie where it transposes planes as high as wide."""
+    """Regression: the compiler failed if the op that dequantises codes reads a constant from outside its body, and read
+    codes untransposed if that op transposes square planes."""
     _needs("cpu:x86-64-v4")
     text = f"""
 #y = affine_map<(a, b, c, d) -> (a, b, c, d)>

@@ -1,4 +1,4 @@
-"""Every register tile of the CPU kernels, forced, against the reference; where the host runs it."""
+"""Every register tile of the CPU kernels that the host runs, forced, against the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qmlir.targets.cpu.kernels import tiles
 
 pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=9)]
 NAMES = amx.INTEGER
-# Beside the products themselves, what is around them is tried in the fast tier with the first.
+# In the fast tier, products run with every register tile, and the cases around them only with the first.
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 
 
@@ -111,7 +111,7 @@ def test_short_weights_in_groups(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_asymmetric_groups(name: str) -> None:
-    """Zero points of groups, K of three blocks (the tile's activations do not fit the first-level cache)."""
+    """Zero points per group, K of three blocks (the tile's activations do not fit the first-level cache)."""
     codes = RandomCodes(1)
     m, n, groups, size = 14, 37, 66, 128
     check(
@@ -131,7 +131,7 @@ def test_long_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_one_program_for_any_number_of_rows(name: str) -> None:
-    """The heights of tiles are chosen at run time; compiled once."""
+    """Tile heights are chosen at run time; the program is compiled once."""
     codes = RandomCodes(7)
     rhs = codes(45, 130)
     scale = np.full((45, 1), 0.5, np.float32)
@@ -205,7 +205,7 @@ def test_refusals(change: dict[str, Any], reason: str, remedy: str) -> None:
 
 
 def test_size_of_a_program() -> None:
-    """Packed once: the program holds the weights and little else."""
+    """Weights are packed once: the program contains them and little else."""
     codes = RandomCodes(0)
     rhs = codes(1024, 1024)
     artifact = qmlir.ops.scaled_matmul.compile(T((None, 1024), "i8"), rhs, rhs_transposed=True, out_dtype="i32")
@@ -216,7 +216,7 @@ def test_size_of_a_program() -> None:
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "tanh"])
 def test_functions_that_are_approximated(activation: str, name: str) -> None:
-    """Of many rows: the chunks are a function of their own, in which IREE expands no erf and no tanh."""
+    """With many rows, chunks are a separate function, in which IREE does not expand erf and tanh."""
     codes = RandomCodes(9)
     lhs, rhs = codes(33, 64), codes(48, 64)
     kw: dict[str, Any] = {
@@ -244,8 +244,8 @@ def test_convolution_with_its_epilogue(name: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
 
 
-# Channels, filter, strides, dilations, padding (top, left, bottom, right): runs of less than a vector, of one, and of
-# one and a part; filters that are wider than the image; runs of one pixel; an image that is all edge.
+# Channels, filter, strides, dilations, padding (top, left, bottom, right): contiguous runs of less than a vector, of
+# one, and of more; filters wider than the image; runs of one pixel; an image whose windows all overlap the padding.
 PADDED = [
     (5, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
     (64, (3, 3), (2, 1), (1, 1), (1, 0, 1, 2)),
@@ -260,7 +260,7 @@ PADDED = [
 def test_padding_in_front_of_a_convolution(
     name: str, channels: int, kernel: Any, strides: Any, dilations: Any, padding: Any
 ) -> None:
-    """Both without a zero point and with one, which pads with a code that is not 0."""
+    """Without a zero point, and with one, for which the padding is a code other than 0."""
     codes = RandomCodes(10)
     for unsigned in (False, True):
         image, weight = codes(2, 8, 7, channels, unsigned=unsigned), codes(24, *kernel, channels)
@@ -281,7 +281,7 @@ def test_padding_in_front_of_a_convolution(
 @pytest.mark.skipif(amx.NAME not in NAMES, reason="this host has no AVX-512 to stand in for AMX")
 @pytest.mark.parametrize("fault", ["operands", "heights", "rows"])
 def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in for AMX's instructions refuses what they refuse, and moves what they move."""
+    """Emulated AMX instructions refuse what real ones refuse, and move what they move: faults give wrong results."""
     if fault == "operands":
         dot = tiles._dot
         monkeypatch.setattr(tiles, "_dot", lambda name, acc, lhs, rhs: dot(name, acc, rhs, lhs))
@@ -291,7 +291,7 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
     else:
         move = tiles._move
         monkeypatch.setattr(tiles, "_move", lambda name, t, address, stride: move(name, t, address, stride - 64))
-    codes = RandomCodes(len(fault))  # weights of its own: the cache knows the sound program by them
+    codes = RandomCodes(len(fault))  # unique weights, or the cache would give the sound program
     lhs, rhs = codes(32, 128), codes(64, 128)
     specs = T(lhs.shape, "i8"), rhs
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -304,7 +304,7 @@ def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("amx")])
 @pytest.mark.parametrize(("m", "unsigned"), [(64, False), (97, True)])
 def test_rows_that_are_brought_into_lines(name: str, m: int, unsigned: bool) -> None:
-    """Before the product: arguments start anywhere, unsigned codes have another top bit, and K is no whole line."""
+    """Rows are copied first: arguments start anywhere, unsigned codes have another top bit, K may end within a line."""
     codes = RandomCodes(m)
     lhs, rhs = codes(m, 200, unsigned=unsigned), codes(45, 200)
     padded = np.empty(lhs.nbytes + 64, np.uint8)
@@ -318,13 +318,13 @@ def test_rows_that_are_brought_into_lines(name: str, m: int, unsigned: bool) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("amx")])
 def test_results_past_the_caches(name: str) -> None:
-    """4 MiB of them, and rows of several chunks, the last one ragged."""
+    """4 MiB of results, and rows of several chunks, the last one ragged."""
     codes = RandomCodes(12)
     check(name, codes(1050, 64), codes(1024, 64), rhs_transposed=True, out_dtype="i32")
 
 
 def test_tiles_of_amx_are_in_the_code() -> None:
-    """Few hosts of the tests have AMX: the instructions themselves are looked at, not run."""
+    """Few test hosts have AMX, so the instructions are looked for in the assembly, not run."""
     codes = RandomCodes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((64, 512), "i8"),
@@ -368,7 +368,7 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(("rows", "inner"), [(1, 16), (14, 37), (None, 24)])
 def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
-    """Both halves of the columns, an activation of one of them, and their product: in one pass."""
+    """Both halves of the columns, an activation of one half, and their product are computed in one pass."""
     codes = RandomCodes(9)
     lhs, rhs = codes(rows or 30, 64), codes(2 * inner, 64)
     kw: dict[str, Any] = {
@@ -387,8 +387,8 @@ def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
     ("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**9, 2.0**16, 2.0**40, np.inf, np.nan], NAMES)
 )
 def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str) -> None:
-    """What is known to fit i32 is clamped as an integer, the rest before it is converted: the same codes, ties to even
-    and those of infinities and NaNs among them; rows in pairs, and one that is left over."""
+    """Values that are known to fit i32 are clamped as integers, others before the conversion. Both give the same codes,
+    with ties to even, and for infinities and NaNs. Rows are in pairs, and one is left over."""
     codes = RandomCodes(11)
     lhs, rhs = codes(13, 32), codes(64, 32)
     scales = np.where(np.arange(64) % 3 == 0, scale, 0.5).astype(np.float32).reshape(64, 1)
@@ -401,8 +401,8 @@ def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str)
 
 @pytest.mark.parametrize("what", ["activation", "scale"])
 def test_diagonals(what: str) -> None:
-    """Regression: of an activation whose rows were the diagonals of matrices, or a scale that was a matrix's diagonal,
-    a kernel took what lies side by side."""
+    """Regression: if the rows of an activation were the diagonals of matrices, or a scale was a matrix's diagonal, a
+    kernel read contiguous elements instead."""
     codes = RandomCodes(12)
     lhs, weight = codes(*((6, 32, 32) if what == "activation" else (6, 32))), codes(32, 32)
     scale = codes.powers(*((32, 32) if what == "scale" else (32,)))
@@ -445,7 +445,7 @@ func.func @main(%x: {x}, %s: {s}) -> tensor<6x32xf32> {{
 
 
 def test_what_is_no_number_is_a_zero_point_out_of_range() -> None:
-    """Regression: NaN was the low byte of a zero point that no code has, not the code nearest to it."""
+    """Regression: with a zero point outside the range of codes, NaN gave its low byte, not the code nearest to it."""
     codes = RandomCodes(13)
     lhs, rhs = codes(5, 32), codes(32, 32)
     scales = np.where(np.arange(32) % 3 == 0, np.nan, 0.5).astype(np.float32).reshape(32, 1)

@@ -1,4 +1,4 @@
-"""The row kernel: dynamic quantisation to the bit, norms and sums against float64."""
+"""The row kernel: dynamic quantisation is bit-exact, norms and sums are compared with float64."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
 
 
 def test_no_numbers() -> None:
-    """Rows that hold infinities or what is not a number."""
+    """Rows that contain infinities or NaNs."""
     x = np.ones((4, 40), np.float32)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(x.shape, "f32"), target="cpu:x86-64-v3")
@@ -145,12 +145,12 @@ def test_layer_norm_and_quantisation_are_one_kernel(rows: str, width: int, targe
         away = wide - wide.mean(-1, keepdims=True)
         expected = away / np.sqrt((away**2).mean(-1, keepdims=True) + 1e-5) * gain
         np.testing.assert_allclose(norm, expected, rtol=3e-6, atol=3e-6)
-        for got, told in zip((codes, scale), R.dynamic_quantize(norm), strict=False):
-            np.testing.assert_array_equal(got, told)  # of the norm that the kernel itself gives out
+        for got, want in zip((codes, scale), R.dynamic_quantize(norm), strict=False):
+            np.testing.assert_array_equal(got, want)  # of the kernel's own norm
 
 
 def test_a_static_operand_with_a_result_of_dynamic_sizes() -> None:
-    """As many rows as only the operand says: no kernel, which would not know the sizes of its result."""
+    """Only the operand states the number of rows. No kernel takes the op, as it would not know its result's sizes."""
     add = "    %v = arith.addf %x0, %o : f32\n    linalg.yield %v : f32"
     text = (
         _MAPS
@@ -168,8 +168,8 @@ def test_a_static_operand_with_a_result_of_dynamic_sizes() -> None:
 
 
 def test_integer_sums_and_several_readers() -> None:
-    """A sum whose rows another op reads before the group is through, and one that comes back around it: two groups,
-    the second of which reads the first."""
+    """An op outside the group (`%z`) reads the sum `%s` before the group is complete, and a later op (`%w`) reads its
+    result: two groups, the second of which reads the first."""
     text = """#id = affine_map<(m, n) -> (m, n)>
 #t = affine_map<(m, n) -> (n, m)>
 #row = affine_map<(m, n) -> (m)>
@@ -225,14 +225,14 @@ func.func @main(%x: tensor<33x33xf32>) -> (tensor<33x33xf32>, tensor<33xf32>) {
     sums = x.sum(1)
     again = (x * sums[:, None]).sum(1)
     expected = x.T + sums[:, None] + again[:, None]
-    got, told = run(x)
+    got, want = run(x)
     np.testing.assert_array_equal(got, expected)
-    np.testing.assert_array_equal(told, expected.sum(1))
+    np.testing.assert_array_equal(want, expected.sum(1))
 
 
 def test_as_many_rows_as_columns(target: str) -> None:
-    """Regression: where one vector stood for rows and for columns, or the sums of rows were read for all columns, the
-    compiler failed on CPUs and through Vulkan."""
+    """Regression: the compiler failed on CPUs and through Vulkan if one vector was indexed by rows and by columns, or
+    if the sums of rows were indexed by columns."""
     text = """
 #w = affine_map<(i, j) -> (i, j)>
 #r = affine_map<(i, j) -> (i)>
@@ -273,7 +273,7 @@ func.func @main(%g: tensor<64x64xf32>, %n: tensor<64xf32>) -> (tensor<64x64xf32>
 
 
 def test_a_square_product_with_zero_points_of_rows(target: str) -> None:
-    """Regression: the weight's sums of rows are read for all columns, of which there are as many."""
+    """Regression: the weight's row sums are indexed by the columns of the result, which has as many columns as rows."""
     rng = np.random.default_rng(3)
     kw: dict[str, Any] = {
         "lhs": rng.integers(-128, 128, (8, 8)).astype(np.int8), "rhs": rng.integers(-128, 128, (8, 8)).astype(np.int8),
@@ -284,8 +284,8 @@ def test_a_square_product_with_zero_points_of_rows(target: str) -> None:
 
 @pytest.mark.parametrize("kind", ["i8", "i64"])
 def test_largest_integers_of_rows(kind: str) -> None:
-    """Regression: the largest of a row of integers was 0 where all of 8 or 16 bits were negative, and -2**31 where all
-    of 64 bits were below."""
+    """Regression: the maximum of a row of integers was 0 if all were negative and had 8 or 16 bits, and -2**31 if all
+    had 64 bits and were below that."""
     type_ = np.dtype(f"int{kind[1:]}")
     least = int(np.iinfo(type_).min)
     text = f"""

@@ -1,5 +1,6 @@
-"""Floats by weights of codes: every kernel that the host runs, forced, against the reference. The data are such that
-all sums are exact in f32: then the order of additions does not show, and results are equal bit for bit."""
+"""Products of float activations and quantised weights: every kernel that the host runs, forced, against the reference.
+The data are chosen so that all sums are exact in f32: the order of additions does not matter, and results are
+bit-exact."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from qmlir.dialect.dtypes import DTYPES
 
 pytestmark = pytest.mark.usefixtures("emulated_amx")
 NAMES = amx.FLOAT
-BF16 = [name for name in NAMES if "bf16" in name]  # multiply bfloat16
-FP16 = [name for name in NAMES if "fp16" in name]  # half precision numbers
+BF16 = [name for name in NAMES if "bf16" in name]  # multiply in bf16
+FP16 = [name for name in NAMES if "fp16" in name]  # multiply in f16
 FMA = [name for name in NAMES if name not in (*BF16, *FP16)]
 
 
@@ -29,7 +30,7 @@ RANGE = {"i4": (-8, 7), "u4": (0, 15), "i2": (-2, 1), "i8": (-128, 127), "u8": (
 
 
 def run(name: str, lhs: Any, weights: Any, *, dynamic: bool = False, **kw: Any) -> tuple[Any, Any]:
-    """Compiled with `name` forced, and the reference."""
+    """Return the results of the kernel `name` and of the reference."""
     kw = {"rhs_transposed": True, "out_dtype": "f32", **kw}
     rows = None if dynamic else len(lhs)
     spec = T((rows, lhs.shape[1]), next(k for k, d in DTYPES.items() if d.numpy == lhs.dtype))
@@ -103,7 +104,7 @@ def test_half_precision(
 @pytest.mark.parametrize("name", FMA)
 @pytest.mark.parametrize("m", [1, 5])
 def test_tables(name: str, m: int) -> None:
-    """Codes of any sixteen numbers: powers of two, so that sums are exact."""
+    """A codebook of sixteen arbitrary values. Here they are powers of two, so that sums are exact."""
     codes = RandomCodes(3)
     book = (2.0 ** codes.rng.integers(-3, 4, 16)).astype(np.float32) * codes.rng.choice([-1, 1], 16).astype(np.float32)
     weights = codes.rng.integers(0, 16, (37, 96)).astype(np.uint8)
@@ -118,7 +119,7 @@ def test_tables(name: str, m: int) -> None:
     [*diagonal(["f32", "bf16"], FMA), *(("f32", name) for name in BF16)],  # see test_refusals
 )
 def test_numbers_that_are_not_exact(compute: str, name: str) -> None:
-    """Gaussian activations and scales, within the bound of docs/semantics.md, section 5."""
+    """Results for Gaussian activations are within the bound of docs/semantics.md, section 5."""
     codes = RandomCodes(11)
     m, n, groups, size = 16, 64, 8, 128
     weights = codes.rng.integers(0, 16, (n, groups * size)).astype(np.uint8)
@@ -160,7 +161,7 @@ def test_refusals(dtype: str, code: str, kw: dict[str, Any], reason: str) -> Non
 
 
 def test_scales_of_one_byte_are_left_to_the_stock_route() -> None:
-    """LLVM crashed on them: it has no such type."""
+    """Regression: LLVM, which has no such type, crashed on them."""
     import ml_dtypes
 
     rng = np.random.default_rng(0)

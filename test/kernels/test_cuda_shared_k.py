@@ -1,4 +1,4 @@
-"""CUDA products of few tiles and a long K, which workgroups or warps share."""
+"""CUDA products with few tiles and a long K, which is split among workgroups or warps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 @pytest.mark.parametrize("target", others_slow(TARGETS, "cuda:sm_80"))
 def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
-    """Where the estimate says that it pays, and the plan says so; one kernel with its counters and a workspace."""
+    """K is split if the estimate says that it pays, and the plan says so: one kernel with counters and a workspace."""
     tensor_core = WGMMA if target == "cuda:sm_90a" else S8
     made = product(target, 96, 256, 16384)
     plan = one_kernel(made, tensor_core)
@@ -31,7 +31,7 @@ def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
 
 
 def test_groups_of_integers_are_added_up_in_their_order() -> None:
-    """Parts of K would be added up first: that is asked for."""
+    """Split K would add the groups of a part of K first, which is a different order: it is used on request only."""
     more = {"rhs": codes(256, 4096, lo=-8, hi=7), "rhs_dtype": "i4", "rhs_scale": scales(256, 32)}
     plan = one_kernel(product("cuda:sm_80", 16, 256, 4096, **more), S8)
     assert "stream_k" not in plan
@@ -39,7 +39,7 @@ def test_groups_of_integers_are_added_up_in_their_order() -> None:
 
 
 def test_experts_do_not_share_k() -> None:
-    """A batch has workgroups enough, and is no part of it: its tiles are not offered."""
+    """A batch has enough workgroups already: tiles that split K are not offered for it."""
     artifact = qmlir.ops.scaled_matmul.compile(
         T((3, 16, 4096), "i8"), T((3, 64, 4096), "i8"), rhs_transposed=True, lhs_scale=T((3, 16, 1), "f32"),
         rhs_scale=T((3, 64, 1), "f32"), target="cuda:sm_80",

@@ -1,5 +1,5 @@
-"""What an op computes: from the fact that it carries, from its body where it carries none, and never from a fact that
-was written for another body."""
+"""The analysis of what an op computes uses the op's fact, or its body if it has none, but never a fact that was written
+for another body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qmlir.ir import build, facts
 from qmlir.ir.walk import collect
 from qmlir.kernels import computes
 
-# Facts that say where tables of rows are: no body says it, and programs without them have other kernels.
+# Facts about the tables of rows. No body states them: without these facts a program gets other kernels.
 TABLES = (facts.ENDED_BLOCKS, facts.BLOCK_OF, facts.SLOT_OF, facts.BACK)
 
 SUMS_OP = """
@@ -147,7 +147,7 @@ def test_a_sum_over_groups_without_a_fact(left: str, right: str, found: bool) ->
     (0.0, None, True), (-1.0, None, False), (-1.0, (0, 255), True), (-1.0, (-1, 255), False),
 ])  # fmt: skip
 def test_integers_within_bounds(least: float, noted: tuple[int, int] | None, found: bool) -> None:
-    """By a clamp of the floats that they are made of, or by a fact."""
+    """The bounds are those of a clamp of the floats that are converted, or of a fact."""
     _module, op = _only_generic(CLAMPED.replace("LEAST", str(least)))
     if noted is not None:
         facts.note(op, {facts.WITHIN: noted})
@@ -171,7 +171,7 @@ def test_a_fact_is_believed_for_its_body_only(monkeypatch: pytest.MonkeyPatch) -
         assert computes.row_sums_of(op.results[0]) is None
     _module, op = _sums(SIGNED, start=5)
     facts.note(op, {facts.ROW_SUMS: facts.PRESENT})
-    assert computes.row_sums_of(op.results[0]) is None  # where a sum starts is not in its body
+    assert computes.row_sums_of(op.results[0]) is None  # a sum's initial value is not in its body
 
 
 @pytest.mark.usefixtures("in_context")
@@ -202,7 +202,7 @@ def _fingerprint(text: str) -> str:
 
 
 def _program(name: str, target: str) -> str:
-    """The program when its dispatches have been formed: kernels, and what is left of it around them."""
+    """The program after dispatch formation: kernels, and the ops that remain outside of them."""
     form = next(f for f in FORMS if f.name == name)
     with dispatches._until_dispatches_are_formed():
         try:
@@ -263,7 +263,7 @@ def test_kernels_are_the_same_by_facts_alone(name: str, target: str, monkeypatch
 
 
 def test_sums_that_start_elsewhere_are_not_those_of_a_kernel(target: str) -> None:
-    """A product whose bias is the sum of its activation's row, which starts at 5: the sum is not the kernel's own."""
+    """The row sums subtracted from a product start at 5: the kernel's own, which start at 0, must not replace them."""
     weight = np.arange(32, dtype=np.int8).reshape(4, 8) - 16
     rows = np.arange(32, dtype=np.int8).reshape(4, 8)
     elements = "[" + ", ".join(str(list(map(int, row))) for row in weight) + "]"

@@ -1,4 +1,4 @@
-"""The tables of matrix instructions, against the emulators' own (from the vendors' manuals, in another form)."""
+"""The fragment layouts of matrix instructions, against the emulators', which state the vendors' manuals differently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AMD = [(arch, i) for arch, kinds in INSTRUCTIONS.items() for i in kinds]
 
 
 def held(layout: Layout, rows: str, columns: str) -> dict[tuple[int, int], set[tuple[int, int]]]:
-    """Which lanes hold an element, as which value."""
+    """The lanes that hold each element, and the index of the element among the lane's values."""
     found: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for lane, value in itertools.product(range(layout.size("lane")), range(layout.size("value"))):
         place = (layout.place(rows, lane=lane, value=value), layout.place(columns, lane=lane, value=value))
@@ -51,7 +51,7 @@ def test_amd(arch: str, instruction: object) -> None:
 
 @pytest.mark.parametrize("instruction", AMD_SCALED["gfx950"], ids=[i.table_name for i in AMD_SCALED["gfx950"]])
 def test_amd_with_scales(instruction: ScaledMfma) -> None:
-    """The codes, those of half a byte in pairs; and the scales: a lane's word has that of its block."""
+    """The layouts of the codes, 4-bit ones in pairs, and of the scales: a lane's word holds the scale of its block."""
     fragments, per = instruction.fragments, 8 // instruction.code_bits
     operand = amd.operand_fragment(16, 128, 64, 16 if per == 1 else 32)
     for layout, axis in ((fragments.a, "m"), (fragments.b, "n")):
@@ -70,7 +70,7 @@ def test_nvidia(k: int, bits: int) -> None:
 
 @pytest.mark.parametrize("instruction", SCALED, ids=[i.name for i in SCALED])
 def test_nvidia_with_scales(instruction: ScaledMma) -> None:
-    """The codes, and of the scales which lane's register holds them, where nobody reads the others."""
+    """The layouts of the codes, and of the scales: of the lanes in the table, the instruction reads the first one's."""
     fragments, k = instruction.fragments, instruction.fragments.shape[2]
     kind, one = {8: ("s8", 1), 4: ("e2m1", 2)}[instruction.code_bits]
     _as_emulated(fragments, k, kind, one)
@@ -83,7 +83,7 @@ def test_nvidia_with_scales(instruction: ScaledMma) -> None:
 
 
 def _as_emulated(fragments: Fragments, k: int, kind: str, one: int) -> None:
-    """`one`: the code of 1 of a type."""
+    """Check fragments against the emulator's. `one`: the code of 1 in type `kind`."""
     bits = {"s8": 8, "f16": 16, "e2m1": 4}[kind]
     per = 32 // bits
     assert fragments.shape == (16, 8, k)
@@ -125,7 +125,7 @@ def test_places_are_linear_in_the_bits() -> None:
 
 @pytest.mark.parametrize("interleave", [1, 2, 4])
 def test_a_lane_of_mma_sync_has_neighbouring_columns(interleave: int) -> None:
-    """Columns that go to fragments in turn: both the weight's and the result's are numbered anew, alike."""
+    """Columns are interleaved among fragments: the weight's and the result's columns are renumbered in the same way."""
     mma = TiledMma(FRAGMENTS[32, 8], "b", 32, interleave=interleave)
     for lane in range(32):
         mine = [mma.result.place("column", lane=lane, value=v, fragment=f) for v, f in mma.held]
@@ -140,7 +140,7 @@ def test_a_lane_of_mma_sync_has_neighbouring_columns(interleave: int) -> None:
 @pytest.mark.sweep(fast=5, slow=12)
 @pytest.mark.parametrize(("arch", "instruction"), AMD, ids=[f"{a}-{i.name}-{i.element}" for a, i in AMD])
 def test_products_of_what_lanes_hold(arch: str, instruction: object) -> None:
-    """Each instruction's share of a tile, summed from what lanes hold by the table, is the product of the tile."""
+    """The instructions' products of the fragments that lanes hold by the table add up to the product of the tile."""
     fragments: Fragments = instruction.fragments  # type: ignore[attr-defined]
     k, rng = fragments.shape[2], np.random.default_rng(0)
     for depth, run in ((k, fragments.a.size("value")), (4 * k, 2 * fragments.a.size("value"))):
@@ -167,7 +167,7 @@ def test_products_of_what_lanes_hold(arch: str, instruction: object) -> None:
 
 
 def test_packed_order_of_short_codes() -> None:
-    """Two codes share a byte: four of a word's, then the four neighbours."""
+    """Two codes share a byte: the low nibbles of a word hold four codes along K, the high nibbles the next four."""
     digits = [("k", 3), ("column", 1), ("column", 0), ("k", 2), ("k", 1), ("k", 0)]
     codes = np.random.default_rng(0).integers(-8, 8, (6, 30)).astype(np.int8)
     stored = packed(digits, codes.shape, ("column", "k"), bits=4)

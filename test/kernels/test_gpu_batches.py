@@ -1,4 +1,4 @@
-"""Experts on AMD and Vulkan: one kernel for all of them, ragged groups, groups without a row, dynamic tokens."""
+"""Experts on AMD and Vulkan: one kernel for all of them, ragged and empty groups, a dynamic number of tokens."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qmlir import TensorSpec as T
 
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 SIZES = ([3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8])
-ROUTED = [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)]  # tokens, experts, experts of a token
+ROUTED = [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)]  # tokens, experts, experts per token
 
 
 def _weights(codes: RandomCodes, scheme: str, groups: int, n: int, k: int) -> dict[str, Any]:
-    """What is quantised how: the arguments of the weight, and of the activation."""
+    """The weight's arguments for a scheme, and the type of the activation as `lhs`."""
     bits, activation, *more = scheme.split()
     made: dict[str, Any] = {"rhs_transposed": True, "lhs": activation}
     along = k // 32 if "groups" in more else 1
@@ -51,7 +51,7 @@ def _given(codes: RandomCodes, activation: str, rows: int, k: int) -> dict[str, 
 def _check(
     target: str, given: dict[str, Any], picks: dict[str, Any], made: dict[str, Any], *, dynamic: bool = False
 ) -> None:
-    """The program is right, and two dispatches beside those that sort: the product, and the rows back in order."""
+    """Check the results and the two dispatches besides the sort: the product, and the reordering of its rows."""
     activation = made.pop("lhs")
     rhs = made.pop("rhs")
     specs = {
@@ -166,7 +166,7 @@ def test_all_sorted_rows_on_cooperative_matrices(scheme: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["vulkan:lavapipe", "rocm:gfx942"])
 def test_a_batch_with_its_own_weights(target: str) -> None:
-    """No index: each product has its own matrix."""
+    """There is no index: each product has its own matrix."""
     codes = RandomCodes(1)
     lhs, rhs = codes(3, 14, 96), codes(3, 37, 96, lo=-8, hi=7)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(3, 37, 3)}
@@ -178,7 +178,7 @@ def test_a_batch_with_its_own_weights(target: str) -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(33, 47, 65), pytest.param(128, 256, 512, marks=pytest.mark.slow)])
 def test_a_batch_whose_size_alone_is_dynamic(m: int, n: int, k: int) -> None:
-    """It compiles, to matrix instructions."""
+    """The program compiles to matrix instructions."""
     source = f"""
     func.func @main(%a: tensor<?x{m}x{k}xi8>, %b: tensor<?x{k}x{n}xi8>) -> tensor<?x{m}x{n}xi32> {{
       %c0 = arith.constant 0 : index

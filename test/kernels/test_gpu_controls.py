@@ -1,4 +1,4 @@
-"""What checks the kernels of AMD and Vulkan is checked: kernels that are broken on purpose are noticed."""
+"""Controls of the tests of AMD and Vulkan kernels: the interpreter and validator notice kernels broken on purpose."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _into_lds(module: Any) -> list[Any]:
 
 
 def without_a_barrier(module: Any) -> None:
-    """The one at the end of a step."""
+    """Remove the barrier at the end of a step."""
     next(b for b in _ops(module, *BARRIERS) if _in_a_loop(b)).erase()
 
 
 def with_a_barrier_for_some(module: Any) -> None:
-    """Of the threads of a workgroup, those that number 1 and more do not reach it."""
+    """Add a barrier that only thread 0 of a workgroup reaches."""
     barrier = _ops(module, *BARRIERS)[0]
     with barrier.context, barrier.location, ir.InsertionPoint(barrier):
         thread = _ops(module, "gpu.thread_id")[0].results[0]
@@ -84,7 +84,7 @@ def with_a_barrier_for_some(module: Any) -> None:
 
 
 def without_bounds(module: Any) -> None:
-    """Rows, columns and pieces past the end are asked for."""
+    """Load rows, columns and pieces past the end."""
     for clamp in _ops(module, "arith.minui"):
         clamp.results[0].replace_all_uses_with(clamp.operands[0])
 
@@ -105,14 +105,14 @@ def all_to_one_place(module: Any) -> None:
 
 
 def sides_exchanged(module: Any) -> None:
-    """The operands of every matrix instruction."""
+    """Exchange the operands of every matrix instruction."""
     for op in _ops(module, "amdgpu.mfma", "amdgpu.wmma"):
         left, right = op.operands[0], op.operands[1]
         op.operands[0], op.operands[1] = right, left
 
 
 def lanes_in_another_order(module: Any) -> None:
-    """A lane takes its part of K for its row of a fragment."""
+    """A lane uses its index along K in place of its row of a fragment."""
     at = _ops(module, "arith.remui", "arith.divui")
     across, part = (next(op for op in at if op.name == f"arith.{name}" and _is(op.operands[1], 16)) for name in
                     ("remui", "divui"))  # fmt: skip
@@ -120,7 +120,7 @@ def lanes_in_another_order(module: Any) -> None:
 
 
 def halves_that_differ(module: Any) -> None:
-    """RDNA3 wants the same operands in both halves of a wave."""
+    """Give the halves of a wave different operands; RDNA3 requires the same ones."""
     for op in _ops(module, "arith.remui"):
         if _is(op.operands[1], 16):
             op.results[0].replace_all_uses_with(op.operands[0])
@@ -187,11 +187,11 @@ def _modules(folder: Path, name: str, m: int | None, target: str) -> list[Path]:
 
 
 def _refusal(module: Path, tool: tuple[str, ...] = ("spirv-val",)) -> str:
-    """What spirv-val says; "" of a valid module.
+    """The error message of spirv-val; "" for a valid module.
 
-    IREE 3.13 names the lowest version that a module's operations need, but writes SPIR-V 1.4: `NoSignedWrap` without an
-    extension, and entry points that list their buffers. Drivers of Vulkan 1.3, which know 1.6, do not mind; the
-    validator is told 1.4.
+    IREE 3.13 states the lowest version that a module's operations need, but writes SPIR-V 1.4: `NoSignedWrap` without
+    an extension, and entry points that list their buffers. Drivers for Vulkan 1.3, which support 1.6, accept it; for
+    the validator the version is set to 1.4.
     """
     assert shutil.which(tool[-1]), "spirv-val is missing: make vulkan installs it"
     words = np.fromfile(module, np.uint32)
@@ -221,7 +221,7 @@ def test_spirv_of_a_padded_convolution_is_valid(tmp_path: Path) -> None:
 
 
 def test_spirv_of_experts_is_valid(tmp_path: Path) -> None:
-    """And of what sorts the rows: IREE links them."""
+    """So are the kernels that sort the rows, which IREE links with the product's."""
     dump = f"--iree-hal-dump-executable-binaries-to={tmp_path}"
     qmlir.ops.grouped_matmul.compile(
         TensorSpec((20, 40), "i8"), np.ones((3, 21, 40), np.int8), rhs_transposed=True,
@@ -240,7 +240,7 @@ def test_spirv_of_experts_is_valid(tmp_path: Path) -> None:
      ("w8a8, ragged", "xe2"), ("w4a8, group 64, zero points", "xe2"), ("w4a16, group 64, zero points", "xe2")],
 )  # fmt: skip
 def test_cooperative_matrices_are_valid(name: str, target: str, tmp_path: Path, newer: Path) -> None:
-    """To a newer spirv-val: Debian 12's does not know their capability."""
+    """Checked with a newer spirv-val: Debian 12's does not know their capability."""
     (module,) = _modules(tmp_path, name, 33, target)
     tool = (str(newer), str(newer.parent / "root/usr/bin/spirv-val"))
     assert _refusal(module, tool) == ""
@@ -249,7 +249,7 @@ def test_cooperative_matrices_are_valid(name: str, target: str, tmp_path: Path, 
 
 
 def test_spirv_that_is_broken_is_refused(tmp_path: Path) -> None:
-    """The types of one instruction no longer fit: an integer addition becomes one of floats."""
+    """An integer addition is changed into a float addition, which does not fit its types."""
     module = _modules(tmp_path, *VULKAN[0])[0]
     _break(module)
     assert "FAdd" in _refusal(module)

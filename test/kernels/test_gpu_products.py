@@ -1,4 +1,4 @@
-"""Kernels of Vulkan run on lavapipe; kernels of AMD's GPUs run in the interpreter. Both against the reference."""
+"""Vulkan kernels on lavapipe and AMD kernels in the interpreter, both against the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.sweep(fast=6, slow=9)
 
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
-# Each scheme once with few rows and once with more, and two of them with rows that are dynamic.
+# Each scheme with one of the numbers of rows, in turn.
 QUICK = [(name, (1, 33, None, 5)[i % 4]) for i, name in enumerate(PRODUCTS)]
 
 
@@ -47,7 +47,7 @@ def _interpreted(name: str, m: int | None, target: str) -> None:
 
 
 def _for_amd(names: Any) -> Any:
-    """What IREE's own tiles do in one dispatch is not ours."""
+    """The cases with a kernel for AMD, without those that IREE's own tiles compute in one dispatch."""
     stock = ("w8a8", "w8a8, ragged", "w8a8, K of no words", "w8a8, requantised", "w8a8, residual, gelu", "w4a8", "w2a8",
              "w8a16", "w8a32, K of no words")  # fmt: skip
     few = {name for name in stock if "a8" in name}
@@ -135,7 +135,7 @@ def _convolution(name: str, batch: int | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "batch"), [("3x3", 2), ("stride, dilation", None), ("1x1, few channels", None)])
 def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -> None:
-    """Rows are read from the image, padded or not: no patches in memory."""
+    """Rows are read from the image, padded or not, without storing patches in memory."""
     arguments = _convolution(name, batch)
     artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, **arguments)
     assert chosen(artifact) == ["tiled"]
@@ -145,7 +145,7 @@ def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -
 
 
 def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
-    """The image is read as it is: what lies outside of it is the code of zero, which is not zero."""
+    """The image is read without being padded: elements outside of it are the code of 0, which is not 0."""
     arguments = _convolution("3x3", 2) | {"input_zero_point": np.int32(77)}
     arguments["input"] = TensorSpec((2, 6, 5, 32), "u8")
     artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, **arguments)
@@ -169,7 +169,7 @@ def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
     ],
 )
 def test_padded_convolutions_on_matrices(name: str, target: str) -> None:
-    """The image and the kernel are the whole program: nothing pads it before."""
+    """The kernel is the whole program: no other op pads the image."""
     arguments = _convolution(name, 2)
     artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
     assert chosen(artifact) == ["matrix"]
@@ -181,7 +181,7 @@ def test_padded_convolutions_on_matrices(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1100", "vulkan:rdna3"])
 def test_convolutions_on_matrices(target: str) -> None:
-    """A dynamic batch, without padding: what the interpreter sees is the whole program."""
+    """With a dynamic batch and without padding, the kernel is the whole program."""
     arguments = _convolution("3x3", None) | {"padding": (0, 0, 0, 0)}
     artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
     assert chosen(artifact) == ["matrix"]
@@ -191,7 +191,7 @@ def test_convolutions_on_matrices(target: str) -> None:
     np.testing.assert_array_equal(interpreted(artifact, {"input": x}, want.shape, want.dtype, rows), want)
 
 
-# Image `[H, W, C]`, filters, type, and what else is said: layouts, groups of channels and floats.
+# Image `[H, W, C]`, filters, type and further arguments: layouts, groups of channels and floats.
 OTHER_CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], str, dict[str, Any]]] = {
     "NCHW": ((6, 5, 32), (20, 3, 3), "i8", {"input_layout": "NCHW", "padding": (1, 1, 1, 1)}),
     "NCHW, zero point, s8 result": (
@@ -210,7 +210,7 @@ OTHER_CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], str, dict[
 
 
 def _other_convolution(name: str, batch: int | None, target: str, kinds: set[str]) -> None:
-    """On lavapipe, or one kernel in the interpreter."""
+    """Check on lavapipe (`tiled`), or one kernel in the interpreter."""
     (height, width, channels), (filters, *window), dtype, more = OTHER_CONVOLUTIONS[name]
     image = (channels, height, width) if "input_layout" in more else (height, width, channels)
     rng = np.random.default_rng(4)
@@ -244,7 +244,7 @@ def test_layouts_groups_and_floats_on_lavapipe(name: str, batch: int | None, lav
      ("f16", None, "vulkan:xe2")],
 )  # fmt: skip
 def test_layouts_groups_and_floats_on_matrices(name: str, batch: int | None, target: str) -> None:
-    """An image with its channels in front, groups of channels and floats are one kernel too."""
+    """Channels-first images, groups of channels and floats also compile to one kernel."""
     _other_convolution(name, batch, target, {"matrix"})
 
 

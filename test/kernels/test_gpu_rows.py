@@ -1,5 +1,4 @@
-"""The row kernel of GPUs: dynamic quantisation to the bit, norms and sums against float64; on lavapipe, and for AMD in
-the interpreter."""
+"""The GPU row kernel: dynamic quantisation, bit-exact, and row sums; on lavapipe, and for AMD in the interpreter."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def _interpreted(name: str, target: str, rows: int | None = None) -> None:
     artifact = _compiled(name, target, rows)
     x = _numbers(name, 6)
     for got, want in zip(gpu_programs.run(artifact, x), R.dynamic_quantize(x, **QUANTISED[name][1]), strict=False):
-        np.testing.assert_array_equal(got.view(want.dtype), want)  # behind its signature a program knows bytes
+        np.testing.assert_array_equal(got.view(want.dtype), want)  # dispatches do not know the sign of codes
 
 
 @pytest.mark.parametrize(("name", "target"), [("long", "rocm:gfx942"), ("groups", "rocm:gfx1100")])
@@ -85,14 +84,14 @@ def test_all_dynamic_quantisation_on_amd(name: str, target: str) -> None:
 def test_dynamic_quantisation_on_devices_that_divide_badly(
     name: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As badly as Vulkan allows. NVIDIA's driver does: codes were -127 where -128 is right."""
+    """Divisions are as inexact as Vulkan allows, as NVIDIA's driver's are: codes were -127 instead of -128."""
     divided = vulkan_division(None)
     monkeypatch.setitem(gpu_workgroup.PURE, "arith.divf", lambda w, op, a, b: divided(a, b))
     _interpreted(name, target, 6)
 
 
 def test_rows_that_hold_no_numbers(lavapipe: str) -> None:
-    """Infinities, and what is not a number."""
+    """Rows with infinities and NaN."""
     x = np.ones((4, 40), np.float32)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(x.shape, "f32"), target=lavapipe)
@@ -101,7 +100,7 @@ def test_rows_that_hold_no_numbers(lavapipe: str) -> None:
 
 
 def test_more_rows_than_a_grid_has_along_one_axis(lavapipe: str) -> None:
-    """Workgroups lie in two axes then."""
+    """The grid then has two axes."""
     x = np.random.default_rng(1).standard_normal((1 << 15, 264)).astype(np.float32)
     x = np.concatenate([x, x[:3]])
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec((None, 264), "f32"), target=lavapipe)
@@ -148,8 +147,8 @@ func.func @main(%x: tensor<?x{two}xf32>, %gain: tensor<{n}xf32>) -> (tensor<?x{n
 
 @pytest.mark.parametrize("n", [40, 39])
 def test_a_gated_pair_is_read_where_it_is(n: int, lavapipe: str) -> None:
-    """Halves of rows, a value that two passes need, a sum, and what follows columns: one dispatch, and one more for
-    each half that is no whole vectors."""
+    """Halves of rows, a product that two passes read, a row sum and a per-column factor are one dispatch. Each half
+    that is not a whole number of vectors needs one more dispatch."""
     artifact = qmlir.compile(_ENTRY.format(n=n, two=2 * n), target=lavapipe)
     assert "_rows_0" in artifact.source("configured")
     assert len(gpu_programs.dispatches(artifact)) == (1 if n % 4 == 0 else 3)
@@ -163,7 +162,7 @@ def test_a_gated_pair_is_read_where_it_is(n: int, lavapipe: str) -> None:
 
 
 def test_columns_from_a_place_that_the_call_says(lavapipe: str) -> None:
-    """Regression: a kernel took a place that is known at run time only for a number, and read far outside of the
+    """Regression: a kernel took an offset that is known only at run time for a constant, and read far outside of the
     tensor."""
     n = 40
     text = _ENTRY.format(n=n, two=2 * n).replace("%gain:", "%at: tensor<i32>, %gain:")

@@ -1,4 +1,4 @@
-"""One-byte floats on both sides, by kernels of ours: experts, and scales in groups along K; on lavapipe, and for AMD in
+"""Built-in kernels for products of one-byte floats: experts, and scales in groups along K; on lavapipe, and for AMD in
 the interpreter."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _run(artifact: Any, target: str, *inputs: Any) -> Any:
 
 
 def _near(got: Any, want: Any, terms: Any) -> None:
-    """Sums in f32, of any order: docs/semantics.md, section 5."""
+    """Compare f32 sums, which may be in any order: docs/semantics.md, section 5."""
     assert (np.abs(got.astype(np.float64) - want) <= 2.0**-22 * np.abs(want) + 2.0**-19 * terms).all()
 
 
@@ -52,7 +52,7 @@ def _sorted(target: str, pair: tuple[str, str], sizes: list[int]) -> None:
     artifact = qmlir.ops.grouped_matmul.compile(
         T(x.shape, pair[0]), w, group_sizes=T(counts.shape, "i32"), lhs_scale=T(rows.shape, "f32"), target=target, **kw
     )
-    assert len(gpu_programs.dispatches(artifact)) == 2  # the product, and what sorts
+    assert len(gpu_programs.dispatches(artifact)) == 2  # the product, and the rows put back in order
     got = _run(artifact, target, x, counts, rows)
     want = qmlir.reference.grouped_matmul(x, w, group_sizes=counts, lhs_scale=rows, **kw)
     sides = [np.abs(side.astype(np.float32)) for side in (x, w)]
@@ -81,7 +81,7 @@ def _routed(target: str, tokens: int | None) -> None:
 
 
 def _groups(target: str, m: int | None, group: int) -> None:
-    """Scales for each group along K, on both sides: the activation's is read as it lies, `[M, K / group]`."""
+    """Both operands have one scale per group along K. The activation's are read in their layout, `[M, K / group]`."""
     rng, rows, k, n = np.random.default_rng(5), m or 18, max(128, 2 * group), 36
     x, w = _finite(rng, "e4m3", rows, k), _finite(rng, "e4m3", n, k)
     scale, share = _powers(rng, n, k // group), _powers(rng, rows, k // group)
@@ -97,7 +97,7 @@ def _groups(target: str, m: int | None, group: int) -> None:
 
 
 def _codes(target: str, dtype: str) -> None:
-    """Every code of the activation times 1, and 1 times every code of the weight, with those that are no number."""
+    """Every code of the activation times 1, and 1 times every code of the weight, including NaN and infinities."""
     kind = DTYPES[dtype].numpy
     every = np.arange(256, dtype=np.uint8).view(kind)
     ones = np.zeros((16, 32), kind)
@@ -113,12 +113,12 @@ def _codes(target: str, dtype: str) -> None:
         np.testing.assert_array_equal(got.T if x is row else got, want)
 
 
-# Codes of both sides, codes of a scale, its type.
+# The type of both operands, the number of codes per scale, the type of the scales.
 BLOCKS = {"MXFP8": ("e4m3", 32, "e8m0"), "MXFP4": ("e2m1", 32, "e8m0"), "NVFP4": ("e2m1", 16, "e4m3")}
 
 
 def _blocks(target: str, name: str, m: int | None) -> None:
-    """Scales of one byte on both sides. Codes of e2m1 are multiplied as integers: their sums are exact."""
+    """Both operands have one-byte scales. e2m1 codes are multiplied as integers, so that their sums are exact."""
     dtype, group, scale_type = BLOCKS[name]
     rng, rows, n, k = np.random.default_rng(2), m or 18, 37, 160
 
@@ -130,7 +130,7 @@ def _blocks(target: str, name: str, m: int | None) -> None:
 
     kw: dict[str, Any] = {"rhs_scale": scales(n, k // group), "rhs_transposed": True}
     if dtype == "e2m1":
-        # What is stored beside a code of four bits does not matter.
+        # The other four bits of a byte that holds one 4-bit code are ignored.
         x = rng.integers(-128, 128, (rows, k)).astype(np.int8)
         w = qmlir.reference.pack(rng.integers(0, 16, (n, k)).astype(np.uint8), "e2m1", "low_first")
         kw |= {
@@ -175,7 +175,7 @@ def test_blocks_with_scales_of_a_byte_on_amd(name: str, m: int | None, arch: str
         for target in ("vulkan:lavapipe", *(f"rocm:{arch}" for arch in AMD))
         for name in BLOCKS
         for m in (1, 5, None)
-        # A lane of a CDNA wave has 8 codes along K at least, a wave 32: too many for a scale.
+        # A lane of a CDNA wave has at least 8 codes along K, and a wave 32: too many for a scale per 16.
         if not (name == "NVFP4" and m != 1 and "gfx9" in target)
     ],
 )

@@ -1,4 +1,4 @@
-"""Bodies of kernels that IREE's passes over the host's code do not see."""
+"""Kernel bodies that are hidden from IREE's passes over host code."""
 
 from __future__ import annotations
 

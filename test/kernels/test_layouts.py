@@ -1,4 +1,4 @@
-"""A layout in numpy and as ops: the same bytes."""
+"""A weight layout gives the same bytes in numpy and as MLIR ops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def layouts(draw: Any) -> tuple[WeightLayout, tuple[int, ...], bool]:
 
 
 def emitted(layout: WeightLayout, shape: tuple[int, ...], flipped: bool) -> Any:
-    """A program of the ops."""
+    """A program that applies the layout by MLIR ops."""
     with context():
         module = ir.Module.create()
         t = ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(8))

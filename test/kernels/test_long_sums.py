@@ -1,5 +1,5 @@
-"""Short codes are multiplied at the top of their byte, as `code << (8 - bits)`, while i32 sums of them cannot wrap: the
-largest products there are, over the longest K that this holds for, and over the next longer one."""
+"""Short codes are multiplied at the top of their byte, as `code << (8 - bits)`, if i32 sums of them cannot wrap. Tested
+with the largest products, over the longest K for which this holds and over a longer one."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_the_longest_sum(k: int, group: int | None, fits: bool) -> None:
 def test_longest_sums_of_short_codes(
     target: str, rows: int, dtype: str, strategy: str, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qmlir.kernels.weights._LARGE", 1 << 30)  # the interpreter reads no resources
+    monkeypatch.setattr("qmlir.kernels.weights._LARGE", 1 << 30)  # the interpreter does not read dense resources
     bits = int(dtype[1:])
     w = np.full((8, k), -(1 << (bits - 1)), np.int8)
-    w[-1] = -w[-1] - 1  # the whole range, or fewer bits would hold the codes
+    w[-1] = -w[-1] - 1  # codes of the whole range, as fewer bits would hold them otherwise
     artifact = qmlir.ops.scaled_matmul.compile(
         TensorSpec((rows, k), "i8"), w, rhs_dtype=dtype, rhs_transposed=True,
         out_dtype="i32", target=target,

@@ -1,4 +1,4 @@
-"""Products of a dynamic number of rows: one dispatch, of the kernel for the rows that there are."""
+"""Products with a dynamic number of rows: one dispatch, which selects the kernel for the call's number of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_function_has_to_be_worth_its_code() -> None:
 
 
 def test_functions_are_few_and_take_what_they_can() -> None:
-    """Eight candidates, each best at one sample and impossible above it."""
+    """Eight candidates, each of which is the best at one sample and impossible above it."""
     costs = [[inf if i > best else 10.0 ** (best - i) for i in range(8)] for best in range(8)]
     chosen = partition(costs)
     assert len(chosen) == 4
@@ -38,7 +38,7 @@ def test_functions_are_few_and_take_what_they_can() -> None:
 
 
 def _bounds(artifact: Any) -> list[int]:
-    """The most rows of each function but the last, from the conditions that the host checks."""
+    """The most rows of each function except the last, from the conditions that the host checks."""
     text = artifact.source("configured")
     asked = re.findall(
         r"condition\(.*?-> i1 \{\s*%c(\d+) = arith.constant \d+ : index\b.*?\s*%\w+ = arith.cmpi ule", text
@@ -51,7 +51,7 @@ def _near(bounds: list[int]) -> list[int]:
     return sorted({0, 1, *bounds, *(rows + 1 for rows in bounds)})
 
 
-# Columns enough to fill a device, so that bounds are small.
+# Enough columns to fill a device, so that bounds are small.
 WIDE = {
     "w8a8": Product(2048, 64, codes_of("i8")),
     "w4a8, group 32, zero points": Product(1024, 64, codes_of("u4", 32, zeros=True)),
@@ -76,7 +76,7 @@ def test_on_lavapipe(name: str, lavapipe: str) -> None:
 
 
 def _chain(layers: int, width: int) -> tuple[str, list[Any]]:
-    """Layers of int8 codes requantised to codes, each of whose results is a result of the program; and the weights."""
+    """A program of int8 layers that requantise to int8 and whose outputs are all results; and the layers' weights."""
     rng = np.random.default_rng(3)
     weights = [rng.integers(-128, 128, (width, width)).astype(np.int8) for _ in range(layers)]
     kind = f"tensor<?x{width}xi8>"
@@ -101,7 +101,7 @@ def test_layers_of_a_program_choose_each(layers: int, lavapipe: str) -> None:
     artifact = qmlir.compile(text, target=lavapipe)
     bounds, program = _bounds(artifact), qmlir.load(artifact)
     assert artifact.source("configured").count("flow.dispatch ") == layers
-    for rows in filter(None, _near(bounds)):  # of several results, none is of no rows
+    for rows in filter(None, _near(bounds)):  # calls with no rows need a single result: qmlir-guard-empty
         x = np.random.default_rng(rows).integers(-128, 128, (rows, width)).astype(np.int8)
         got = program.main(x)
         for found, weight in zip(got, weights, strict=True):
@@ -141,7 +141,7 @@ IN_TURN = {
     + [pytest.param("w4a16", t, marks=pytest.mark.slow) for t in ("rocm:gfx942", "vulkan:rdna3", "vulkan:ada")],
 )
 def test_kernels_share_a_weight(name: str, target: str) -> None:
-    """Each kernel reads what all of them share, interpreted."""
+    """Each kernel, interpreted, reads the weight that all of them share."""
     product = IN_TURN[name]
     arguments = product.arguments(None)
     artifact = qmlir.ops.scaled_matmul.compile(target=target, **arguments)
@@ -150,7 +150,7 @@ def test_kernels_share_a_weight(name: str, target: str) -> None:
     assert bounds
     if target == "vulkan:rdna3":
         assert {f["strategy"] for f in found} >= {"cooperative", "matrix"} or name == "w4a16"
-    # AMD's kernels for many rows take the interpreter long.
+    # The interpreter takes long for AMD's kernels for many rows.
     for rows in (1, bounds[0] + 1, bounds[-1] + 1) if "vulkan" in target else (5, bounds[0] + 1):
         given = values(arguments, rows)
         want = qmlir.reference.scaled_matmul(**{**arguments, **given})
@@ -197,7 +197,7 @@ def test_a_static_number_of_rows_has_one_kernel() -> None:
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942"])
 def test_groups_of_integers_are_added_up_in_their_order(target: str) -> None:
-    """Workgroups share K of such a product on request only: it was not so for a dynamic number of rows."""
+    """K is split among workgroups on request only. Regression: with a dynamic number of rows it always was."""
     arguments = Product(512, 8192, codes_of("i4", 128)).arguments(None)
     made = qmlir.ops.scaled_matmul.compile(target=target, **arguments)
     assert "stream_k" not in str(functions(made.manifest.strategies[0]))

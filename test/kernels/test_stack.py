@@ -14,13 +14,13 @@ import qmlir
 from qmlir import TensorSpec as T
 
 STACK = 128 << 10
-KEPT = 16 << 10  # for the frames of the runtime below the kernel's
+KEPT = 16 << 10  # for the runtime's frames below the kernel's
 
 
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("activations", "k"), [("f32", 1536), ("i8", 4096)])
 def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
-    """The function that does a chunk was inlined into both of its callers, and its buffers were there twice."""
+    """Regression: the function for a chunk was inlined into both of its callers, so the frame had its buffers twice."""
     weight = np.random.default_rng(0).integers(-128, 128, (384, k), dtype=np.int8)
     scales: dict[str, Any] = {"lhs_scale": T((None, 1), "f32")} if activations == "i8" else {}
     artifact = qmlir.ops.scaled_matmul.compile(

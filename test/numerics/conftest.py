@@ -1,4 +1,5 @@
-"""Data and comparison for the numeric tests; the judge is qmlir.reference (docs/semantics.md, section 5)."""
+"""Data and comparisons for the numeric tests. Results are compared with qmlir.reference's, within the tolerances of
+docs/semantics.md, section 5."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ import qmlir
 import qmlir.runtime
 from conformance.judge import closely, exactly, magnitude_terms
 
-# lavapipe compiles each program a second time when it loads it: most of the time of these tests is its. The fast tier
-# runs a third of those that no other mark makes slow, always the same; the slow tier runs the others. Of a function
-# with several cases that is one at least, so that no operation is without.
+# lavapipe compiles each program a second time when it loads it, which takes most of these tests' time. Of its cases
+# that no other mark makes slow, the fast tier always runs the same third, and the slow tier the others. A function with
+# several cases has at least one in the fast tier, so that every operation is tested there.
 ONE_IN = 3
 WHOLE = ("test_golden.py",)
 INTERPRETED = ("cuda:sm_80", "cuda:sm_90a")

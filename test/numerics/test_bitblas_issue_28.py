@@ -16,7 +16,7 @@ from conformance.program import Program, reference
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 R = qmlir.reference
-# M, N, K: the issue's own row times a matrix (cut in N), ragged ones, and a batch of tokens.
+# M, N, K: the issue's own row times a matrix (with a smaller N), ragged ones, and a batch of tokens.
 SHAPES = ((1, 128, 4096), (1, 33, 256), (7, 65, 384), (64, 96, 512))
 GROUP = 128
 
@@ -53,7 +53,7 @@ def _group(d: Any, m: int, n: int, k: int) -> dict[str, Any]:
 
 SCHEMES = {"int8_scaled": _scaled_int8, "int4_plain": _plain_int4, "int4_per_channel": _per_channel,
            "int4_group_128": _group}  # fmt: skip
-# In the fast tier: the issue's own, and on the CPU one with a tail in every axis.
+# Fast tier: a shape with a tail in every axis, and on the CPU also the issue's own.
 FAST = {"cpu": (SHAPES[0], SHAPES[2]), "vulkan:lavapipe": (SHAPES[2],)}
 
 
@@ -99,7 +99,7 @@ def _dynamic(group: int | None, shape: tuple[int, int, int], target: str, data: 
     m, n, k = shape
     x = (data.rng.integers(-126, 127, (m, k)) / 64).astype(np.float16)
     if group is not None:
-        # The largest is 127/64, so that each token's scale is 2^-6.
+        # Each token's largest value is 127/64, so that its scale is 2^-6.
         x[:, 0] = 127 / 64
     scale = data.scales(n, 1) if group is None else _powers(data, n, k // group)
     weight = _int4(data, n, k)

@@ -69,8 +69,8 @@ def _operands(geometry: str, d: Any) -> tuple[Any, Any, dict[str, Any]]:
     return d.codes(*shape), weight, kw
 
 
-# In the fast tier each geometry with the scheme that has all steps, and with one more, in turn; on lavapipe with one of
-# the two schemes that have the most, in turn. In the slow tier every pair on both.
+# Fast tier: on the CPU each geometry with `requantised`, which has all steps, and with one other scheme, in turn; on
+# lavapipe with one of the two schemes with the most steps, in turn. Slow tier: every pair on both.
 MOST = ("requantised", "both_zeros")
 OTHERS = [s for s in SCHEMES if s != "requantised"]
 
@@ -147,7 +147,7 @@ def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
 
 @pytest.mark.parametrize("filters", [4, 6])
 def test_dequantised_weights_of_a_small_image(filters: int, lavapipe: str, data: Any, same: Any) -> None:
-    """Fused into the product on Vulkan, they left elements at zero."""
+    """Regression: if the dequantisation was fused into the product on Vulkan, some elements stayed zero."""
     x = data.rng.integers(-4, 5, (1, 6, 6, 8)).astype(np.float16)
     kw = {"weight": data.codes(filters, 3, 3, 8, dtype="i4"), "weight_dtype": "i8", "weight_scale": np.float32(0.5)}
     same(qmlir.ops.conv2d_q(x, **kw, padding=(1, 1, 1, 1), target=lavapipe),
@@ -189,14 +189,14 @@ def test_sizes_that_leave_no_result(
 
 
 def test_groups_with_filters_of_run_time_in_hwcf(target: str, data: Any, same: Any) -> None:
-    """Regression: data tiling on CPUs packed the filters of each group in other places than the product read."""
+    """Regression: data tiling on CPUs packed each group's filters at offsets that the product did not read."""
     x, w = data.codes(1, 6, 7, 8), data.codes(3, 3, 4, 10)
     kw = {"weight_layout": "HWCF", "groups": 2, "out_dtype": "i32"}
     same(qmlir.ops.conv2d_q(x, w, target=target, **kw), R.conv2d_q(x, w, **kw))
 
 
 def test_packed_filters_of_an_odd_number_of_channels(data: Any, same: Any) -> None:
-    """Regression: the reference took the code that fills the last byte for a channel."""
+    """Regression: the reference took the code that pads the last byte for a channel."""
     w = data.codes(5, 2, 2, 3, dtype="i4")
     x, kw = data.codes(1, 4, 4, 3), {"weight_dtype": "i4", "out_dtype": "i32"}
     expected = R.conv2d_q(x, w, **kw)

@@ -1,4 +1,4 @@
-"""Values at the edges, with what docs/semantics.md says about them."""
+"""Edge cases, with the results that docs/semantics.md states for them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_quantize_at_the_edges(rounding: str, target: str, same: Any) -> None:
 
 @pytest.mark.parametrize("recipe", ["onnx", "torchao", "fbgemm"])
 def test_zero_points_of_rows_that_hold_no_numbers(recipe: str, target: str, same: Any) -> None:
-    """NaN as an integer is whatever the device makes of it: recipe `onnx` had such zero points. On sm_90a IREE 3.13
-    finds the maximum of numbers alone."""
+    """Regression: recipe `onnx` converted NaN to integer zero points, with a result that depends on the device. On
+    sm_90a IREE 3.13's maximum ignores NaN."""
     if recipe == "fbgemm" and target != "cpu":
         pytest.skip("recipe fbgemm is stated in f64")
     x = np.ones((5, 40), F)
@@ -51,12 +51,12 @@ def test_zero_points_of_rows_that_hold_no_numbers(recipe: str, target: str, same
     assert actual[2].ravel()[[1, 3]].tolist() == [0, 0]
 
 
-FAR = (1000, 2**31 - 1, -(2**31))  # zero points that no code of 8 bits has
+FAR = (1000, 2**31 - 1, -(2**31))  # zero points outside of the range of 8-bit codes
 
 
 @pytest.mark.parametrize("zero", FAR)
 def test_dequant_by_a_zero_point_outside_of_the_codes(zero: int, target: str, data: Any, same: Any) -> None:
-    """`q - z` is an i32; the reference took it for an integer without bounds."""
+    """`q - z` is an i32. Regression: the reference computed it as an integer without bounds."""
     made = qmlir.ops.dequantize.compile(SPEC((3, 8), "i8"), F(0.5), SPEC((), "i32"), target=target)
     q = data.codes(3, 8)
     same(qmlir.load(made).main(q, np.int32(zero)), R.dequantize(q, F(0.5), np.int32(zero)))
@@ -64,7 +64,7 @@ def test_dequant_by_a_zero_point_outside_of_the_codes(zero: int, target: str, da
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_sums_with_zero_points_outside_of_the_codes(grouped: bool, target: str, data: Any, same: Any) -> None:
-    """They are taken modulo 2^32, on both sides, and so are those of a group along K; the reference did not."""
+    """Sums are modulo 2^32, also those of a group along K. Regression: the reference's were not."""
     a, b = data.codes(3, 64), data.codes(64, 8)
     kw: dict[str, Any] = {"rhs_scale": data.scales(2, 8)} if grouped else {}
     kw["out_dtype"] = "f32" if grouped else "i32"
@@ -80,7 +80,7 @@ def test_sums_with_zero_points_outside_of_the_codes(grouped: bool, target: str, 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_padding_with_a_zero_point_outside_of_the_codes(dtype: str, target: str, data: Any, same: Any) -> None:
-    """Padding is filled with the code of 0: where there is none, it was filled with the low byte of the zero point."""
+    """Padding is filled with the code of 0. Regression: if there was none, it was the low byte of the zero point."""
     x, w = data.codes(1, 4, 4, 4, dtype=dtype), data.codes(2, 3, 3, 4)
     lo, hi = (-128, 127) if dtype == "i8" else (0, 255)
     kw = {"input_zero_point": SPEC((), "i32"), "out_dtype": "i32", "target": target}
@@ -144,7 +144,7 @@ def test_a_negative_length(op: Any) -> None:
 
 @pytest.mark.parametrize(("shape", "granularity"), [((0, 8), "tensor"), ((6, 0), "token"), ((0, 8), "token")])
 def test_dynamic_quantisation_of_nothing(shape: tuple[int, int], granularity: str, same: Any) -> None:
-    """Regression: with zero points IREE's compiler divided by the number of elements, and the process ended."""
+    """Regression: with zero points IREE's compiler divided by the number of elements, 0, and the process ended."""
     kw = {"granularity": granularity, "symmetric": False, "recipe": "onnx", "out_dtype": "u8"}
     x = np.zeros(shape, np.float32)
     for got, want in zip(qmlir.ops.dynamic_quantize(x, **kw), R.dynamic_quantize(x, **kw), strict=True):
@@ -175,12 +175,12 @@ def test_requantised_nan_and_infinity(target: str, same: Any) -> None:
     actual, expected = _both("scaled_matmul", a, b, target=target, **kw)
     same(actual, expected)
     assert expected[0].tolist() == [127, 127]  # the scales' product is infinite
-    assert expected[1].tolist() == [5, 5]  # 0 * inf is NaN, which is the zero point
+    assert expected[1].tolist() == [5, 5]  # 0 * inf is NaN, which becomes the zero point
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 1), (2, 1, 1)])
 def test_bf16_of_one_element(shape: tuple[int, int, int], target: str, same: Any) -> None:
-    """On Vulkan the reinterpretation of a single element was fused and did not compile."""
+    """Regression: on Vulkan the bitcast of a single element was fused and did not compile."""
     import ml_dtypes
 
     m, n, k = shape
@@ -190,7 +190,7 @@ def test_bf16_of_one_element(shape: tuple[int, int, int], target: str, same: Any
 
 
 def test_a_sum_longer_than_the_loops_of_a_software_device(target: str, data: Any, same: Any) -> None:
-    """lavapipe leaves loops after 65535 iterations; exact, because the terms are small integers."""
+    """lavapipe leaves loops after 65535 iterations. The sum is exact, because its terms are small integers."""
     kw = {"lhs": data.rng.integers(-2, 3, (2, 65544)).astype(np.float32),
           "rhs": data.rng.integers(-2, 3, (65544, 3)).astype(np.float32)}  # fmt: skip
     same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))
@@ -198,7 +198,7 @@ def test_a_sum_longer_than_the_loops_of_a_software_device(target: str, data: Any
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
-    """Data tiling read sums of rows that nothing had written when a batched product had ragged rows of dynamic size."""
+    """Regression: data tiling read row sums that were never written, in a batched product with dynamic, ragged rows."""
     rng = np.random.default_rng(0)
     kind = np.dtype("int8" if dtype == "i8" else "uint8")
     a, b = (rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, s).astype(kind) for s in ((4, 7, 8), (4, 8, 7)))
@@ -210,7 +210,7 @@ def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 5, 33), (3, 5, 33), (2, 3, 5, 33)])
 def test_one_constant_weight_for_a_batch_with_zero_points(shape: tuple[int, ...], data: Any, same: Any) -> None:
-    """Regression: folded sums of a weight `[1, K, N]` have its batch axis, for which a correction had no loop."""
+    """Regression: the correction by folded sums of a weight `[1, K, N]` had no loop for the batch axis of the sums."""
     x, w = data.codes(*shape, dtype="u8"), data.codes(1, 33, 6)
     kw = {"lhs_zero_point": np.uint8(131), "out_dtype": "i32"}
     made = qmlir.ops.scaled_matmul.compile(SPEC(shape, "u8"), w, **kw)
@@ -222,7 +222,7 @@ def test_one_constant_weight_for_a_batch_with_zero_points(shape: tuple[int, ...]
 def test_scale_and_zero_point_with_blocks_of_their_own(
     scales: int, zeros: int, constant: bool, data: Any, near: Any, terms: Any
 ) -> None:
-    """Regression: the one with the longer blocks had too few values for the groups, by codes as by floats."""
+    """Regression: the one with longer blocks had too few values for the groups, with integer and float activations."""
     w = data.codes(6, 96, dtype="i4")
     kw = {"rhs_scale": data.scales(6, scales), "rhs_zero_point": data.zeros(6, zeros, lo=-8, hi=8)}
     stated = {"rhs_transposed": True, "rhs_dtype": "i4"}
@@ -235,7 +235,7 @@ def test_scale_and_zero_point_with_blocks_of_their_own(
 
 @pytest.mark.parametrize("dtype", ["u4", "u2", "i4"])
 def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target: str, data: Any, same: Any) -> None:
-    """Regression: 200 for unsigned codes below a byte was taken for -56."""
+    """Regression: the zero point 200 of unsigned codes shorter than a byte was read as -56."""
     w, zero = data.codes(6, 32, dtype=dtype), np.array([[200], [3], [255], [0], [128], [127]], np.uint8)
     zero = zero if dtype[0] == "u" else zero.view(np.int8)
     x, kw = data.codes(5, 32), {"rhs_zero_point": zero, "rhs_transposed": True, "rhs_dtype": dtype}
@@ -245,7 +245,7 @@ def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target
 
 @pytest.mark.parametrize("dtype", ["u8", "u4"])
 def test_zero_points_of_a_byte_are_signed_where_codes_are_offset(dtype: str, target: str, data: Any, same: Any) -> None:
-    """Regression: -5 for u8 codes less 128 was taken for 251."""
+    """Regression: the zero point -5 in mode `offset_int` (u8 codes minus 128) was read as 251."""
     w, zero = data.codes(3, 32, dtype=dtype), np.array([[-5], [3], [-8]], np.int8)
     x, kw = data.codes(5, 32), {"rhs_zero_point": zero, "rhs_transposed": True, "rhs_dtype": dtype}
     same(*_both("scaled_matmul", x, w, target=target, out_dtype="i32", rhs_zero_mode="offset_int", **kw))
@@ -254,7 +254,7 @@ def test_zero_points_of_a_byte_are_signed_where_codes_are_offset(dtype: str, tar
 
 @pytest.mark.parametrize("k", [512, 1024])
 def test_converted_rows_of_dynamic_number(k: int, target: str, data: Any, near: Any, terms: Any) -> None:
-    """Regression: in one dispatch of lavapipe with what makes their floats, most of a ragged N was wrong or NaN."""
+    """Regression: with the rows' conversion to floats fused, most of a ragged N was wrong or NaN on lavapipe."""
     x, w = data.codes(31, k), data.floats(k, 63).astype(np.float16)
     made = qmlir.ops.scaled_matmul.compile(SPEC((None, k), "i8"), w, target=target)
     near(qmlir.load(made).main(x), R.scaled_matmul(x, w), terms(x, w, {}))
@@ -262,7 +262,7 @@ def test_converted_rows_of_dynamic_number(k: int, target: str, data: Any, near: 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_codes_by_bf16_on_a_cpu_without_bf16(dtype: str) -> None:
-    """Such a program did not link: `__truncsfbf2` is a library's function."""
+    """Regression: such a program did not link, because `__truncsfbf2` is a library function."""
     data = np.random.default_rng(0)
     x = data.standard_normal((3, 40)).astype(ml_dtypes.bfloat16)
     low, high = (-128, 128) if dtype == "i8" else (0, 256)

@@ -1,4 +1,4 @@
-"""A bias behind a gated activation is one of the columns that are left: for products and convolutions of any form."""
+"""A bias after a gated activation has one value per output column, which are half as many as the product's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ten exact results from five systems: the data recipe is in data/golden.json, the judge a sha256 of the bytes."""
+"""Ten exact results from five systems. data/golden.json has the recipe of the data and the sha256 of each result's
+bytes."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ def _call(function: Any, kw: dict[str, Any], sizes: list[int]) -> Any:
     return function(*[every[name] for name, _ in function.signature.inputs])
 
 
-# A program of two dozen dispatches takes seconds to compile: the odd shape on the CPU and the even one on lavapipe are
-# in the fast tier.
+# A program of two dozen dispatches takes seconds to compile: the fast tier runs only the odd shape on the CPU and the
+# even one on lavapipe.
 SHAPES = [
     pytest.param(shape, target, marks=pytest.mark.slow if (target == "cpu") == (shape == (64, 128)) else ())
     for shape in ((33, 48), (64, 128))
@@ -92,7 +92,7 @@ def test_group_sizes_at_run_time(
 
 
 def _arrays(kw: dict[str, Any]) -> dict[str, Any]:
-    """Numbers as the arrays that the eager call makes of them."""
+    """Replace Python numbers by the arrays that an eager call makes of them."""
     return {
         name: np.asarray(v, np.int32 if name.endswith("zero_point") else np.float32)
         if isinstance(v, (int, float)) and not isinstance(v, bool)
@@ -149,7 +149,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) -> None:
-    """Regression: a scale of two rows, slots or groups was read as if it were of one, and past its end."""
+    """Regression: a scale that two rows, slots or groups share was indexed by each of them, and read past its end."""
     shape, own, routing = FORMS[form]
     few: dict[str, Any] = {"lhs_scale": data.scales(*own), "lhs_zero_point": data.zeros(*own),
                            "rhs_scale": data.scales(2, 1, 24), "rhs_zero_point": data.zeros(2, 1, 24)}  # fmt: skip
@@ -163,11 +163,11 @@ def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) 
 
 
 def test_ids_may_be_64_bits_wide(data: Any, same: Any) -> None:
-    """As torch's and numpy's own integers are."""
+    """torch's and numpy's integers are 64 bits wide by default."""
     kw = _scheme("plain", data, 9, 24, 32)
     ids = data.rng.integers(0, G, (9, 2))
     same(qmlir.ops.grouped_matmul(**kw, expert_ids=ids), R.grouped_matmul(**kw, expert_ids=ids))
-    ids[3, 1] = 2**32  # a group's number in its low half
+    ids[3, 1] = 2**32  # its low 32 bits are a group's number
     with pytest.raises(InputError, match=rf"expert_ids\[3, 1\] = {2**32} is outside \[0, {G}\)"):
         qmlir.ops.grouped_matmul(**kw, expert_ids=ids)
 
@@ -185,7 +185,7 @@ def test_an_id_out_of_range_is_an_error_or_skipped(target: str, data: Any, same:
 
 
 def test_packed_zero_points(data: Any) -> None:
-    """GPTQ's form: zero points packed like the weights, one a group of K."""
+    """GPTQ's form: zero points are packed like the weights, one per group along K."""
     codes, zeros = data.codes(G, 24, 64, dtype="u4"), data.codes(G, 24, 4, dtype="u4")
     kw = {
         "lhs": data.floats(17, 64), "rhs": R.pack(codes, "u4"), "rhs_zero_point": R.pack(zeros, "u4"),

@@ -21,7 +21,7 @@ E, H, F, N = 5, 48, 40, 24
 
 
 def _ids(data: Any, tokens: int, topk: int, experts: int = E) -> Any:
-    """Different experts for each token; expert 3 gets none."""
+    """Different experts for each token; no token is routed to expert 3."""
     rows = [data.rng.permutation([e for e in range(experts) if e != 3])[:topk] for _ in range(tokens)]
     return np.array(rows, np.int32).reshape(tokens, topk)
 
@@ -98,7 +98,7 @@ def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
 @pytest.mark.parametrize("stage", ["input", "output"])
 @pytest.mark.parametrize("own", [(4, 1), (2, 1), (2, 2, 1)], ids=str)
 def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, same: Any) -> None:
-    """Regression: with weights on the tokens they did not compile, else each was read as if it were of one token."""
+    """Regression: with `routing_stage = input` they did not compile; otherwise each was taken for one token's."""
     per_slot = own != (4, 1)
     kw = _layer(data, tokens=8) | {"routing_stage": stage, "intermediate_dtype": "i8", "input_scale": data.scales(*own)}
     if per_slot:
@@ -121,7 +121,7 @@ def test_dynamic_tokens(tokens: int, data: Any, same: Any) -> None:
 
 
 def test_one_token(target: str, data: Any, same: Any) -> None:
-    """Its row is the same in all blocks: as a part of the product, it was unrolled over K and compiled for minutes."""
+    """Regression: the row, which all blocks read, was fused into the product, and its unrolling over K took minutes."""
     width = 4096
     kw = _layer(data, tokens=1, topk=4) | EXACT["dynamic"]
     kw |= {"input": data.codes(1, width), "w1": data.codes(E, width, F)}
@@ -137,7 +137,7 @@ def test_an_id_out_of_range_is_named_or_skipped(target: str, data: Any, same: An
 
 
 def test_a_wide_id_does_not_wrap(data: Any) -> None:
-    """2^32 is not an expert, though its low half is."""
+    """2^32 is not a valid id, although its low 32 bits are."""
     kw = _layer(data)
     kw["expert_ids"] = kw["expert_ids"].astype(np.int64)
     kw["expert_ids"][2, 0] = 2**32
@@ -159,7 +159,7 @@ def test_message_names_the_operand(data: Any) -> None:
 @pytest.mark.parametrize(("experts", "topk", "dtype"), [(8, 2, np.float32), (64, 6, np.float16), (5, 5, np.float32)])
 def test_route(scoring: str, experts: int, topk: int, dtype: Any, target: str, data: Any) -> None:
     logits = (data.floats(33, experts) * 4).astype(dtype)
-    logits[3] = logits[3, 0]  # all equal: the lowest ids
+    logits[3] = logits[3, 0]  # all equal: the lowest ids are chosen
     logits[4, 1] = logits[4].max() + 1
     logits[4, 2] = logits[4, 1]
     for renormalize in (False, True):
@@ -198,7 +198,7 @@ def test_align_block_size_dynamically(target: str, data: Any) -> None:
             TensorSpec((None, 2), "i32"), experts=6, block_size=8, skip_invalid=True, target=target
         )
     ).main
-    # A program with a result that is never empty has no way past the Vulkan driver's refusal of empty buffers.
+    # The Vulkan driver refuses empty buffers, and qmlir-guard-empty only avoids them if there is a single result.
     for tokens in (0, 1, 65, 400)[target != "cpu" :]:
         ids = data.rng.integers(-1, 7, (tokens, 2)).astype(np.int32)
         expected = R.moe_align_block_size(ids, experts=6, block_size=8, skip_invalid=True)
@@ -256,8 +256,8 @@ def test_whole_layer(name: str, data: Any) -> None:
     q, s, _ = R.dynamic_quantize(x)
     kw = {"input_scale": s, "w1_scale": s1, "w2_scale": s2, "activation": activation, "intermediate_dtype": "i8"}
     expected = R.moe(q, w1, w2, ids, weights, **kw)
-    # The router's exp moves the weights by 2^-19. That of silu may also move a code of the intermediate by one, in at
-    # most 0.1 % of them: a code is 1/127 of the row's largest, one of `inner` terms.
+    # The error of the router's exp moves the weights by 2^-19. That of silu may also move codes of the intermediate by
+    # one, at most 0.1 % of them: a code is 1/127 of the row's largest value, and one of `inner` terms.
     error = np.abs(actual.astype(np.float64) - expected) / np.abs(expected).max()
     if activation == "relu":
         assert error.max() <= 2.0**-18

@@ -1,6 +1,6 @@
 """scaled_matmul against the reference: shapes x schemes, on every target that runs here.
 
-A program is compiled once with a dynamic M and called with each M, so that (scheme, N, K, M) is a case.
+A program is compiled once with a dynamic M and called with each M of `ROWS`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_both_transposed(target: str, data: Any, same: Any) -> None:
 
 
 def test_blocks_in_two_axes(target: str, data: Any, near: Any, terms: Any) -> None:
-    """1x128 by 128x128: regression, a batched [G, K, N] product was wrong on Vulkan."""
+    """Blocks of 1x128 and 128x128. Regression: a batched [G, K, N] product was wrong on Vulkan."""
     kw = {"lhs": data.codes(17, 256), "rhs": data.codes(256, 128), "lhs_scale": data.scales(17, 2),
           "rhs_scale": data.scales(2, 1)}  # fmt: skip
     near(qmlir.ops.scaled_matmul(target=target, **kw), R.scaled_matmul(**kw), terms(kw["lhs"], kw["rhs"], kw))

@@ -1,4 +1,4 @@
-"""One-byte floats: every code, and products of them, on every target that runs here."""
+"""One-byte floats: every code, and products, on every target that runs here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_code(name: str, target: str, same: Any) -> None:
 
 
 def test_every_scale_of_one_exponent(target: str, same: Any) -> None:
-    """e8m0: 2^-126 to 2^127, and NaN. 2^-127 is subnormal in f32, and devices take that for zero."""
+    """e8m0: 2^-126 to 2^127, and NaN. 2^-127 is subnormal in f32, and devices flush it to zero."""
     scale = np.arange(256, dtype=np.uint8).view(DTYPES["e8m0"].numpy).reshape(256, 1)
     codes = np.ones((256, 4), np.int8)
     same(qmlir.ops.dequantize(codes, scale, target=target)[1:], R.dequantize(codes, scale)[1:])
@@ -53,7 +53,7 @@ def test_products(lhs: str, rhs: str, on: str, request: pytest.FixtureRequest, d
 
 @pytest.mark.parametrize("integer", ["i8", "i4"])
 def test_integers_times_floats(integer: str, target: str, data: Any, same: Any) -> None:
-    """Codes are multiplied as f16, which holds them."""
+    """Integer codes are multiplied as f16, which represents them exactly."""
     kw = {"lhs": data.codes(9, 64), "rhs": _codes(data, "e4m3", 11, 64), "rhs_transposed": True,
           "lhs_scale": np.float32(0.5), "rhs_scale": data.scales(11, 1)}  # fmt: skip
     if integer == "i4":
@@ -76,7 +76,7 @@ def test_fp4_in_groups(other: str, target: str, data: Any, same: Any) -> None:
 
 
 def test_an_integer_zero_point_beside_floats(target: str, data: Any, same: Any) -> None:
-    """A code less its zero point may be beyond what f16 holds."""
+    """f16 cannot represent every difference of a code and its zero point."""
     kw = {"lhs": data.codes(5, 32), "rhs": _codes(data, "e4m3", 7, 32), "rhs_transposed": True,
           "lhs_scale": np.float32(0.5), "lhs_zero_point": np.int32(5001)}  # fmt: skip
     same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))

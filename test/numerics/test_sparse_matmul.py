@@ -1,4 +1,4 @@
-"""sparse_matmul against the reference, which makes the weight dense, on every target that runs here."""
+"""sparse_matmul against the reference, which densifies the weight, on every target that runs here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST = {("csr", "s8"), ("coo", "u8"), ("bsr", "s4"), ("2:4", "s8_asymmetric"), (
 
 
 def _dense(rng: Any, n: int, k: int, dtype: str, density: float, format: str, block: tuple[int, int]) -> Any:
-    """A weight [N, K] with about this share of non-zeros; whole blocks for `bsr`, two of four for `2:4`."""
+    """A weight [N, K] in which about the share `density` is not zero; for `bsr` whole blocks, for `2:4` two of four."""
     d = DTYPES[dtype]
     if d.is_int:
         w = rng.integers(d.lo, d.hi + 1, (n, k)).astype(d.numpy)
@@ -78,8 +78,8 @@ def _compare(actual: Any, x: Any, weight: Any, kw: dict[str, Any], same: Any, ne
     if x.dtype.kind != "f":
         same(actual, expected)
         return
-    told = {"rhs_dtype": weight.dtype, "rhs_transposed": weight.rhs_transposed, "rhs_scale": kw.get("rhs_scale")}
-    near(actual, R.sparse_matmul(x, weight, **{**kw, "out_dtype": "f32"}), terms(x, weight.to_dense(), told))
+    weight_kw = {"rhs_dtype": weight.dtype, "rhs_transposed": weight.rhs_transposed, "rhs_scale": kw.get("rhs_scale")}
+    near(actual, R.sparse_matmul(x, weight, **{**kw, "out_dtype": "f32"}), terms(x, weight.to_dense(), weight_kw))
 
 
 CASES = [
@@ -120,7 +120,7 @@ def test_on_vulkan(format: str, scheme: str, lavapipe: str, data: Any, same: Any
     _compare(function(x), x, weight, kw, same, near, terms)
 
 
-# Few entries: the form that reads lhs by position.
+# Few entries: the gathered form, which reads lhs by position.
 
 
 def _few(d: Any, dtype: str, transposed: bool = True, block: tuple[int, int] | None = None) -> Any:
@@ -348,7 +348,7 @@ def test_a_huge_weight_is_never_dense(data: Any, same: Any) -> None:
     same(qmlir.load(artifact).main(x), expected)
 
 
-# Sparse equals dense, whatever the form.
+# Sparse equals dense in every format.
 
 
 @st.composite

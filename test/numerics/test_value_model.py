@@ -39,7 +39,7 @@ def _bf16(d: Any, *shape: int) -> Any:
     return d.floats(*shape).astype(ml_dtypes.bfloat16)
 
 
-# name -> operands and attributes; results are integers or have sums that are exact in f32.
+# name -> operands and attributes whose results are integers or sums that are exact in f32.
 PRODUCTS: dict[str, Any] = {
     "i1": lambda d: {"lhs": d.codes(M, K), **_weights(d, "i1", "low_first", 2), "out_dtype": "i32"},
     "i2": lambda d: {"lhs": d.codes(M, K), **_weights(d, "i2", "high_first", 4), "out_dtype": "i32"},
@@ -62,7 +62,8 @@ PRODUCTS: dict[str, Any] = {
                                       "out_multiplier": d.scales(1, N)},
 }  # fmt: skip
 
-# name -> likewise; a float contraction, groups of K, or a transcendental function rounds differently.
+# name -> the same, with results that are rounded differently: float contractions, groups along K, transcendental
+# functions.
 CLOSE: dict[str, Any] = {
     "offset_float": lambda d: {**_int8(d), **_weights(d, "u4", "high_first", 16, rhs_scale=d.scales(N, K // G)),
                                "rhs_zero_point": d.floats(N, K // G) * 0.01, "rhs_zero_mode": "offset_float",
@@ -182,7 +183,7 @@ def test_dynamic_quantize(recipe: str, symmetric: bool, granularity: str, target
 def test_range_and_smallest_scale(
     symmetric: bool, dtype: str, clamp: tuple[int, int], target: str, data: Any, same: Any
 ) -> None:
-    """What torch's quantisers state: codes that use a part of their range, and a scale that is not too small."""
+    """Arguments of torch's quantisers: codes that use a part of their range, and a smallest scale."""
     x = data.floats(M, K)
     x[1] *= 1e-4
     kw: dict[str, Any] = {"symmetric": symmetric, "out_dtype": dtype, "clamp": clamp, "eps": 2.0**-12}
@@ -196,14 +197,14 @@ def test_range_and_smallest_scale(
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
 @pytest.mark.parametrize("recipe", ["amax", "torchao"])
 def test_dynamic_quantize_to_small_floats(recipe: str, dtype: str, target: str, data: Any, same: Any) -> None:
-    """Against ml_dtypes' own rounding, at every exponent and just below each code: codes of x/s in range, NaN as 0, a
-    row of zeros with the recipe's scale."""
+    """Codes are ml_dtypes' rounding of x/s, clipped to the largest finite value, at every exponent and just below each
+    code. NaN becomes 0, and a row of zeros has the recipe's scale."""
     from qmlir.dialect.dtypes import DTYPES
 
     x = data.floats(M, K) * 3
     x[0], x[1, 3], x[1, 4] = 0.0, 1e-30, -0.0
     largest_code = float(ml_dtypes.finfo(DTYPES[dtype].numpy).max)
-    # Row 2: a scale of 1, and values around each small code, among them what rounds up to the smallest normal number.
+    # Row 2: a scale of 1, and values around each small code, also one that rounds up to the smallest normal number.
     x[2] = np.nextafter(np.float32(2) ** -np.arange(K, dtype=np.float32), 0) * np.where(np.arange(K) % 2, 1, -1)
     x[2, 0] = largest_code
     kw = {"recipe": recipe, "out_dtype": dtype}

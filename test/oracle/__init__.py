@@ -1,8 +1,8 @@
-"""A second oracle: every operation from docs/semantics.md alone, in Python integers and fractions.
+"""A second oracle: every operation, implemented from docs/semantics.md alone, in Python integers and fractions.
 
-`qmlir.reference` judges the compiled programs; this judges `qmlir.reference`. It shares no code with it, and no
-arithmetic: it works on one element at a time, on exact numbers, and rounds where the page says so. A result is a
-`Tensor` of numbers, or of intervals where section 5 gives an allowance.
+Compiled programs are compared with `qmlir.reference`, and `qmlir.reference` is compared with this oracle. The two share
+no code and no arithmetic: the oracle computes one element at a time with exact numbers, and rounds where
+docs/semantics.md says so. A result is a `Tensor` of numbers, or of intervals if section 5 gives a tolerance.
 """
 
 from .conv import conv2d_q

@@ -1,4 +1,4 @@
-"""Whether arrays are what the oracle gives."""
+"""Compare arrays with the oracle's results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMPY = {"i8": "int8", "u8": "uint8", "i32": "int32", "f32": "float32", "f16": 
 
 
 def differences(actual: Any, expected: Tensor | Sequence[Tensor]) -> list[str]:
-    """What differs, none where nothing does."""
+    """Descriptions of the differences; empty if there are none."""
     if not isinstance(expected, Tensor):
         if len(actual) != len(expected):
             return [f"{len(actual)} results instead of {len(expected)}"]

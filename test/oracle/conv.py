@@ -14,17 +14,18 @@ def _at(layout: str, **axes: int) -> Index:
     return tuple(axes[letter] for letter in layout)
 
 
-class _Own(Epilogue):
-    """Operands of more than one axis are in the result's own layout; one axis is one value per filter."""
+class _ConvolutionEpilogue(Epilogue):
+    """The epilogue of a convolution. Operands with several axes are in the result's layout; one axis is one value per
+    filter."""
 
     nchw = False
 
-    def _turned(self, i: Index) -> Index:
+    def _in_layout(self, i: Index) -> Index:
         return (i[0], i[3], i[1], i[2]) if self.nchw else i
 
     def look(self, name: str, i: Index) -> Any:
         t = self.operands[name]
-        return super().look(name, i if len(t.shape) < 2 else self._turned(i))
+        return super().look(name, i if len(t.shape) < 2 else self._in_layout(i))
 
     def block(self, name: str, i: Index, default: Any) -> Any:
         t = self.operands.get(name)
@@ -32,14 +33,14 @@ class _Own(Epilogue):
             return default if t is None else t.data[0]
         if len(t.shape) < 2:
             return t.data[0 if t.shape[0] == 1 else i[3] // (self.result[3] // t.shape[0])]
-        shape = self._turned(self.result)
-        i = self._turned(i)
+        shape = self._in_layout(self.result)
+        i = self._in_layout(i)
         tail, sizes = i[4 - len(t.shape) :], shape[4 - len(t.shape) :]
         return t[tuple(x // (d // s) for x, d, s in zip(tail, sizes, t.shape, strict=True))]
 
 
-def _of_side(name: str) -> str:
-    """The name in a product of what a convolution says of its input and weight."""
+def _name_in_product(name: str) -> str:
+    """The name of a convolution's argument in a product: `input_*` is `lhs_*`, `weight_*` is `rhs_*`."""
     for own, side_ in (("input", "lhs"), ("weight", "rhs")):
         if name.startswith(f"{own}_") and not name.endswith("_layout"):
             return side_ + name.removeprefix(own)
@@ -49,7 +50,7 @@ def _of_side(name: str) -> str:
 def conv2d_q(input: Any, weight: Any, *, fused: bool = False, **kw: Any) -> Tensor:
     """`qmlir.conv2d_q`."""
     f = Arithmetic(fused)
-    kw = {_of_side(name): value for name, value in kw.items()}
+    kw = {_name_in_product(name): value for name, value in kw.items()}
     layout, filters = kw.get("input_layout", "NHWC"), kw.get("weight_layout", "FHWC")
     a = side(input, kw["lhs_dtype"], kw, "lhs")
     sizes = dict(zip(layout, a.codes.shape, strict=True))
@@ -73,13 +74,13 @@ def conv2d_q(input: Any, weight: Any, *, fused: bool = False, **kw: Any) -> Tens
     oh = extent(sizes["H"], reach["H"], sh, dh, top, bottom, extra[0])
     ow = extent(sizes["W"], reach["W"], sw, dw, left, right, extra[1])
     shape = (sizes["N"], oh, ow, reach["F"])
-    epilogue = _Own(kw, shape, (*shape[:3], gated(reach["F"], kw)), f)
+    epilogue = _ConvolutionEpilogue(kw, shape, (*shape[:3], gated(reach["F"], kw)), f)
     epilogue.nchw = layout == "NCHW"
     contraction = Contraction(a, b, f, kw.get("compute_dtype"))
     per = reach["F"] // groups
 
     def source(at: int, tap: int, stride: int, dilation: int, before: int, size: int) -> int | None:
-        """Which input position meets a tap of the kernel; None in the padding, which is the real value 0."""
+        """The input position that a tap of the kernel reads; None in the padding, whose real value is 0."""
         if transposed:
             place = at + before - tap * dilation
             if place % stride:

@@ -17,7 +17,7 @@ F32 = FORMATS["f32"]
 
 
 class _Grouped(Epilogue):
-    """A bias `[G, N]` is one row a group."""
+    """The epilogue of a grouped product: a bias `[G, N]` has one row per group."""
 
     expert: Any = None
 
@@ -29,7 +29,7 @@ class _Grouped(Epilogue):
 
 
 def grouped_matmul(lhs: Any, rhs: Any, *, fused: bool = False, **kw: Any) -> Tensor:
-    """`qmlir.grouped_matmul`. Raises ValueError for sizes or ids that it refuses."""
+    """`qmlir.grouped_matmul`. Raises ValueError for invalid sizes or ids."""
     transposed, packing = kw.get("rhs_transposed", False), kw.get("rhs_packing", "none")
     a = side(lhs, kw["lhs_dtype"], kw, "lhs")
     b = side(rhs, kw["rhs_dtype"], kw, "rhs", packing, a.codes.shape[-1] if transposed and packing != "none" else None)
@@ -37,7 +37,7 @@ def grouped_matmul(lhs: Any, rhs: Any, *, fused: bool = False, **kw: Any) -> Ten
 
 
 def _experts(kw: Mapping[str, Any], rows: int, groups: int) -> Tensor:
-    """The expert of each row, or slot."""
+    """The expert of each row or slot."""
     if kw.get("group_sizes") is not None:
         sizes = read(kw["group_sizes"]).data
         if min(sizes, default=0) < 0 or sum(sizes) != rows:
@@ -50,7 +50,7 @@ def _experts(kw: Mapping[str, Any], rows: int, groups: int) -> Tensor:
 
 
 def grouped(a: Side, b: Side, kw: Mapping[str, Any], fused: bool) -> Tensor:
-    """Sides `[M, K]`, `[T, K]` or `[T, topk, K]`, and `[G, K, N]` or `[G, N, K]`."""
+    """A grouped product of sides `[M, K]`, `[T, K]` or `[T, topk, K]`, and `[G, K, N]` or `[G, N, K]`."""
     f = Arithmetic(fused)
     transposed = kw.get("rhs_transposed", False)
     groups, n = b.codes.shape[0], b.codes.shape[1 if transposed else 2]
@@ -150,8 +150,8 @@ def moe_align_block_size(
 
 
 def _intermediate(first: Tensor, dtype: str, kw: Mapping[str, Any]) -> tuple[Side, Tensor]:
-    """What is between the products, with what quantises it; and how far each of its real values may be off, as the
-    first product and its activation have an allowance."""
+    """The (quantised) intermediate of a layer, and the possible error of each of its real values: the first product
+    and its activation have a tolerance."""
     given = kw.get("intermediate_scale")
     if dtype not in ("i8", "u8"):
         to = FORMATS[kw.get("compute_dtype") or dtype].round
@@ -172,7 +172,7 @@ def _intermediate(first: Tensor, dtype: str, kw: Mapping[str, Any]) -> tuple[Sid
         codes, scale = made[:2]
         zero = None if symmetric else made[2]
         widths = first.map(lambda v: v.hi - v.lo)
-        # Where the row's scale may be another one, a code may be the next, and is worth a little more or less.
+        # If the row's scale may differ, a code may be the next one, and its real value changes slightly.
         steps = fill(first.shape, lambda i: exact(scale[(*i[:-1], 0)])
                      if any(widths[(*i[:-1], q)] for q in range(first.shape[-1])) else ZERO)  # fmt: skip
         off = fill(first.shape, lambda i: 2 * widths[i] + 2 * exact(steps[i]))
@@ -181,7 +181,7 @@ def _intermediate(first: Tensor, dtype: str, kw: Mapping[str, Any]) -> tuple[Sid
 
 def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, fused: bool = False,
         **kw: Any) -> Tensor:  # fmt: skip
-    """`qmlir.moe`. The second product is that of one intermediate; what this may be off widens its results."""
+    """`qmlir.moe`. The second product uses one intermediate; the intermediate's possible error widens the results."""
     weights, transposed = read(routing_weights), kw.get("weights_transposed", False)
     packing, dtype = kw.get("weight_packing", "none"), kw["weight_dtype"]
     shared = {"expert_ids": expert_ids, "skip_invalid": kw.get("skip_invalid", False), "rhs_transposed": transposed,
@@ -223,10 +223,10 @@ def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, 
     def widened(i: Index) -> Interval:
         e, k = ids[i[:-1]], range(hidden.codes.shape[-1])
         if not 0 <= e < last.codes.shape[0]:
-            return slots[i]  # a skipped slot gives nothing
+            return slots[i]  # a skipped slot contributes nothing
         amounts = (off[(*i[:-1], q)] * abs(last.real((e, i[-1], q) if transposed else (e, q, i[-1]), None)) for q in k)
         amount = sum(amounts, ZERO)
-        # What differs is rounded apart.
+        # Sums that differ are also rounded differently.
         return slots[i].widened(amount + 2 * EPS * abs(exact(slots[i].hi))) if amount else slots[i]
 
     slots = fill(slots.shape, widened)
@@ -236,7 +236,8 @@ def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, 
 
 
 def _weighted(a: Side, weights: Tensor) -> Side:
-    """`routing_stage = input`: the token's scale `f32(w) * s`, or where it has none the value, rounded to its type."""
+    """The tokens for `routing_stage = input`: their scale is `f32(w) * s`. Plain floats without a scale are multiplied
+    by `f32(w)` and rounded to their type."""
     topk = weights.shape[1]
     shape = (weights.shape[0], topk, a.codes.shape[-1])
 

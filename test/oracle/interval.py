@@ -1,8 +1,8 @@
-"""Results that may be one of several: intervals of exact numbers.
+"""Results with a tolerance: intervals of exact numbers.
 
-Where semantics.md gives a result to the bit, both ends are one number. A float contraction and a transcendental
-function have the allowance of section 5. `fused` intervals also hold what a fused multiply-add gives: the product
-unrounded. Rounding is monotone, so every later step takes the ends.
+If docs/semantics.md defines a result bit-exactly, both ends are the same number. Float contractions and transcendental
+functions have the tolerance of section 5. `fused` intervals also contain the results of a fused multiply-add, which
+does not round the product. Rounding is monotone, so every later step is computed on the two ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Interval:
     hi: Number
 
     def through(self, f: Callable[[Any], Any]) -> Interval:
-        """A function that does not decrease."""
+        """The interval of `f(x)`, for a function that does not decrease."""
         return Interval(f(self.lo), self.hi if self.hi is self.lo and f is _same else f(self.hi))
 
     @property
@@ -50,7 +50,7 @@ def point(x: Number) -> Interval:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """f32 steps on intervals. `fused`: a multiplication may stay unrounded until what follows it is rounded."""
+    """f32 steps on intervals. `fused`: a product may stay unrounded until the next step rounds its own result."""
 
     fused: bool = False
 
@@ -66,11 +66,11 @@ class Arithmetic:
         return Interval(min(every), max(every))
 
     def about(self, value: Fraction, terms: Fraction, count: int) -> Interval:
-        """A float contraction of `count` products: section 5 with f32 accumulation. `terms`: sum of magnitudes."""
+        """A sum of `count` float products, with section 5's tolerance for f32. `terms`: the sum of their magnitudes."""
         return point(value).widened(abs(value) / 2**22 + count * EPS * terms)
 
     def function(self, name: str, x: Interval) -> Interval:
-        """An activation. Every slope is below 1.13; a library's function is good to a few units in the last place."""
+        """An activation. Slopes are below 1.13; a library function is accurate to a few units in the last place."""
         if name in EXACT:
             return x.through(EXACT[name])
         middle = x.middle

@@ -20,7 +20,7 @@ M, N, GROUPS = 3, 4, 2
 
 
 class Maker:
-    """Random data; the same for the same row."""
+    """Random data that depends only on the row."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -30,7 +30,7 @@ class Maker:
         return (self.rng.standard_normal(shape) * size).astype(DTYPES[dtype].numpy)
 
     def positive(self, shape: tuple[int, ...], dtype: str, size: float) -> Any:
-        """Scales: with the exponent alone where the type has no more."""
+        """Scales. Those of type e8m0 have only an exponent."""
         values = size * np.exp2(self.rng.uniform(-1, 1, shape))
         return np.asarray(values.astype(np.float32)).astype(DTYPES[dtype].numpy)
 
@@ -38,7 +38,7 @@ class Maker:
         return np.asarray(self.rng.integers(lo, hi + 1, shape)).astype(dtype)
 
     def codes(self, dtype: str, shape: tuple[int, ...], packing: str = "none") -> Any:
-        """Stored codes, or numbers of a float type; packed along the last axis."""
+        """Stored codes, or values of a float type; packed along the last axis unless `packing` is "none"."""
         if dtype in ("f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"):
             return self.floats(shape, dtype)
         if packing != "none":
@@ -48,7 +48,7 @@ class Maker:
         return self.integers(lo, hi, shape, np.int8 if dtype[0] == "i" else np.uint8)
 
     def zero(self, dtype: str, mode: str, shape: tuple[int, ...], packing: str, code_type: bool) -> Any:
-        """A zero point: of integers within the range of the codes."""
+        """A zero point. Integer ones are within the range of the codes."""
         if mode in ("offset_float", "rescale"):
             return self.floats(shape, "f32", 0.1)
         if mode == "packed_int":
@@ -61,7 +61,7 @@ class Maker:
 
 
 def form_shape(form: str, shape: tuple[int, ...], k: int, whole: bool = True) -> tuple[int, ...]:
-    """Shape of a scale. `k`: the axis of K, from the end. "channel": every other axis; "k_group": K alone."""
+    """Shape of a scale. `k`: the axis of K, from the end. "channel": every axis but K; "k_group": K; "group": all."""
     if form == "tensor":
         return ()
     k += len(shape)
@@ -72,7 +72,7 @@ def form_shape(form: str, shape: tuple[int, ...], k: int, whole: bool = True) ->
 
 
 def _packed_length(dtype: str, packing: str) -> int:
-    """Codes along a packed axis: whole words where the order needs them."""
+    """Number of codes along a packed axis: a whole word if the order needs one."""
     return 32 // width(dtype) if packing == "interleaved" else 8
 
 
@@ -97,15 +97,15 @@ def _sides(m: Maker, lhs: tuple[int, ...], rhs: tuple[int, ...], lhs_k: int, rhs
 
 
 def _epilogue(m: Maker, shape: tuple[int, ...], bias_rows: tuple[int, ...] | None = None) -> dict[str, Any]:
-    """Operands and attributes after the contraction. `shape` is before a gated activation; `bias_rows`: what stands for
-    the axes before the last in a full bias."""
+    """Operands and attributes after the contraction. `shape` is before a gated activation; `bias_rows` replaces the
+    axes before the last in the shape of a full bias."""
     row, made = m.row, {}
     result = (*shape[:-1], shape[-1] // 2) if row["activation"] in GATED else shape
     if row["bias"] != "none":
         own = result if row["bias_stage"] == "out" else shape
         own = {"row": own[-1:], "one": (), "full": own if bias_rows is None else (*bias_rows, own[-1])}[row["bias"]]
         integer = row["bias_stage"] == "acc" or row["out_dtype"] == "i32"
-        # On the accumulator, past 2^31: it is added modulo 2^32.
+        # Sums with the accumulator pass 2^31: the bias is added modulo 2^32.
         high = 2**31 - 1 if row["gate_layout"] == "interleaved" and integer else 3000
         made["bias"] = m.integers(-high, high, own) if integer else m.floats(own, row["bias_type"])
     if row["c"] != "none":
@@ -322,7 +322,7 @@ def _moe(m: Maker) -> dict[str, Any]:
         "expert_ids": m.integers(0, experts - 1, (M, topk)),
         "routing_weights": m.floats((M, topk)),
     }
-    if row["input_dtype"] in ("f32", "f16", "bf16") and row["intermediate_dtype"] == "f16":  # no infinities between
+    if row["input_dtype"] in ("f32", "f16", "bf16") and row["intermediate_dtype"] == "f16":  # no infinite intermediates
         made["input"] = (made["input"] * np.float32(0.02)).astype(made["input"].dtype)
     if row["skip_invalid"]:
         made["expert_ids"][0, 1] = -1
@@ -357,7 +357,7 @@ _MAKERS = {"scaled_matmul": _scaled_matmul, "conv2d_q": _conv2d_q, "grouped_matm
 
 
 def arguments(op: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays by operand, and attributes."""
+    """The arrays by operand name, and the attributes."""
     made = _MAKERS[op](Maker(row))
     known = {n for n, f in fields(op).items() if f.kind == "attr"} | {"out_dtype", "length"}
     stated = {

@@ -29,7 +29,7 @@ class Side:
     mode: str
     book: Tensor | None
     whole: Fraction  # the scale of the whole tensor
-    known: dict[Any, Any] = field(default_factory=dict)  # what was computed, by what and where
+    known: dict[Any, Any] = field(default_factory=dict)  # cached results, by kind and index
 
     def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
         if key not in self.known:
@@ -49,7 +49,7 @@ class Side:
         return self.mode in ("offset_float", "rescale") and self.zero is not None
 
     def code(self, i: Index) -> int:
-        """The integer that is multiplied: the code less offset and integer zero point."""
+        """The integer that is multiplied: the code minus the offset and the integer zero point."""
         return int(self._once(("code", i), lambda: self._code(i)))
 
     def _code(self, i: Index) -> int:
@@ -57,23 +57,23 @@ class Side:
         return wrap32(int(value_of(self.codes[i], self.dtype)) - offset_of(self.dtype, self.mode) - zero)
 
     def factor(self, i: Index) -> Fraction:
-        """The scale of an element, with that of the whole tensor."""
+        """The scale of an element, multiplied by that of the whole tensor."""
         return exact(self._once(("factor", i), lambda: self._factor(i)))
 
     def _factor(self, i: Index) -> Fraction:
         return exact(mul(blockwise(self.scale, i, self.codes.shape, ONE), self.whole))
 
     def added(self, i: Index) -> Fraction:
-        """What a float zero point adds to the real value."""
+        """The amount that a float zero point adds to the real value."""
         zero = exact(blockwise(self.zero, i, self.codes.shape, ZERO)) if self.float_zero else ZERO
         return zero if self.mode == "offset_float" else -zero
 
     def block(self, i: Index) -> tuple[Any, ...]:
-        """Which scale and zero point an element has."""
+        """The indices of an element's scale and zero point."""
         return tuple(t and block_index(i, self.codes.shape, t.shape) for t in (self.scale, self.zero))
 
     def real(self, i: Index, to: str | None) -> Fraction:
-        """The real value; `to`: dequantised in f32 and rounded to that type (weight only)."""
+        """The real value of an element. With `to`: dequantised in f32 and rounded to that type (weight only)."""
         return exact(self._once((to, i), lambda: self._real(i, to)))
 
     def _real(self, i: Index, to: str | None) -> Fraction:
@@ -90,7 +90,7 @@ class Side:
 
 def side(array: Any, dtype: str, kw: Mapping[str, Any], name: str, packing: str = "none", length: int | None = None,
          codes: Tensor | None = None) -> Side:  # fmt: skip
-    """`name`: "lhs" or "rhs"."""
+    """The operand `name`, "lhs" or "rhs", with its scale and zero point from `kw`."""
     mode = kw.get(f"{name}_zero_mode", "none")
     given = kw.get(f"{name}_scale"), kw.get(f"{name}_zero_point"), kw.get(f"{name}_global_scale")
     scale = None if given[0] is None else read(given[0])
@@ -111,7 +111,7 @@ Pairs = Iterable[tuple[Index, Index]]
 
 @dataclass(frozen=True)
 class Contraction:
-    """`sum_k a * b` of one element of the result."""
+    """`sum_k a * b` for one element of the result."""
 
     lhs: Side
     rhs: Side
@@ -119,8 +119,8 @@ class Contraction:
     compute: str | None = None
 
     def total(self, pairs: Pairs, at: tuple[Index, Index], bias: int | None, grouped: bool) -> Interval | int:
-        """In f32, scaled; the integer where no scale is given at all. `at`: where scales that are constant along K are
-        looked up, also for a sum of nothing. `bias` is the accumulator's."""
+        """The scaled sum in f32, or the integer sum if there is no scale at all. `at`: the indices at which scales that
+        are constant along K are read, also for an empty sum. `bias` is added to the accumulator."""
         a, b, f = self.lhs, self.rhs, self.arithmetic
         pairs = list(pairs)
         if not (a.integer and b.integer):
@@ -171,8 +171,8 @@ def along(side: Side, axis: int) -> bool:
 
 @dataclass
 class Epilogue:
-    """Everything after the contraction. `own` gives an index in the result's own layout; `look` reads an operand that
-    broadcasts."""
+    """Everything after the contraction. `look` reads an operand that broadcasts, `block` one whose axes divide the
+    result's."""
 
     kw: Mapping[str, Any]
     shape: tuple[int, ...]  # before a gated activation
@@ -197,7 +197,7 @@ class Epilogue:
         return int(self.look("bias", i)) if "bias" in self.operands and self.stage == "acc" else None
 
     def before_gate(self, y: Interval | int, i: Index) -> Interval:
-        """Steps 2 (the rest of it) to 4."""
+        """The rest of step 2 (an unscaled sum becomes f32), and steps 3 and 4."""
         f = self.arithmetic
         x = point(F32.round(Fraction(y))) if isinstance(y, int) else y
         if "bias" in self.operands and self.stage == "scaled":
@@ -209,7 +209,7 @@ class Epilogue:
         return x
 
     def activated(self, x: Callable[[Index], Interval], i: Index) -> Interval:
-        """Steps 5 and act_scale, of the result's element `i`."""
+        """Step 5 and act_scale, for the result's element `i`."""
         f = self.arithmetic
         if self.activation in GATES:
             half = self.result[-1]
@@ -270,7 +270,7 @@ def scaled_matmul(lhs: Any, rhs: Any, *, fused: bool = False, **kw: Any) -> Tens
 
 
 def dense(a: Side, b: Side, kw: Mapping[str, Any], fused: bool, lhs_transposed: bool, transposed: bool) -> Tensor:
-    """Two sides with batch axes."""
+    """The product of two sides that may have batch axes."""
     f = Arithmetic(fused)
     m, k = a.codes.shape[-2:][:: -1 if lhs_transposed else 1]
     n = b.codes.shape[-2 if transposed else -1]

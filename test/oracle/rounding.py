@@ -1,7 +1,7 @@
 """Numbers of the second oracle: exact fractions, and correct rounding of them to a float type.
 
-A finite number is a `Fraction`; infinities and NaN are Python floats. Every rounding is to the nearest, ties to the
-even mantissa, made on the fraction. Nothing here is numpy's or ml_dtypes' arithmetic.
+A finite number is a `Fraction`; infinities and NaN are Python floats. Fractions are rounded to the nearest, ties to the
+even mantissa. Nothing here uses the arithmetic of numpy or ml_dtypes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class Format:
-    """A binary float type. `special`: "ieee" has infinities, "fn" only NaN in the code of all ones, "fnuz" NaN in the
-    code of negative zero, "none" neither (e2m1)."""
+    """A binary float type. `special`: "ieee" has infinities and NaN; "fn" only NaN, as the code of all ones; "fnuz"
+    only NaN, as the code of negative zero; "none" neither (e2m1)."""
 
     exponent: int
     mantissa: int
@@ -40,7 +40,7 @@ class Format:
         return (1 + Fraction(last, 1 << self.mantissa)) * Fraction(2) ** (top - self.bias)
 
     def decode(self, code: int) -> Number:
-        """The number of a code."""
+        """The number that a code represents."""
         sign = -1 if code >> (self.bits - 1) else 1
         exponent = code >> self.mantissa & ((1 << self.exponent) - 1)
         mantissa = code & ((1 << self.mantissa) - 1)
@@ -56,7 +56,7 @@ class Format:
         return sign * (1 + Fraction(mantissa, 1 << self.mantissa)) * Fraction(2) ** (exponent - self.bias)
 
     def round(self, x: Number, saturate: bool = False) -> Number:
-        """`x` in this type. Above the largest number: infinity, or with `saturate` the largest number."""
+        """`x` in this type. Above the largest number: infinity or NaN, or with `saturate` the largest number."""
         if isinstance(x, float):
             if saturate and not math.isnan(x):
                 return self.largest if x > 0 else -self.largest
@@ -95,18 +95,18 @@ def _exponent(x: Fraction) -> int:
 
 
 def _nearest(n: int, d: int) -> int:
-    """The integer nearest to n / d, of two the even one."""
+    """The integer nearest to n / d, ties to even."""
     q, r = divmod(n, d)
     return q + 1 if 2 * r > d or (2 * r == d and q % 2) else q
 
 
 def half_even(x: Fraction) -> int:
-    """The nearest integer, of two the even one."""
+    """The nearest integer, ties to even."""
     return _nearest(x.numerator, x.denominator)
 
 
 def half_away(x: Fraction) -> int:
-    """`sign(x) * floor(|x| + 0.5)` of the real number."""
+    """`sign(x) * floor(|x| + 0.5)`, computed exactly."""
     magnitude = math.floor(abs(x) + Fraction(1, 2))
     return magnitude if x >= 0 else -magnitude
 
@@ -119,25 +119,26 @@ def trunc(x: Fraction) -> int:
 ROUND: dict[str, Callable[[Fraction], int]] = {"half_even": half_even, "half_away": half_away, "trunc": trunc}
 
 
-def _either(exact: Callable[[Any, Any], Any]) -> Callable[..., Number]:
-    """An operation on fractions, rounded once to a type (f32 unless named). Infinities and NaN are Python's."""
+def _rounded_once(exact: Callable[[Any, Any], Any]) -> Callable[..., Number]:
+    """Make an operation that computes on fractions and rounds once to a type, by default f32. If an operand is infinite
+    or NaN, Python's floats give the result."""
 
     def operation(x: Number, y: Number, to: str = "f32") -> Number:
         if isinstance(x, float) or isinstance(y, float):
-            # Only the sign and being zero, finite or not matter here.
+            # All that matters here is the sign, and whether an operand is zero, finite or neither.
             return float(exact(float(x), float(y)))
         return FORMATS[to].round(exact(x, y))
 
     return operation
 
 
-add = _either(lambda x, y: x + y)
-sub = _either(lambda x, y: x - y)
-mul = _either(lambda x, y: x * y)
+add = _rounded_once(lambda x, y: x + y)
+sub = _rounded_once(lambda x, y: x - y)
+mul = _rounded_once(lambda x, y: x * y)
 
 
 def div(x: Number, y: Number, to: str = "f32") -> Number:
-    """`x / y`, rounded once; by zero as IEEE 754 has it."""
+    """`x / y`, rounded once; division by zero as in IEEE 754."""
     if not isinstance(y, float) and y == 0:
         return NAN if x == 0 or x != x else INF if x > 0 else -INF
     if isinstance(x, float) or isinstance(y, float):
@@ -148,7 +149,7 @@ def div(x: Number, y: Number, to: str = "f32") -> Number:
 
 
 def number(x: float) -> Number:
-    """A Python float without loss."""
+    """The exact number that a Python float represents."""
     return Fraction(x) if math.isfinite(x) else x
 
 

@@ -1,4 +1,4 @@
-"""What may be combined: the parameters of every operation, from its own definition, and the rules of what is legal.
+"""The parameters of every operation, from its definition, and the rules for which values may be combined.
 
 A parameter is an attribute with its values (those of an `Enum` or a bool come from the op's fields, so that a new value
 is covered without a change here) or a choice of how an optional operand is given. `rows` is a covering array: every
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 PLAIN = ("f32", "f16", "bf16")
 FORMS = ("none", "tensor", "channel", "group", "k_group")
 
-# How operands may be given; attributes that are no enumeration.
+# How operands may be given, and values for attributes that are not enumerations.
 PRODUCT: dict[str, Sequence[Any]] = {
     "lhs_scale": FORMS,
     "rhs_scale": FORMS,
@@ -43,7 +43,7 @@ PRODUCT: dict[str, Sequence[Any]] = {
     "alpha": (1.0, 0.5, -1.3),
     "clamp": (None, (-100, 90), (3, 60)),
 }
-# Fields that need no parameter of their own: operands that a parameter above gives, and what the fold pass writes.
+# Fields without a parameter of their own: operands that a parameter above gives, attributes that the fold pass writes.
 IMPLIED = {"lhs", "rhs", "input", "weight", "values", "indices", "indptr", "codebook", "out_scale", "beta",
            "out_multiplier", "act_clamp", "lhs_global_scale", "rhs_global_scale", "zero_point", "scale", "logits",
            "expert_ids", "w1", "w2", "rhs_shape", "block", "group_size"}  # fmt: skip
@@ -76,12 +76,12 @@ EXTRA: dict[str, dict[str, Sequence[Any]]] = {
 
 
 def fields(op: str) -> dict[str, Any]:
-    """By name, or role: a convolution is drawn by the names of a product."""
+    """An op's fields by role, or by name if they have none: a convolution's then have the names of a product's."""
     return {f.role or f.name: f for f in OPS[f"qmlir.{op}"].FIELDS}
 
 
 def parameters(op: str) -> dict[str, list[Any]]:
-    """Every parameter with its values; those with the most values first, as the covering array is smallest so."""
+    """Every parameter with its values. Those with the most values come first: the covering array is smallest then."""
     every: dict[str, list[Any]] = {k: list(v) for k, v in EXTRA[op].items()}
     for name, field in fields(op).items():
         if field.kind != "attr" or name in every or name in IMPLIED:
@@ -92,12 +92,12 @@ def parameters(op: str) -> dict[str, list[Any]]:
         elif field.attribute is BOOL:
             every[name] = [False, True]
     first = ["lhs_dtype", "rhs_dtype", "weight_dtype", "input_dtype", "dtype", "out_dtype", "recipe"]
-    # Those that rules name come early: a row that cannot be completed is noticed soon.
+    # Parameters that many rules name come first, so that a row that cannot be completed is noticed early.
     return {n: every[n] for n in sorted(every, key=lambda n: (n not in first, -len(every[n])))}
 
 
 def uncovered(op: str) -> list[str]:
-    """Fields that no parameter stands for."""
+    """The fields that no parameter covers."""
     covered = {*parameters(op), *IMPLIED}
     return [name for name, f in fields(op).items() if f.kind != "result" and name not in covered]
 
@@ -107,7 +107,7 @@ def uncovered(op: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Rule:
-    """`holds` of the named parameters."""
+    """A condition, `holds`, that the values of the named parameters must satisfy."""
 
     names: tuple[str, ...]
     holds: Callable[..., bool]
@@ -126,7 +126,7 @@ def _unsigned(dtype: str) -> bool:
 
 
 def _zero(mode: str, form: str) -> bool:
-    """A zero point is there where the mode needs one."""
+    """Whether there is a zero point if the mode needs one, and none if the mode has none."""
     return form == "none" if mode == "none" else form != "none" or mode.startswith("offset")
 
 
@@ -250,7 +250,7 @@ RULES: dict[str, list[Rule]] = {
 
 
 class _Search:
-    """Rows that keep the rules. Deterministic for a seed."""
+    """A search for rows that satisfy the rules. Deterministic for a seed."""
 
     def __init__(self, op: str, seed: int) -> None:
         self.space = parameters(op)
@@ -263,14 +263,14 @@ class _Search:
         self.covered: set[tuple[str, str]] = set()
 
     def legal(self, row: Row, name: str) -> bool:
-        """Whether the rules about a parameter hold, as far as the row tells."""
+        """Whether the rules that name a parameter hold, except those that name parameters not yet in the row."""
         return all(r.holds(*(row[n] for n in r.names)) for r in self.rules[name] if all(n in row for n in r.names))
 
     def key(self, name: str, value: Any) -> str:
         return f"{name}={value}"
 
     def complete(self, start: Row, greedy: bool) -> dict[str, Any] | None:
-        """A row from `start`: each value the one with most new pairs (or any, where not `greedy`); None if stuck."""
+        """Complete the row `start` with values that add most new pairs (random ones if not `greedy`); None if stuck."""
         row = dict(start)
         if not all(self.legal(row, name) for name in start):
             return None
@@ -294,9 +294,9 @@ class _Search:
 
 
 def rows(op: str) -> Iterator[dict[str, Any]]:
-    """The covering array: for each legal pair that no row has yet, a row with it and as many other new pairs as a
-    greedy choice finds (Cohen et al. 1997, "The AETG system"). The packages for this (allpairspy) stop at the first
-    row without a new pair, which rules make likely, and take minutes to get there."""
+    """The covering array: for each legal pair that no row has yet, a row that has it and as many other new pairs as a
+    greedy choice finds (Cohen et al. 1997, "The AETG system"). The existing package, allpairspy, stops at the first row
+    without a new pair, which rules make likely, and takes minutes until then."""
     search = _Search(op, 0)
     for first, second in itertools.combinations(search.names, 2):
         for x, y in itertools.product(search.space[first], search.space[second]):

@@ -1,4 +1,5 @@
-"""Products with a sparse weight: the dense product with what is not stored left out (docs/semantics.md, section 4)."""
+"""Products with a sparse weight: dense products without the entries that are not stored (docs/semantics.md, section
+4)."""
 
 from __future__ import annotations
 

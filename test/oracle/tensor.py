@@ -19,7 +19,7 @@ Index = tuple[int, ...]
 
 @dataclass
 class Tensor:
-    """Row-major."""
+    """A tensor in row-major order."""
 
     shape: tuple[int, ...]
     data: list[Any]
@@ -45,7 +45,7 @@ def fill(shape: tuple[int, ...], f: Callable[[Index], Any]) -> Tensor:
 
 
 def read(array: Any) -> Tensor:
-    """A numpy array (or number) as exact numbers: integers as they are, floats from their bits."""
+    """A numpy array (or number) as exact numbers: integers unchanged, floats decoded from their bits."""
     import numpy as np
 
     if isinstance(array, Tensor):
@@ -67,8 +67,8 @@ def read(array: Any) -> Tensor:
 
 
 def block_index(index: Index, shape: tuple[int, ...], small: tuple[int, ...]) -> Index:
-    """Where the value for an element lies in a tensor that is aligned with the last axes of `shape` and whose axes
-    divide them (semantics.md, section 1)."""
+    """The index of an element's value in a tensor that is aligned with the last axes of `shape` and whose axes divide
+    them (docs/semantics.md, section 1)."""
     tail = index[len(index) - len(small) :]
     sizes = shape[len(shape) - len(small) :]
     return tuple(0 if s == 1 else i // (d // s) for i, d, s in zip(tail, sizes, small, strict=True))
@@ -80,13 +80,13 @@ def blockwise(t: Tensor | None, index: Index, shape: tuple[int, ...], default: A
 
 
 def broadcast(t: Tensor, index: Index) -> Any:
-    """An element as numpy broadcasts."""
+    """An element of `t`, broadcast as by numpy."""
     tail = index[len(index) - len(t.shape) :]
     return t[tuple(0 if s == 1 else i for i, s in zip(tail, t.shape, strict=True))]
 
 
 class InfiniteSum(ArithmeticError):
-    """A sum of infinities, which is not compared."""
+    """Raised for sums with infinities or NaN, which are not compared."""
 
 
 def exact(x: Number) -> Fraction:

@@ -19,7 +19,7 @@ from oracle.operands import arguments
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
-# What the page defines and no lowering takes.
+# Reasons of refusals: docs/semantics.md defines these operations, but no lowering supports them.
 REFUSED = (
     "has an integer zero point, but the other side has float codes",
     "needs integer codes on both sides, or a plain float",
@@ -35,7 +35,7 @@ def check(op: str, rows: Any) -> list[str]:
         expected = getattr(oracle, op)(**arrays, **attributes, **fused)
         short = (
             {"group_size": 4} if op in ("scaled_matmul", "grouped_matmul", "moe") else {}
-        )  # a program has to state them
+        )  # a program has to state the group size
         try:
             made = qmlir.ops.BY_NAME[op](**arrays, **attributes, **short)
         except qmlir.errors.PassError as e:
@@ -108,9 +108,9 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", ONCE_WRONG)
 def test_once_wrong(name: str) -> None:
-    """Every operand an argument of the program."""
+    """Every operand is an argument of the program."""
     op, arrays, attributes = ONCE_WRONG[name]
-    stated = {k: v for k, v in attributes.items() if k != "group_size"}  # which only a program has to state
+    stated = {k: v for k, v in attributes.items() if k != "group_size"}  # only a program has to state it
     reference = getattr(qmlir.reference, "dequantize" if op == "dequant" else op)(**arrays, **stated)
     np.testing.assert_allclose(
         np.asarray(qmlir.ops.BY_NAME[op](**arrays, **attributes), np.float64),
@@ -125,7 +125,7 @@ def test_recipe_aiter(rounding: str, dtype: str) -> None:
     expected = oracle.dynamic_quantize(x, recipe="aiter", rounding=rounding, out_dtype=dtype)
     assert not differences(qmlir.compat.aiter.pertoken_quant(x, quant_dtype=dtype), expected)
     other = qmlir.reference.dynamic_quantize(x, recipe="amax", rounding=rounding, out_dtype=dtype)[:2]
-    if dtype == "i8":  # the two recipes are not one
+    if dtype == "i8":  # the two recipes differ
         assert differences(other, expected)
 
 
@@ -134,7 +134,7 @@ TYPES = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1"
 
 @pytest.mark.parametrize("name", TYPES)
 def test_arrays_of_ml_dtypes(name: str) -> None:
-    """As an argument, as a constant, and in the reference; what a number is worth is ml_dtypes' own word."""
+    """As an argument, as a constant and in the reference, codes have the values that ml_dtypes gives them."""
     values = np.array(list(itertools.islice(itertools.cycle((0, 1, 2, 3, -1, -2)), 12)), np.float32)
     if name[0] == "u":
         values = np.minimum(np.abs(values), 1)

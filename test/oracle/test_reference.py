@@ -33,11 +33,11 @@ def reference(op: str, kw: dict[str, Any]) -> Any:
             "rhs_dtype",
             "rhs_packing",
         )
-        told = {n: kw.get(n) for n in names}
-        told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype"),
-                 "packing": told.pop("rhs_packing")}  # fmt: skip
+        weight_kw = {n: kw.get(n) for n in names}
+        weight_kw |= {"shape": weight_kw.pop("rhs_shape"), "dtype": weight_kw.pop("rhs_dtype"),
+                      "packing": weight_kw.pop("rhs_packing")}  # fmt: skip
         rest = {n: v for n, v in kw.items() if n not in (*names, "rhs_zero_mode", "lhs")}
-        return qmlir.reference.sparse_matmul(kw["lhs"], SparseWeight(**told), **rest)
+        return qmlir.reference.sparse_matmul(kw["lhs"], SparseWeight(**weight_kw), **rest)
     found = qmlir.reference.BY_NAME[op](**kw)
     return [x for x in found if x is not None] if isinstance(found, tuple) else found
 

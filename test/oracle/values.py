@@ -53,14 +53,14 @@ def unpack_bits(data: list[int], bits: int, order: str, length: int) -> list[int
 
 
 def signed(code: int, dtype: str) -> int:
-    """A stored code as the integer of its type: sign-extended; 1-bit codes stay 0 and 1."""
+    """A stored code as an integer: sign-extended if its type is signed, except 1-bit codes, which stay 0 and 1."""
     b = width(dtype)
     code &= (1 << b) - 1
     return code - (1 << b) if dtype[0] == "i" and b > 1 and code >> b - 1 else code
 
 
 def codes_of(array: Any, dtype: str, packing: str = "none", length: int | None = None) -> Tensor:
-    """Stored codes, one an element: integers, or bits for tables; numbers for float types."""
+    """Stored codes, one per element: integers, the bits of codes of table types, or the values of float types."""
     t = read(array)
     if packing != "none":
         per = 8 // width(dtype)
@@ -76,7 +76,7 @@ def codes_of(array: Any, dtype: str, packing: str = "none", length: int | None =
 
 
 def value_of(code: Any, dtype: str, codebook: Tensor | None = None) -> Any:
-    """What a code is before scale and zero point."""
+    """The value of a code before scale and zero point are applied."""
     if dtype == "i1":
         return 2 * code - 1
     if dtype == "e2m1":
@@ -94,7 +94,7 @@ def offset_of(dtype: str, mode: str) -> int:
 
 
 def dequantised(value: Any, mode: str, scale: Number, zero: Any, offset: int) -> Number:
-    """Section 1, in f32 steps."""
+    """The real value by section 1, in f32 steps."""
     if mode in ("offset_float", "rescale"):
         product = mul(Fraction(value - offset), scale)
         return add(product, zero) if mode == "offset_float" else sub(product, zero)
@@ -104,7 +104,7 @@ def dequantised(value: Any, mode: str, scale: Number, zero: Any, offset: int) ->
 
 
 def zero_tensor(array: Any, mode: str, dtype: str, packing: str, scale: Tensor | None) -> Tensor | None:
-    """A zero point, unpacked where it is packed like the codes."""
+    """A zero point, unpacked if it is packed like the codes."""
     if array is None:
         return None
     if mode == "packed_int":
@@ -136,7 +136,7 @@ def requant(y: Number, inverse: Number, zero: int, lo: int, hi: int, mode: str) 
 
 
 def code(scaled: Number, zero: int, lo: int, hi: int, mode: str) -> int:
-    """A number in units of the scale as a code."""
+    """The code of a number that is in units of the scale."""
     if scaled != scaled:
         return min(max(zero, lo), hi)
     if isinstance(scaled, float):
@@ -166,7 +166,7 @@ def unpack(input: Any, *, dtype: str, packing: str = "low_first", length: int | 
 
 
 def _range(values: list[Number]) -> tuple[Number, Number, Number]:
-    """Smallest, largest and largest magnitude, the range widened to hold 0."""
+    """Smallest value, largest value and largest magnitude, after the range is widened to contain 0."""
     low: Number = ZERO
     high: Number = ZERO
     for v in values:
@@ -186,7 +186,7 @@ def _fbgemm(low: Number, high: Number, lo: int, hi: int) -> tuple[Number, int]:
 
 def _parameters(values: list[Number], recipe: str, symmetric: bool, lo: int, hi: int, largest: Fraction,
                 eps: Fraction) -> tuple[Number, int]:  # fmt: skip
-    """Scale and zero point of one group of values; `largest`: the finite number that `amax` maps the largest to."""
+    """Scale and zero point of one group of values. `largest`: the code to which `amax` maps the largest magnitude."""
     low, high, magnitude = _range(values)
     if recipe == "fbgemm":
         return _fbgemm(low, high, lo, hi)

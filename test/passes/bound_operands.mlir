@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-bound-operands{most=3}' | filecheck %s
 
-// Of four tensors, three are added up before the fourth is.
+// A sum of four tensors with `most=3`: a fusion barrier separates the sum of the first three.
 // CHECK-LABEL: func.func @sum(
 // CHECK: arith.addf
 // CHECK: %[[THREE:.*]] = arith.addf
@@ -13,7 +13,7 @@ func.func @sum(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: tensor<4xf32>, %d: tens
   return %2 : tensor<4xf32>
 }
 
-// Three tensors, one of them often, and numbers.
+// Three tensors, one of which is read twice, and a splat constant are within the bound.
 // CHECK-LABEL: func.func @few(
 // CHECK-NOT: util.optimization_barrier
 // CHECK: return
@@ -26,7 +26,7 @@ func.func @few(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: tensor<4xf32>) -> tenso
   return %3 : tensor<4xf32>
 }
 
-// A value with two readers may be one more tensor; what is computed from constants alone is one.
+// A value with two readers counts as one more tensor; a value that is computed from constants only counts as one.
 // CHECK-LABEL: func.func @shared(
 // CHECK: %[[SUM:.*]] = arith.addf
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "many-operands"} %[[SUM]]

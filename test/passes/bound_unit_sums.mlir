@@ -1,5 +1,5 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-bound-unit-sums' %s | filecheck %s
-// The hidden size of a product that says so is one at most; that of another product is left alone.
+// The hidden size of a product with `qmlir.unit_sum` is bounded by 1; that of another product is unchanged.
 
 // CHECK-LABEL: func.func @scores
 // CHECK: %[[SIZE:.*]] = iree_tensor_ext.dispatch.workload.ordinal %{{.*}}, 0

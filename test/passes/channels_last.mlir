@@ -2,7 +2,7 @@
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-channels-last{target=cpu:x86-64}' | filecheck %s --check-prefixes=CHECK,OLD
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-channels-last{target=cuda:sm_80}' | filecheck %s --check-prefixes=CHECK,GPU
 
-// Padding stays in front of the convolution, and a bias is added behind it, where a kernel takes both in.
+// Padding stays in front of the convolution, and a bias is added behind it, where a kernel can fuse both.
 // CHECK-LABEL: func.func @padded(
 // CPU: %[[X:.*]] = linalg.transpose ins(%{{.*}} : tensor<1x4x9x9xf32>) {{.*}} permutation = [0, 2, 3, 1]
 // CPU: %[[P:.*]] = tensor.pad %[[X]] low[0, 1, 2, 0] high[0, 0, 1, 0]
@@ -31,8 +31,8 @@ func.func @padded(%x: tensor<1x4x9x9xf32>) -> tensor<1x5x8x10xf32> {
 
 // -----
 
-// What is between two convolutions keeps the layout: a clamp, padding, a pooling, a slice of the channels, two images
-// side by side. The sum over pixels reads it.
+// Ops between two convolutions are converted to channels last as well: a clamp, padding, a pooling, a slice of the
+// channels, and a concatenation of two images. The sum over pixels reads images with channels last.
 // CHECK-LABEL: func.func @between(
 // CPU: linalg.transpose {{.*}} permutation = [0, 2, 3, 1]
 // CPU: linalg.conv_2d_nhwc_fhwc
@@ -84,7 +84,7 @@ func.func @between(%x: tensor<?x3x8x8xf32>, %sizes: tensor<?x8xf32>, %n: index) 
 
 // -----
 
-// A model that brings its channels to the end by itself gets them as they are.
+// If the model itself transposes the channels to the end, its result is returned without a transpose.
 // CHECK-LABEL: func.func @own_transpose(
 // CPU: %[[Y:.*]] = linalg.depthwise_conv_2d_nhwc_hwc
 // CPU: return %[[Y]]
@@ -101,7 +101,7 @@ func.func @own_transpose(%x: tensor<1x4x9x9xf32>) -> tensor<1x7x7x4xf32> {
 
 // -----
 
-// What asks for its loops' numbers reads images as they were.
+// An op that reads the indices of its loops (`linalg.index`) still reads images with channels first.
 // CHECK-LABEL: func.func @by_index(
 // CPU: %[[Y:.*]] = linalg.transpose {{.*}} permutation = [0, 3, 1, 2]
 // CPU: linalg.generic {{.*}} ins(%[[Y]] : tensor<1x4x7x7xf32>)
@@ -126,7 +126,7 @@ func.func @by_index(%x: tensor<1x4x9x9xf32>) -> tensor<1x4x7x7xf32> {
 
 // -----
 
-// Of bfloat16 whatever the filter is.
+// A bf16 convolution is converted whether its filter is constant or not.
 // CHECK-LABEL: func.func @short(
 // CPU: linalg.conv_2d_nhwc_fhwc {{.*}} : tensor<1x9x9x4xbf16>, tensor<5x3x3x4xbf16>)
 // CPU: arith.addf {{.*}} : f32
@@ -140,7 +140,7 @@ func.func @short(%x: tensor<1x4x9x9xbf16>, %w: tensor<5x4x3x3xbf16>, %b: tensor<
 
 // -----
 
-// A filter that is an argument would be brought into panels in every call.
+// An f32 filter that is an argument would be packed into panels in every call, so the convolution stays.
 // CHECK-LABEL: func.func @of_an_argument(
 // CHECK: linalg.conv_2d_nchw_fchw
 func.func @of_an_argument(%x: tensor<1x4x9x9xf32>, %w: tensor<5x4x3x3xf32>, %b: tensor<1x5x7x7xf32>) -> tensor<1x5x7x7xf32> {
@@ -151,7 +151,7 @@ func.func @of_an_argument(%x: tensor<1x4x9x9xf32>, %w: tensor<5x4x3x3xf32>, %b: 
 
 // -----
 
-// Images of unknown sizes stay, and so does bfloat16 whose patches would take 1 GiB.
+// Images of dynamic height stay, and so does a bf16 convolution whose patches would take 576 MiB (the limit: 256 MiB).
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: linalg.depthwise_conv_2d_nchw_chw
 // CHECK-LABEL: func.func @large(

@@ -2,7 +2,7 @@
 
 #at = affine_map<(d0) -> (d0)>
 
-// The squares of an argument's numbers are looked up: the program counts those that are no row of the table.
+// The squares of an argument's elements index a table: the program counts the squares that are outside of it.
 // CHECK-LABEL: func.func @squares(
 // CHECK: %[[INDEX:.*]] = linalg.generic
 // CHECK: arith.muli
@@ -35,7 +35,7 @@ func.func @squares(%x: tensor<6xi32>, %t: tensor<5xf32>) -> tensor<6xf32> {
 
 #at = affine_map<(d0) -> (d0)>
 
-// Remainders by 5 are rows of it, and a number of an argument is compared before the call.
+// Not checked: remainders by 5, which are inside, and elements of an argument, which are checked before the call.
 // CHECK-LABEL: func.func @inside(
 // CHECK-NOT: cf.assert
 // CHECK: return
@@ -67,7 +67,7 @@ func.func @inside(%x: tensor<6xi32>, %t: tensor<5xf32>) -> (tensor<6xf32>, tenso
 
 // -----
 
-// A scatter writes where its indices point: here at their squares.
+// A scatter writes to the positions that its indices name, here squares: these are checked too.
 // CHECK-LABEL: func.func @written(
 // CHECK: cf.assert {{.*}} "a computed index is outside of the axis of 8 elements
 // CHECK: iree_linalg_ext.scatter
@@ -83,7 +83,7 @@ func.func @written(%out: tensor<8xf32>, %new: tensor<3xf32>, %x: tensor<3x1xi32>
 
 // -----
 
-// As many positions as a number of an argument says: no size of an argument tells how many.
+// An element of an argument gives the number of positions, so no size of an argument bounds it: the number is checked.
 // CHECK-LABEL: func.func @walked(
 // CHECK: tensor.dim
 // CHECK: %[[FITS:.*]] = arith.cmpi ule

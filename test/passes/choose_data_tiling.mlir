@@ -1,6 +1,6 @@
 // RUN: qmlir-opt --split-input-file --pass-pipeline=qmlir-choose-data-tiling %s | filecheck %s
 
-// A product beside one of dynamic batch is marked, that one is not.
+// In a program with a product whose batch is dynamic, the other products are marked.
 // CHECK-LABEL: func.func @attention(
 // CHECK: linalg.batch_matmul ins(
 // CHECK: linalg.matmul {iree.opt.data_tiling}
@@ -13,7 +13,7 @@ func.func @attention(%a: tensor<?x4x8xf32>, %b: tensor<?x8x4xf32>, %c: tensor<?x
 
 // -----
 
-// A program without one is left alone.
+// A program without such a product is unchanged.
 // CHECK-LABEL: func.func @static(
 // CHECK-NOT: iree.opt.data_tiling
 // CHECK: return
@@ -24,7 +24,7 @@ func.func @static(%x: tensor<?x8xf32>, %w: tensor<8x4xf32>, %z: tensor<?x4xf32>)
 
 // -----
 
-// With nothing else to mark, what the products start from is: IREE packs every product when it finds no mark.
+// Without another product to mark, the `tensor.empty` is marked, because IREE packs every product if it finds no mark.
 // CHECK-LABEL: func.func @attention_alone(
 // CHECK: tensor.empty{{.*}} {iree.opt.data_tiling}
 // CHECK: linalg.batch_matmul ins(
@@ -40,7 +40,7 @@ func.func @attention_alone(%a: tensor<?x4x8xf32>, %b: tensor<?x8x4xf32>) -> tens
 
 // -----
 
-// What IREE makes a product with a batch of, once it has fused the two.
+// IREE fuses a product of elements and the sum over it into a product with a batch of dynamic size.
 // CHECK-LABEL: func.func @masked_sum(
 // CHECK: linalg.matmul {iree.opt.data_tiling}
 func.func @masked_sum(%x: tensor<?x5x4xf32>, %mask: tensor<?x5xf32>, %e: tensor<?x5x4xf32>, %z: tensor<?x4xf32>,
@@ -64,7 +64,7 @@ func.func @masked_sum(%x: tensor<?x5x4xf32>, %mask: tensor<?x5xf32>, %e: tensor<
 
 // -----
 
-// A product over a dynamic size, of which an operand is computed.
+// A product that sums over a dynamic size, and that has an operand computed by another op, is not marked.
 // CHECK-LABEL: func.func @dynamic_sum(
 // CHECK: linalg.matmul ins(
 // CHECK: linalg.matmul {iree.opt.data_tiling}

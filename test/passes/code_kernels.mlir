@@ -5,7 +5,7 @@
 
 #id = affine_map<(m, n) -> (m, n)>
 
-// What begins with the codes of one tensor and ends with codes is a table: here -q/2, halves to even.
+// A chain from the codes of one tensor to codes becomes a table: here -q/2, rounded half to even.
 // TABLE: stream.executable private @halved_table_0
 // TABLE-NOT: stream.executable private
 // TABLE-LABEL: func.func @halved(
@@ -44,7 +44,7 @@ func.func @halved(%q: tensor<4x64xi8>) -> tensor<4x64xi8> {
 
 #id = affine_map<(m, n) -> (m, n)>
 
-// What gives each code itself is nothing.
+// A chain that maps each code to itself is removed.
 // TABLE-LABEL: func.func @same(
 // TABLE-NEXT: arith.constant
 // TABLE-NOT: flow.dispatch
@@ -68,7 +68,7 @@ func.func @same(%q: tensor<4x64xi8>) -> tensor<4x64xi8> {
 #id = affine_map<(m, n) -> (m, n)>
 #row = affine_map<(m, n) -> (m, 0)>
 
-// Two tensors of codes are no table; one may have fewer axes.
+// A chain that reads two tensors of codes becomes a kernel, not a table; one of the tensors may be broadcast.
 // TABLE: stream.executable private @both_pointwise_0
 // TABLE-LABEL: func.func @both(
 // TABLE-NOT: linalg.generic
@@ -92,7 +92,7 @@ func.func @both(%a: tensor<4x64xi8>, %b: tensor<4x1xi8>) -> tensor<4x64xi8> {
 #id = affine_map<(m, n) -> (m, n)>
 #turned = affine_map<(m, n) -> (n, m)>
 
-// Left alone: codes to codes without arithmetic of floats, floats to codes, and neighbours that are none in memory.
+// Unchanged: codes to codes without float arithmetic, floats to codes, and a chain with an operand that is transposed.
 // TABLE-LABEL: func.func @left(
 // TABLE-NOT: flow.dispatch
 // TABLE-COUNT-3: linalg.generic

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-crop-windows | filecheck %s
 
-// One window of 3 x 3 in an image of 4 x 4.
+// A single window of 3 x 3 in an image of 4 x 4.
 // CHECK-LABEL: func.func @single_window(
 // CHECK-SAME: %[[X:.*]]: tensor<1x4x4x2xf32>
 // CHECK: %[[READ:.*]] = tensor.extract_slice %[[X]][0, 0, 0, 0] [1, 3, 3, 2] [1, 1, 1, 1]
@@ -11,7 +11,7 @@ func.func @single_window(%x: tensor<1x4x4x2xf32>, %w: tensor<3x3x2x3xf32>, %out:
   return %0 : tensor<1x1x1x3xf32>
 }
 
-// Padding that is not read is not made.
+// Padding that no window reads is left out.
 // CHECK-LABEL: func.func @padded(
 // CHECK: tensor.pad {{.*}} low[0, 1, 1, 0] high[0, 0, 0, 0]
 // CHECK-NOT: extract_slice
@@ -27,7 +27,7 @@ func.func @padded(%x: tensor<1x2x2x2xi8>, %w: tensor<3x3x2x3xi8>, %out: tensor<1
   return %0 : tensor<1x1x1x3xi32>
 }
 
-// One window along the rows only; of the columns each is read.
+// A single window along the rows only: the columns are all read, so only the rows are cropped.
 // CHECK-LABEL: func.func @rows(
 // CHECK: tensor.extract_slice {{.*}} [1, 3, 5, 2]
 func.func @rows(%x: tensor<1x4x5x2xf32>, %w: tensor<3x3x2x3xf32>, %out: tensor<1x1x3x3xf32>) -> tensor<1x1x3x3xf32> {
@@ -36,7 +36,7 @@ func.func @rows(%x: tensor<1x4x5x2xf32>, %w: tensor<3x3x2x3xf32>, %out: tensor<1
   return %0 : tensor<1x1x3x3xf32>
 }
 
-// Windows of one element that leave the image's edge unread.
+// Windows of one element that do not read the image's last row and column.
 // CHECK-LABEL: func.func @elements(
 // CHECK: tensor.extract_slice {{.*}} [1, 3, 3, 2]
 func.func @elements(%x: tensor<1x4x4x2xf32>, %w: tensor<1x1x2x3xf32>, %out: tensor<1x3x3x3xf32>) -> tensor<1x3x3x3xf32> {
@@ -45,7 +45,7 @@ func.func @elements(%x: tensor<1x4x4x2xf32>, %w: tensor<1x1x2x3xf32>, %out: tens
   return %0 : tensor<1x3x3x3xf32>
 }
 
-// A pooling's window is an operand that is only a shape.
+// A pooling, whose window operand is only a shape.
 // CHECK-LABEL: func.func @pooling(
 // CHECK: tensor.extract_slice {{.*}} [1, 3, 3, 2]
 func.func @pooling(%x: tensor<1x4x4x2xf32>, %w: tensor<3x3xf32>, %out: tensor<1x1x1x2xf32>) -> tensor<1x1x1x2xf32> {
@@ -54,7 +54,7 @@ func.func @pooling(%x: tensor<1x4x4x2xf32>, %w: tensor<3x3xf32>, %out: tensor<1x
   return %0 : tensor<1x1x1x2xf32>
 }
 
-// What reads all, strides by one element, or has several windows stays.
+// Unchanged: windows of one element with a stride, several windows, and a single window that reads the whole image.
 // CHECK-LABEL: func.func @stays(
 // CHECK-NOT: extract_slice
 // CHECK: return

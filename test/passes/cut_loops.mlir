@@ -3,7 +3,7 @@
 #in = affine_map<(m, k) -> (m, k)>
 #out = affine_map<(m, k) -> (m)>
 
-// The second piece goes on from the largest of the first.
+// The second piece starts from the maximum of the first.
 // CHECK-LABEL: func.func @long(
 // CHECK-SAME: %[[X:.*]]: tensor<2x90xf32>, %[[INIT:.*]]: tensor<2xf32>
 // CHECK: %[[A:.*]] = tensor.extract_slice %[[X]][0, 0] [2, 63] [1, 1]
@@ -28,7 +28,7 @@ func.func @long(%x: tensor<2x90xf32>, %init: tensor<2xf32>) -> tensor<2xf32> {
 #in = affine_map<(m, k) -> (m, k)>
 #out = affine_map<(m, k) -> (m)>
 
-// As long as a loop may be; only the reduced axis counts.
+// The reduced axis is as long as a loop may be; the length of the parallel axis does not count.
 // CHECK-LABEL: func.func @short(
 // CHECK-NOT: tensor.extract_slice
 // CHECK: linalg.generic
@@ -47,7 +47,7 @@ func.func @short(%x: tensor<100x63xf32>, %init: tensor<100xf32>) -> tensor<100xf
 #in = affine_map<(m, k) -> (m, k)>
 #all = affine_map<(m, k) -> ()>
 
-// Both loops are summed: pieces of the longer one, 7 * 9 elements each.
+// Both loops are reduced: the longer one is cut, so that a piece has at most 7 * 9 elements.
 // CHECK-LABEL: func.func @both(
 // CHECK: tensor.extract_slice %{{.*}}[0, 0] [7, 9] [1, 1]
 // CHECK: tensor.extract_slice %{{.*}}[0, 9] [7, 3] [1, 1]
@@ -64,7 +64,7 @@ func.func @both(%x: tensor<7x12xf32>, %init: tensor<f32>) -> tensor<f32> {
 
 // -----
 
-// A contraction, in ascending order of K.
+// A contraction is cut into pieces along K, in ascending order.
 // CHECK-LABEL: func.func @contraction(
 // CHECK: %[[P:.*]] = linalg.matmul ins(%{{.*}}, %{{.*}} : tensor<2x63xf32>, tensor<63x3xf32>)
 // CHECK: linalg.matmul ins(%{{.*}}, %{{.*}} : tensor<2x1xf32>, tensor<1x3xf32>) outs(%[[P]] : tensor<2x3xf32>)
@@ -95,7 +95,7 @@ func.func @asks_for_its_index(%x: tensor<2x64xf32>, %init: tensor<2xindex>) -> t
 #in = affine_map<(m, k) -> (m, k)>
 #out = affine_map<(m, k) -> (m)>
 
-// 65 pieces are too many ops.
+// A reduction of 65 pieces is refused (the limit is 64), because each piece is a separate op.
 func.func @far_too_long(%x: tensor<2x4033xf32>, %init: tensor<2xf32>) -> tensor<2xf32> {
   // expected-error @+1 {{a reduction over 4033 elements is longer than the loops of this device, which stop after 63; reduce rows or groups instead of the whole tensor}}
   %0 = linalg.generic {indexing_maps = [#in, #out], iterator_types = ["parallel", "reduction"]}
@@ -112,7 +112,7 @@ func.func @far_too_long(%x: tensor<2x4033xf32>, %init: tensor<2xf32>) -> tensor<
 #in = affine_map<(m, k) -> (m, k)>
 #out = affine_map<(m, k) -> (m)>
 
-// Of a dynamic size, the call is refused where it is too long.
+// A sum of dynamic size: the program checks its length at run time, and refuses the call if it is too long.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: tensor.dim %arg0
 // CHECK: %[[FITS:.*]] = arith.cmpi ule, %{{.*}}, %c63
@@ -130,7 +130,7 @@ func.func @dynamic(%x: tensor<2x?xf32>, %init: tensor<2xf32>) -> tensor<2xf32> {
 
 // -----
 
-// A sort compares all pairs: 8 * 7 steps are taken, 9 * 8 are not.
+// A sort compares all pairs: 8 * 7 steps are accepted, 9 * 8 are not.
 // CHECK-LABEL: func.func @sorted(
 // CHECK-NOT: cf.assert
 // CHECK: return

@@ -8,7 +8,7 @@
 #translation = #iree_codegen.translation_info<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [64, 1, 1] subgroup_size = 64>
 #compilation = #iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{workgroup = [16, 16, 0]}>, translation_info = #translation>
 
-// Normal numbers are shifted into place, subnormal ones are multiplied, all ones is NaN.
+// Normal codes are shifted into place, subnormal codes are multiplied, and a code of all ones is NaN.
 // CHECK-LABEL: func.func @e4m3(
 // CHECK: %[[BITS:.*]] = arith.bitcast %{{.*}} : f8E4M3FN to i8
 // CHECK: %[[CODE:.*]] = arith.extui %[[BITS]] : i8 to i32
@@ -29,7 +29,7 @@ func.func @e4m3(%x: tensor<8xf8E4M3FN>, %init: tensor<8xf32>) -> tensor<8xf32> {
   return %0 : tensor<8xf32>
 }
 
-// A format that is not kept; f16 is as exact.
+// A format that is not in `keep` is decoded to f32, and truncated to f16, which is exact too.
 // KEEP-LABEL: func.func @fnuz(
 // KEEP-NOT: arith.extf
 // KEEP: arith.truncf %{{.*}} : f32 to f16
@@ -43,7 +43,7 @@ func.func @fnuz(%x: tensor<8xf8E5M2FNUZ>, %init: tensor<8xf16>) -> tensor<8xf16>
   return %0 : tensor<8xf16>
 }
 
-// What a matrix instruction was chosen for is recognised by its extensions.
+// A contraction with a matrix instruction keeps its extensions, by which IREE recognises it.
 // CHECK-LABEL: func.func @configured(
 // CHECK: arith.extf %{{.*}} : f8E4M3FN to f32
 func.func @configured(%x: tensor<16x32xf8E4M3FN>, %w: tensor<16x32xf8E4M3FN>, %init: tensor<16x16xf32>) -> tensor<16x16xf32> {
@@ -60,7 +60,7 @@ func.func @configured(%x: tensor<16x32xf8E4M3FN>, %w: tensor<16x32xf8E4M3FN>, %i
   return %0 : tensor<16x16xf32>
 }
 
-// The other way: rounded in integers, then a byte.
+// The conversion to a one-byte float rounds in integer arithmetic, then truncates to a byte.
 // CHECK-LABEL: func.func @encode(
 // CHECK-NOT: arith.truncf
 // CHECK: %[[BYTE:.*]] = arith.trunci %{{.*}} : i32 to i8

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-drop-attributes | filecheck %s
 
-// Our own attributes are dropped, others stay.
+// qmlir's own attributes are dropped, others stay.
 // CHECK-LABEL: func.func @lowered
 // CHECK: arith.addi %arg0, %arg0 {other.note = 1 : i64} : i32
 func.func @lowered(%x: i32) -> i32 {
@@ -8,7 +8,7 @@ func.func @lowered(%x: i32) -> i32 {
   return %0 : i32
 }
 
-// The reason of a fusion barrier stays: it says that IREE is to see the barrier only until dispatches are formed.
+// The reason of a fusion barrier stays: it decides whether the barrier is removed once IREE has formed dispatches.
 // CHECK-LABEL: func.func @apart
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "patches"} %arg0
 func.func @apart(%x: tensor<4xf32>) -> tensor<4xf32> {

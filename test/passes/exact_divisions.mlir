@@ -2,7 +2,7 @@
 
 #map = affine_map<(i) -> (i)>
 
-// The device divides significands, and the rest is in integers.
+// The device divides the significands; the rest of the division is integer arithmetic.
 // CHECK-LABEL: func.func @quotient(
 // CHECK: ^bb0(%[[A:.*]]: f32, %[[B:.*]]: f32, %{{.*}}: f32):
 // CHECK: arith.bitcast %[[A]] : f32 to i32
@@ -23,7 +23,7 @@ func.func @quotient(%x: tensor<64xf32>, %y: tensor<64xf32>) -> tensor<64xf32> {
   return %0 : tensor<64xf32>
 }
 
-// f16 and bf16 through f32, f64 in words of 64 bits.
+// f16 and bf16 are divided in f32; the division of f64 uses words of 64 bits.
 // CHECK-LABEL: func.func @other_types(
 // CHECK: arith.extf %{{.*}} : f16 to f32
 // CHECK: arith.divf %{{.*}} : f32
@@ -46,7 +46,7 @@ func.func @other_types(%x: tensor<64xf16>, %y: tensor<64xbf16>, %z: tensor<64xf6
   return %0#0, %0#1, %0#2 : tensor<64xf16>, tensor<64xbf16>, tensor<64xf64>
 }
 
-// Of whole tensors, too.
+// A division of whole tensors is corrected too.
 // CHECK-LABEL: func.func @tensors(
 // CHECK: linalg.generic
 // CHECK: arith.divf %{{.*}} : f32
@@ -58,7 +58,7 @@ func.func @tensors(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf32> 
   return %0 : tensor<?x3xf32>
 }
 
-// By a power of two it is a product, where the inverse is no number that a device takes for 0.
+// A division by a power of two becomes a product, unless a device may flush the inverse to 0.
 // CHECK-LABEL: func.func @power_of_two(
 // CHECK-NOT: arith.divf
 // CHECK: %[[INVERSE:.*]] = arith.constant -2.500000e-01 : f32
@@ -92,7 +92,7 @@ func.func @large_power_of_two(%x: tensor<64xf32>) -> tensor<64xf32> {
   return %0 : tensor<64xf32>
 }
 
-// A sigmoid is approximated in any case; the host divides exactly.
+// Unchanged: a sigmoid, which is approximated in any case, and a scalar division on the host, which is exact.
 // CHECK-LABEL: func.func @stays(
 // CHECK: arith.divf %arg1, %arg2 : f32
 // CHECK: %[[SUM:.*]] = arith.addf

@@ -1,7 +1,7 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-expand-bf16 | filecheck %s
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-bf16{kernels=false}' | filecheck %s --check-prefix=NATIVE
 
-// A CPU with the instructions uses them in kernels alone.
+// With `kernels=false`, for a CPU with bf16 instructions, the bodies of kernels are unchanged.
 // NATIVE-LABEL: func.func @float(
 // NATIVE-NOT: arith.truncf
 // NATIVE: arith.bitcast %{{.*}} : i16 to bf16
@@ -26,7 +26,7 @@ func.func @converted(%x: tensor<4xi8>, %init: tensor<4xbf16>) -> tensor<4xbf16> 
   return %0 : tensor<4xbf16>
 }
 
-// MLIR would fold these two into one conversion.
+// MLIR would fold these two conversions into one.
 // CHECK-LABEL: func.func @rounded(
 // CHECK: arith.uitofp %{{.*}} : i8 to f32
 // CHECK-NOT: arith.truncf
@@ -55,7 +55,7 @@ func.func @float(%x: tensor<4xf32>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
   return %0 : tensor<4xbf16>
 }
 
-// In a kernel; what kept the rounding apart is not needed.
+// In a kernel, the fence that kept the rounding separate is removed, because integer operations do not need it.
 // CHECK-LABEL: func.func @vector(
 // CHECK-NOT: arith.truncf
 // CHECK-NOT: fence

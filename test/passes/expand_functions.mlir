@@ -21,7 +21,7 @@ func.func @log10(%x: tensor<64xf32>) -> tensor<64xf32> {
   return %0 : tensor<64xf32>
 }
 
-// Of bf16 it is computed in f32.
+// A function of bf16 is computed in f32.
 // CHECK-LABEL: func.func @short(
 // CHECK: arith.extf
 // CHECK-NOT: math.cosh
@@ -37,7 +37,7 @@ func.func @short(%x: tensor<64xbf16>) -> tensor<64xbf16> {
   return %0 : tensor<64xbf16>
 }
 
-// An exponential in one op and its difference in another are found. It is written out where the target asks for it.
+// `exp(x) - 1` is recognised across two ops. The exponential itself is expanded if the target asks for it (`exp=true`).
 // CHECK-LABEL: func.func @expm1(
 // CHECK-SAME: %[[X:.*]]: tensor<64xf32>
 // CHECK: linalg.generic {{.*}} ins(%[[X]]
@@ -64,7 +64,7 @@ func.func @expm1(%x: tensor<64xf32>) -> tensor<64xf32> {
   return %2 : tensor<64xf32>
 }
 
-// A small constant power is a product already.
+// A small constant power stays, because IREE itself multiplies.
 // CHECK-LABEL: func.func @square(
 // CHECK: math.fpowi
 func.func @square(%x: tensor<64xf32>) -> tensor<64xf32> {
@@ -79,7 +79,7 @@ func.func @square(%x: tensor<64xf32>) -> tensor<64xf32> {
   return %0 : tensor<64xf32>
 }
 
-// The remainder by integers alone: no float decides about a digit, and none is left that a device rounds its own way.
+// The remainder is computed in integers only, so that it does not depend on how a device rounds floats.
 // CHECK-LABEL: func.func @remainder(
 // CHECK-NOT: arith.remf
 // CHECK-COUNT-40: arith.muli
@@ -97,7 +97,7 @@ func.func @remainder(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
   return %0 : tensor<64xf16>
 }
 
-// The whole part is left to targets that have an instruction for it.
+// Truncation is expanded only for targets without an instruction for it (`trunc=true`).
 // CHECK-LABEL: func.func @trunc(
 // CHECK: math.trunc
 // TRUNC-LABEL: func.func @trunc(

@@ -8,7 +8,7 @@ func.func @exponential(%x: tensor<4xf64>) -> tensor<4xf64> {
 
 // -----
 
-// Of constants alone it is computed on the host; roots, parts and f32 are the device's.
+// Accepted: a function of constants, which the host computes, a square root of f64, and functions of f32.
 func.func @others(%x: tensor<4xf64>, %y: tensor<4xf32>) -> (tensor<4xf64>, tensor<4xf32>) {
   %c = arith.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf64>
   %0 = math.exp %c : tensor<4xf64>

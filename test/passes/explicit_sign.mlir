@@ -25,7 +25,7 @@ func.func @sum(%x: tensor<4x8xi8>, %init: tensor<4xi32>) -> tensor<4xi32> {
   return %0 : tensor<4xi32>
 }
 
-// A contraction keeps its extensions: matrix instructions are recognised by them.
+// A contraction keeps its extensions, by which matrix instructions are recognised.
 // CHECK-LABEL: func.func @contraction(
 // CHECK: arith.extsi
 // CHECK: arith.extsi
@@ -44,7 +44,7 @@ func.func @contraction(%x: tensor<4x8xi8>, %w: tensor<8x16xi8>, %init: tensor<4x
   return %0 : tensor<4x16xi32>
 }
 
-// Wider integers are loaded as they are.
+// The extension of wider integers is unchanged.
 // CHECK-LABEL: func.func @wider(
 // CHECK-NOT: arith.extui
 // CHECK: return

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-float-convolutions' | filecheck %s
 
-// Filters by patches: rows of the image lie in the patches as they lie in the image. The init is added behind.
+// A product of filters by patches. Rows of the image stay contiguous in the patches. The initial value is added to it.
 // CHECK-DAG: #[[ROWS:.*]] = affine_map<(d0, d1, d2, d3) -> (d2, d0, d1 + d3)>
 // CHECK-DAG: #[[STRIDED:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d0, d4 * 3 + d1 * 2, d5 * 2 + d2)>
 // CHECK-DAG: #[[GROUPS:.*]] = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d4, d0, d1, d2 + d5, d3 + d6)>
@@ -17,7 +17,7 @@ func.func @rows(%x: tensor<1x80x102xf32>, %w: tensor<32x80x3xf32>, %bias: tensor
   return %0 : tensor<1x32x100xf32>
 }
 
-// The number of images may be dynamic. Their axis is brought in front again.
+// The number of images may be dynamic. The result is transposed so that the axis of images comes first again.
 // CHECK-LABEL: func.func @images(
 // CHECK: linalg.generic {indexing_maps = [#[[STRIDED]],
 // CHECK: linalg.generic {{.*}} : tensor<8x36xf32>, tensor<36x?xf32>)
@@ -31,7 +31,7 @@ func.func @images(%x: tensor<?x4x11x11xf32>, %w: tensor<8x4x3x3xf32>, %out: tens
   return %0 : tensor<?x8x4x5xf32>
 }
 
-// A product for each group.
+// One product per group.
 // CHECK-LABEL: func.func @groups(
 // CHECK: linalg.generic {indexing_maps = [#[[GROUPS]],
 // CHECK: linalg.generic {{.*}}["parallel", "parallel", "parallel", "reduction"]} ins(%{{.*}}, %{{.*}} : tensor<4x6x27xf32>, tensor<4x27x32xf32>)
@@ -42,7 +42,7 @@ func.func @groups(%x: tensor<2x4x3x6x6xf32>, %w: tensor<4x6x3x3x3xf32>, %out: te
   return %0 : tensor<2x4x6x4x4xf32>
 }
 
-// With a stride of one IREE's code has vectors, and patches would be nine times the image.
+// Unchanged: IREE vectorises convolutions with a stride of one, and patches would be nine times the size of the image.
 // CHECK-LABEL: func.func @neighbours(
 // CHECK: linalg.conv_2d_nchw_fchw
 func.func @neighbours(%x: tensor<1x4x10x10xf32>, %w: tensor<8x4x3x3xf32>, %out: tensor<1x8x8x8xf32>) -> tensor<1x8x8x8xf32> {
@@ -51,7 +51,7 @@ func.func @neighbours(%x: tensor<1x4x10x10xf32>, %w: tensor<8x4x3x3xf32>, %out: 
   return %0 : tensor<1x8x8x8xf32>
 }
 
-// Integers have kernels, and images of unknown sizes no patches.
+// Unchanged: integers, for which there are kernels, and images of dynamic size, for which no patches are built.
 // CHECK-LABEL: func.func @integers(
 // CHECK: linalg.conv_1d_ncw_fcw
 func.func @integers(%x: tensor<1x80x102xi8>, %w: tensor<32x80x3xi8>, %out: tensor<1x32x100xi32>) -> tensor<1x32x100xi32> {
@@ -68,7 +68,7 @@ func.func @dynamic(%x: tensor<1x80x?xf32>, %w: tensor<32x80x3xf32>, %out: tensor
   return %0 : tensor<1x32x?xf32>
 }
 
-// Windows of a few elements: patches are not much more than the image. Of larger ones the vectors stay.
+// Patches of small windows are not much larger than the image. Larger windows stay, because IREE vectorises them.
 // CHECK-LABEL: func.func @small_windows(
 // CHECK-NOT: linalg.conv
 // CHECK: linalg.generic {{.*}} : tensor<8x16xf32>, tensor<16x?xf32>)

@@ -29,7 +29,7 @@ func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
   return %0 : tensor<2x4xi32>
 }
 
-// A 1-bit code q stands for 2q - 1.
+// The value of a 1-bit code q is 2q - 1.
 // CHECK-LABEL: func.func @one_bit(
 // CHECK: arith.constant dense<{{\[}}[1, -1, 1, -1, -1, 1, -1, 1]]> : tensor<1x8xi8>
 // CHECK: rhs_dtype = "i8"} :
@@ -66,7 +66,7 @@ func.func @packed_argument(%x: tensor<2x4xi8>, %w: tensor<4x2xi8>) -> tensor<2x3
   return %0 : tensor<2x3xf32>
 }
 
-// Packed zero points stay with the weights that tell how.
+// Weights with packed zero points stay packed, because `rhs_packing` states the packing of both.
 // CHECK-LABEL: func.func @packed_zero(
 // CHECK: rhs_packing = "low_first"
 func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
@@ -80,7 +80,7 @@ func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   return %0 : tensor<2x2xf32>
 }
 
-// A constant filter goes to FHWC, the default, its scale and zero point with it.
+// A constant filter is transposed to FHWC, the default, and its scale and zero point with it.
 // CHECK-LABEL: func.func @filter(
 // CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[\[\[\[}}1.000000e+00]]], {{\[\[\[}}2.000000e+00]]], {{\[\[\[}}3.000000e+00]]]]> : tensor<3x1x1x1xf32>
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[\[\[\[}}1, 4]], {{\[\[}}7, 10]]], {{\[\[\[}}2, 5]], {{\[\[}}8, 11]]], {{\[\[\[}}3, 6]], {{\[\[}}9, 12]]]]> : tensor<3x2x1x2xi8>
@@ -107,7 +107,7 @@ func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> te
   return %0 : tensor<1x3x4x3xi32>
 }
 
-// Nor does one whose scale is not constant.
+// A filter whose scale is not constant keeps its layout, too.
 // CHECK-LABEL: func.func @filter_scale(
 // CHECK: "qmlir.conv2d_q"({{.*}}) {{.*}}weight_layout = "HWCF"
 func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32> {
@@ -119,7 +119,7 @@ func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tens
   return %0 : tensor<1x3x4x3xf32>
 }
 
-// u8 codes as i8 codes less 128; the zero point 253 (stored as -3) moves along.
+// u8 codes become i8 codes minus 128; the zero point 253 (stored as -3) is shifted with them.
 // CHECK-LABEL: func.func @unsigned(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, -127, -1], [0, 1, 127]]> : tensor<2x3xi8>
 // CHECK-DAG: %[[Z:.*]] = arith.constant dense<125> : tensor<i32>
@@ -134,7 +134,7 @@ func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
   return %0 : tensor<2x3xi32>
 }
 
-// Without a zero point there is one now.
+// If there is no zero point, the shift adds one.
 // CHECK-LABEL: func.func @unsigned_plain(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, 127]]> : tensor<1x2xi8>
 // CHECK-DAG: %[[Z:.*]] = arith.constant dense<-128> : tensor<i32>
@@ -148,7 +148,7 @@ func.func @unsigned_plain(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   return %0 : tensor<2x2xi32>
 }
 
-// A zero point that is not constant, and one that reads the codes as they are stored.
+// Codes stay unsigned if their zero point is not constant.
 // CHECK-LABEL: func.func @unsigned_argument(
 // CHECK: rhs_dtype = "u8"
 func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2xi32> {
@@ -160,7 +160,7 @@ func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2x
   return %0 : tensor<2x2xi32>
 }
 
-// Likewise.
+// Codes stay unsigned if their zero mode is defined on unsigned codes (`offset_int`).
 // CHECK-LABEL: func.func @unsigned_offset(
 // CHECK: rhs_dtype = "u8"{{.*}}rhs_zero_mode = "offset_int"
 func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
@@ -173,7 +173,7 @@ func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   return %0 : tensor<2x2xi32>
 }
 
-// Two constant scales are one.
+// Two constant scales become one, their product.
 // CHECK-LABEL: func.func @scales(
 // CHECK: %[[S:.*]] = arith.constant dense<{{\[}}[5.000000e-01, 1.000000e+00, 1.500000e+00]]> : tensor<1x3xf32>
 // CHECK: "qmlir.scaled_matmul"(%arg0, %arg1, %[[S]]) {{.*}}operand_names = ["lhs", "rhs", "rhs_scale"]
@@ -186,7 +186,7 @@ func.func @scales(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
   return %0 : tensor<2x3xf32>
 }
 
-// One of them is not constant.
+// The scales stay if one of them is not constant.
 // CHECK-LABEL: func.func @scales_argument(
 // CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %a: tensor<f32>) -> tensor<2x3xf32> {
@@ -197,7 +197,7 @@ func.func @scales_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %a: tensor<f3
   return %0 : tensor<2x3xf32>
 }
 
-// One scale per token.
+// The scales stay if the lhs has one scale per token.
 // CHECK-LABEL: func.func @scales_token(
 // CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_token(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
@@ -209,7 +209,7 @@ func.func @scales_token(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf3
   return %0 : tensor<2x3xf32>
 }
 
-// Without its scale a float side would be plain.
+// The scale of a float operand stays: without it, the operand would count as not quantised.
 // CHECK-LABEL: func.func @scales_float(
 // CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_float(%x: tensor<2x2xf32>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
@@ -221,7 +221,7 @@ func.func @scales_float(%x: tensor<2x2xf32>, %w: tensor<2x3xi8>) -> tensor<2x3xf
   return %0 : tensor<2x3xf32>
 }
 
-// All of it at once: packed u4 weights are unpacked, the scales multiplied.
+// Several folds at once: packed u4 weights are unpacked, and the scales multiplied.
 // CHECK-LABEL: func.func @together(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[2, 1], [4, 3]]> : tensor<2x2xi8>
 // CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[}}[1.000000e+00, 2.000000e+00]]> : tensor<1x2xf32>

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-fuse-rows | filecheck %s
 
-// The largest magnitude, the scale and the codes of each row are one dispatch; the reshaped scale stays outside.
+// The largest magnitude, the scale and the codes of each row are one dispatch; the reshape of the scale stays outside.
 // CHECK-LABEL: func.func @symmetric(
 // CHECK: %[[R:.*]]:2 = flow.dispatch.region -> (tensor<?xf32>{%{{.*}}}, tensor<?x64xi8>{%{{.*}}})
 // CHECK: arith.maxsi
@@ -28,7 +28,7 @@ func.func @asymmetric(%input: tensor<8x64xf32>) -> (tensor<8x64xi8>, tensor<8x1x
   return %0#0, %0#1, %0#2 : tensor<8x64xi8>, tensor<8x1xf32>, tensor<8x1xi32>
 }
 
-// Two quantisations are two dispatches; what is not a dynamic quantisation stays as it is.
+// Two quantisations are two dispatches; an op that is not a dynamic quantisation is unchanged.
 // CHECK-LABEL: func.func @two(
 // CHECK-COUNT-2: flow.dispatch.region
 // CHECK-NOT: flow.dispatch.region

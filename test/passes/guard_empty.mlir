@@ -1,14 +1,14 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-guard-empty | filecheck %s
 
-// The functions that are made come first, the last one before the others.
-// What depends on constants only is made before the branch, where IREE makes it once; a fill, or whatever else is larger
-// than its constants, stays where it is read.
+// The pass inserts its new functions at the start of the module, those of the last function first.
+// Tensors that depend on constants only are computed before the branch, where IREE computes them once. A fill, or any
+// other tensor that is larger than its constants, stays where it is read.
 // CHECK-LABEL: func.func @weight(
 // CHECK: %[[W:.*]] = call @weight__constants(%arg0) : (tensor<?x4xf32>) -> tensor<4xf32>
 // CHECK: scf.if
 // CHECK: func.call @weight__body(%{{.*}}, %[[W]])
 
-// A dynamic axis: empty results of the right shape when it is 0, else the function as it was.
+// A dynamic axis: empty results of the right shape if it is 0, else the original function.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: %[[SIZE:.*]] = {{.*}}call @dynamic__shapes
 // CHECK: %[[D:.*]] = tensor.dim
@@ -46,11 +46,11 @@ func.func @weight(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> tensor<?x4xf32> {
   return %0 : tensor<?x4xf32>
 }
 
-// Of several results: IREE refuses blocks that return each, and confuses what meets, so an empty call is an error.
+// Several results: an empty call is an error, because IREE refuses a return per branch, and confuses joined results.
 // CHECK-LABEL: func.func @several(
 // CHECK-DAG: %[[D:.*]] = tensor.dim %arg0
 // CHECK: %[[THERE:.*]] = arith.cmpi ne, %[[D]]
-// CHECK-NEXT: cf.assert %[[THERE]], "axis 0 of x is empty: on this target, programs with several results take no empty tensors
+// CHECK-NEXT: cf.assert %[[THERE]], "axis 0 of x is empty: on this target, programs with several results do not accept empty tensors
 // CHECK-NOT: scf.if
 // CHECK: math.exp
 func.func @several(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, tensor<?x4xf32>) {
@@ -59,7 +59,7 @@ func.func @several(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, 
   return %0, %1 : tensor<?x4xf32>, tensor<?x4xf32>
 }
 
-// Static axes: nothing to guard.
+// Static axes: there is nothing to guard.
 // CHECK-LABEL: func.func @static(
 // CHECK-NEXT: math.exp
 // CHECK-NEXT: return
@@ -77,11 +77,11 @@ func.func @nothing(%x: tensor<0x4xf32>) -> tensor<0x4xf32> {
   return %0 : tensor<0x4xf32>
 }
 
-// A part of a tensor whose size is counted: the program has to find something.
+// A slice whose size the program counts: a count of 0 is an error.
 // CHECK-LABEL: func.func @counted(
 // CHECK: %[[SIZE:.*]] = arith.index_cast %{{.*}} : i64 to index
 // CHECK: %[[THERE:.*]] = arith.cmpi ne, %[[SIZE]], %{{.*}} : index
-// CHECK: cf.assert %[[THERE]], "the program has counted 0 elements: this target takes no empty tensors"
+// CHECK: cf.assert %[[THERE]], "the program has counted 0 elements: this target does not support empty tensors"
 // CHECK: tensor.extract_slice %{{.*}}[0] [%[[SIZE]]] [1]
 // CHECK-NOT: cf.assert
 // CHECK: return
@@ -92,7 +92,7 @@ func.func @counted(%x: tensor<4xf32>, %count: tensor<i64>) -> tensor<?xf32> {
   return %0 : tensor<?xf32>
 }
 
-// Private functions are called from guarded ones only.
+// Private functions are unchanged: only guarded functions call them.
 // CHECK-LABEL: func.func private @inner(
 // CHECK-NEXT: math.exp
 func.func private @inner(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {

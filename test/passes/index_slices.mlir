@@ -3,7 +3,7 @@
 #row = affine_map<(b, i) -> (i)>
 #both = affine_map<(b, i) -> (b, i)>
 
-// The index becomes one of the whole tensor; the second axis, of which the part has one place, is back.
+// The index becomes an index of the whole tensor, and the second axis, which the slice has dropped, is added again.
 // CHECK-LABEL: func.func @rows(
 // CHECK-SAME: %[[X:.*]]: tensor<2x5x9xi32>,
 // CHECK: linalg.generic
@@ -29,7 +29,7 @@ func.func @rows(%x: tensor<2x5x9xi32>, %at: tensor<3xi32>) -> tensor<2x3xi32> {
   return %r : tensor<2x3xi32>
 }
 
-// By another shape it is read from memory of its own.
+// A slice that is read through a reshape becomes a tensor in memory of its own.
 // CHECK-LABEL: func.func @reshaped(
 // CHECK: %[[PART:.*]] = tensor.extract_slice
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "indexed-part"} %[[PART]]
@@ -48,7 +48,7 @@ func.func @reshaped(%x: tensor<2x5xi32>, %at: tensor<3xi32>) -> tensor<3xi32> {
   return %r : tensor<3xi32>
 }
 
-// Neighbours in memory stay: the last rows of a matrix.
+// A slice that is contiguous in memory stays: the last rows of a matrix.
 // CHECK-LABEL: func.func @neighbours(
 // CHECK: %[[PART:.*]] = tensor.extract_slice
 // CHECK: tensor.extract %[[PART]]

@@ -3,7 +3,7 @@
 #row = affine_map<(i, j) -> (i)>
 #column = affine_map<(i, j) -> (j)>
 
-// The summed index is an operand; the other stays.
+// The index of the reduction loop becomes an operand; the index of the parallel loop stays.
 // CHECK-LABEL: func.func @earlier(
 // CHECK: %[[IOTA:.*]] = arith.constant dense<[0, 1, 2, 3]> : tensor<4xi32>
 // CHECK: linalg.generic
@@ -27,7 +27,7 @@ func.func @earlier(%x: tensor<4xi32>, %init: tensor<3xi32>) -> tensor<3xi32> {
   return %0 : tensor<3xi32>
 }
 
-// Nothing is made for a dynamic loop.
+// The index of a dynamic loop stays.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: linalg.index 0
 func.func @dynamic(%x: tensor<?xi32>, %init: tensor<3xi32>) -> tensor<3xi32> {
@@ -42,7 +42,7 @@ func.func @dynamic(%x: tensor<?xi32>, %init: tensor<3xi32>) -> tensor<3xi32> {
   return %0 : tensor<3xi32>
 }
 
-// A least value and where it is: two accumulators, both behind the new operand.
+// A minimum and its position: the block arguments of both accumulators come after that of the new operand.
 // CHECK-LABEL: func.func @least(
 // CHECK: %[[IOTA:.*]] = arith.constant dense<[0, 1, 2, 3]> : tensor<4xi32>
 // CHECK: linalg.generic

@@ -3,7 +3,7 @@
 #id = affine_map<(i) -> (i)>
 #none = affine_map<(i) -> ()>
 
-// A NaN is neither above nor below anything.
+// A relu: comparisons with NaN are false, so that the select returns NaN.
 // CHECK-LABEL: func.func @relu(
 // CHECK: ^bb0(%[[X:.*]]: f32, %{{.*}}: f32):
 // CHECK: %[[BELOW:.*]] = arith.cmpf ogt, %[[ZERO:.*]], %[[X]]
@@ -19,7 +19,7 @@ func.func @relu(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 
-// Either may be NaN.
+// Either operand may be NaN, so that a second comparison is needed.
 // CHECK-LABEL: func.func @both(
 // CHECK: ^bb0(%[[X:.*]]: f32, %[[Y:.*]]: f32, %{{.*}}: f32):
 // CHECK: arith.cmpf olt, %[[X]], %[[Y]]
@@ -36,7 +36,7 @@ func.func @both(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 
-// The bounds of a requantisation, whose NaN was replaced, stay.
+// The bounds of a requantisation stay, because it has already replaced NaN.
 // CHECK-LABEL: func.func @bounds(
 // CHECK: arith.maximumf
 // CHECK-NEXT: arith.minimumf
@@ -58,7 +58,7 @@ func.func @bounds(%x: tensor<4xf32>, %z: tensor<4xi32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 
-// A reduction is one of integers that order as the numbers do, NaN above all.
+// A reduction becomes one of integers that have the order of the floats, with NaN above all of them.
 // CHECK-LABEL: func.func @largest(
 // CHECK-SAME: %[[X:.*]]: tensor<?xf16>
 // CHECK: %[[INIT:.*]] = linalg.fill ins(%{{.*}} : i32)
@@ -82,7 +82,7 @@ func.func @largest(%x: tensor<?xf16>) -> tensor<f16> {
   return %0 : tensor<f16>
 }
 
-// So is a pooling.
+// A pooling becomes such a reduction too.
 // CHECK-LABEL: func.func @pooling(
 // CHECK-NOT: linalg.pooling
 // CHECK: iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]
@@ -94,7 +94,7 @@ func.func @pooling(%x: tensor<1x8x8x3xf32>, %init: tensor<1x4x4x3xf32>) -> tenso
   return %0 : tensor<1x4x4x3xf32>
 }
 
-// Another result that looks at the running maximum, as the place of the maximum does: compared like any two numbers.
+// If another result reads the running maximum, such as its position, the maximum becomes comparisons and selects.
 // CHECK-LABEL: func.func @place(
 // CHECK-NOT: maximumf
 // CHECK: arith.cmpf uno
@@ -112,7 +112,7 @@ func.func @place(%x: tensor<4xf32>, %m: tensor<f32>, %p: tensor<i32>) -> tensor<
   return %0#1 : tensor<i32>
 }
 
-// The maximum of a softmax stays: NaN reaches the row by the sum of its exponentials.
+// The maximum of a softmax stays: the sum of exponentials propagates NaN to the whole row.
 // CHECK-LABEL: func.func @softmax(
 // CHECK: arith.maximumf
 // CHECK-NOT: maxsi

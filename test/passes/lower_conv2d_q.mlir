@@ -1,8 +1,8 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse | filecheck %s
 
-// Input NHWC, weight FHWC, one implicit GEMM.
+// Every convolution is lowered to one implicit GEMM with input NHWC and weight FHWC.
 
-// One named convolution with the bounds of the codes.
+// A plain convolution is one named convolution with the bounds of the codes.
 // CHECK-LABEL: func.func @plain(
 // CHECK: linalg.conv_2d_nhwc_fhwc {qmlir.lhs_magnitude = 128 : i64, qmlir.rhs_magnitude = 128 : i64, dilations = dense<[1, 2]> : tensor<2xi64>, strides = dense<2> : tensor<2xi64>} ins(%arg0, %arg1
 // CHECK-NOT: linalg.generic
@@ -16,7 +16,7 @@ func.func @plain(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> ten
   return %0 : tensor<1x3x2x6xi32>
 }
 
-// Padding is the code 0 where there is no zero point.
+// Without a zero point, the padding is the code 0.
 // CHECK-LABEL: func.func @padded(
 // CHECK: %[[Z:.*]] = arith.constant 0 : i8
 // CHECK: tensor.pad %arg0 low[0, 1, 0, 0] high[0, 2, 3, 0]
@@ -31,7 +31,7 @@ func.func @padded(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> te
   return %0 : tensor<1x9x9x6xi32>
 }
 
-// It is the zero point where there is one; the correction is then a sum over whole filters.
+// With a zero point, the padding is the zero point, and the correction is a sum over whole filters.
 // CHECK-LABEL: func.func @padded_zero(
 // CHECK: %[[Z:.*]] = tensor.extract %arg2[]
 // CHECK: tensor.pad %arg0
@@ -52,7 +52,7 @@ func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
   return %0 : tensor<1x8x8x6xi32>
 }
 
-// Sums of a constant weight are constants, whatever its layout; without a zero point there are none.
+// The sums of a constant weight are constants in any layout; without a zero point or unsigned codes there are none.
 // CHECK-LABEL: func.func @constant_sums(
 // CHECK: arith.constant dense<[3, 1]> : tensor<2xi32>
 // CHECK-NOT: arith.addi %out
@@ -81,7 +81,7 @@ func.func @no_sums(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
   return %0 : tensor<1x2x2x2xi32>
 }
 
-// A zero point of the weight: window sums as a convolution with one filter of ones.
+// A zero point of the weight: the sums over windows are a convolution by one filter of ones.
 // CHECK-LABEL: func.func @weight_zero(
 // CHECK: %[[ONES:.*]] = arith.constant dense<1> : tensor<1x3x3x4xi8>
 // CHECK: linalg.conv_2d_nhwc_fhwc {{.*}} ins(%arg0, %arg1
@@ -98,7 +98,7 @@ func.func @weight_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
   return %0 : tensor<1x6x6x6xi32>
 }
 
-// u8 input: biased by an exclusive or; padding is the biased 0.
+// A u8 input is biased by an exclusive or; the padding is the biased 0.
 // CHECK-LABEL: func.func @unsigned(
 // CHECK-DAG: %[[BIT:.*]] = arith.constant -128 : i8
 // CHECK: arith.xori %{{.*}}, %[[BIT]] : i8
@@ -113,7 +113,7 @@ func.func @unsigned(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> 
   return %0 : tensor<1x8x8x6xi32>
 }
 
-// NCHW in and out by transposing; the filter too.
+// NCHW images are transposed at input and result, and an FCHW filter too.
 // CHECK-LABEL: func.func @nchw(
 // CHECK-DAG: linalg.transpose ins(%arg0 : tensor<1x4x8x8xi8>) {{.*}} permutation = [0, 2, 3, 1]
 // CHECK-DAG: linalg.transpose ins(%arg1 : tensor<6x4x3x3xi8>) {{.*}} permutation = [0, 2, 3, 1]
@@ -128,7 +128,7 @@ func.func @nchw(%input: tensor<1x4x8x8xi8>, %weight: tensor<6x4x3x3xi8>) -> tens
   return %0 : tensor<1x6x6x6xi32>
 }
 
-// Groups are an axis of their own.
+// Groups become a separate axis.
 // CHECK-LABEL: func.func @grouped(
 // CHECK-DAG: tensor.expand_shape %arg0 {{.*}} output_shape [1, 8, 8, 2, 2]
 // CHECK-DAG: tensor.expand_shape %arg1 {{.*}} output_shape [2, 3, 3, 3, 2]
@@ -143,7 +143,7 @@ func.func @grouped(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x2xi8>) -> t
   return %0 : tensor<1x6x6x6xi32>
 }
 
-// One filter a channel.
+// One filter per channel: a depthwise convolution.
 // CHECK-LABEL: func.func @depthwise(
 // CHECK: linalg.transpose {{.*}} permutation = [1, 2, 0]
 // CHECK: linalg.depthwise_conv_2d_nhwc_hwc
@@ -158,7 +158,7 @@ func.func @depthwise(%input: tensor<1x8x8x4xi8>, %weight: tensor<4x3x3x1xi8>) ->
   return %0 : tensor<1x6x6x4xi32>
 }
 
-// Transposed: the input spread by the stride, the kernel turned, stride 1.
+// A transposed convolution: the input is spread by the stride, the kernel is rotated, and the stride becomes 1.
 // CHECK-LABEL: func.func @transposed(
 // CHECK: tensor.pad %{{.*}} low[0, 0, 0, 0, 0, 0] high[0, 0, 1, 0, 1, 0]
 // CHECK: tensor.collapse_shape %{{.*}} : tensor<1x4x2x4x2x8xi8> into tensor<1x8x8x8xi8>
@@ -175,7 +175,7 @@ func.func @transposed(%input: tensor<1x4x4x8xi8>, %weight: tensor<4x3x3x8xi8>) -
   return %0 : tensor<1x8x8x4xi32>
 }
 
-// Weight only: the filter dequantised to the input's type, accumulated in f32.
+// Weight only: the filter is dequantised to the input's type, and the sum is in f32.
 // CHECK-LABEL: func.func @weight_only(
 // CHECK: arith.sitofp %{{.*}} : i8 to f32
 // CHECK: arith.mulf
@@ -191,7 +191,7 @@ func.func @weight_only(%input: tensor<1x8x8x4xf16>, %weight: tensor<6x3x3x4xi8>,
   return %0 : tensor<1x6x6x6xf16>
 }
 
-// Bias in i32, scales a filter, relu and requantisation in one generic.
+// An i32 bias, per-filter scales, relu and requantisation are one generic.
 // CHECK-LABEL: func.func @requantized(
 // CHECK: linalg.conv_2d_nhwc_fhwc
 // CHECK: linalg.generic

@@ -31,7 +31,7 @@ func.func @dequant_unsigned(%input: tensor<4x8xi8>, %scale: tensor<f32>) -> tens
   return %0 : tensor<4x8xf16>
 }
 
-// Groups along the last axis are an axis of their own.
+// Groups along the last axis become a separate axis.
 // CHECK-LABEL: func.func @dequant_groups(
 // CHECK: tensor.expand_shape %arg0 {{.*}} output_shape [4, 2, 4]
 // CHECK: linalg.generic {{.*}} ins(%{{.*}}, %arg1 : tensor<4x2x4xi8>, tensor<4x2xf32>)
@@ -70,7 +70,7 @@ func.func @dequant_rescale(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_po
   return %0 : tensor<4x8xf32>
 }
 
-// e2m1 codes through their table.
+// e2m1 codes are decoded by their table.
 // CHECK-LABEL: func.func @dequant_fp4(
 // CHECK-COUNT-15: arith.select
 // CHECK: arith.mulf
@@ -100,7 +100,7 @@ func.func @quantize(%input: tensor<4x8xf32>, %scale: tensor<f32>, %zero_point: t
   return %0 : tensor<4x8xi8>
 }
 
-// The range of u4.
+// The codes are clamped to the range of u4.
 // CHECK-LABEL: func.func @quantize_u4(
 // CHECK-DAG: arith.constant 1.500000e+01 : f32
 // CHECK: arith.extf
@@ -128,7 +128,7 @@ func.func @unpack(%input: tensor<4x8xi8>) -> tensor<4x16xi8> {
   return %0 : tensor<4x16xi8>
 }
 
-// Four codes a byte, the first in the highest bits; unsigned ones are not extended.
+// Four codes per byte, the first in the highest bits; unsigned codes are not sign-extended.
 // CHECK-LABEL: func.func @unpack_u2(
 // CHECK: arith.constant dense<[6, 4, 2, 0]> : tensor<4xi8>
 // CHECK: arith.andi
@@ -149,7 +149,7 @@ func.func @unpack_interleaved(%input: tensor<8xi8>) -> tensor<16xi8> {
   return %0 : tensor<16xi8>
 }
 
-// The largest |x| of a row, by its bits, of which those of NaN are the largest; 127.5 is half the range.
+// The bits of |x| are compared as integers to find the largest of a row, NaN above all; 127.5 is half the code range.
 // CHECK-LABEL: func.func @dynamic_symmetric(
 // CHECK-DAG: %[[HALF:.*]] = arith.constant 1.275000e+02 : f32
 // CHECK: iterator_types = ["parallel", "reduction"]
@@ -165,7 +165,7 @@ func.func @dynamic_symmetric(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor
   return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
 }
 
-// Divided by the largest code; an all-zero row has scale 1.
+// The scale is the largest |x| divided by the largest code; an all-zero row has scale 1.
 // CHECK-LABEL: func.func @dynamic_amax(
 // CHECK-DAG: %[[MAX:.*]] = arith.constant 1.270000e+02 : f32
 // CHECK: arith.divf %{{.*}}, %[[MAX]]
@@ -177,7 +177,7 @@ func.func @dynamic_amax(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1x
   return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
 }
 
-// Smallest and largest, a range that holds 0, and a zero point.
+// The smallest and the largest value, a range that contains 0, and a zero point.
 // CHECK-LABEL: func.func @dynamic_affine(
 // CHECK: arith.negf
 // CHECK-NEXT: arith.bitcast
@@ -217,7 +217,7 @@ func.func @dynamic_fbgemm(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x
   return %0#0, %0#1, %0#2 : tensor<4x8xi8>, tensor<4x1xf32>, tensor<4x1xi32>
 }
 
-// A scale for every 4 elements.
+// One scale for every 4 elements.
 // CHECK-LABEL: func.func @dynamic_groups(
 // CHECK: tensor.expand_shape %arg0 {{.*}} output_shape [4, 2, 4]
 // CHECK: tensor.collapse_shape {{.*}} into tensor<4x8xi8>

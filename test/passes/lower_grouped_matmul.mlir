@@ -1,10 +1,10 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse | filecheck %s
 
-// Rows are gathered into blocks of one group each, multiplied as a batch, and put back.
+// Rows are gathered into blocks of one group each, multiplied as a batch, and gathered back to their places.
 
-// The sizes are checked at run time; 24 rows in blocks of 8 with 4 groups are at most 6 blocks.
+// The group sizes are checked at run time; 24 rows in 4 groups take at most 6 blocks of 8 rows.
 // CHECK-LABEL: func.func @contiguous(
-// CHECK: cf.assert %{{.*}}, "group_sizes must be non-negative and add up to the rows of lhs"
+// CHECK: cf.assert %{{.*}}, "group_sizes must be non-negative and add up to the number of rows of lhs"
 // CHECK-DAG: tensor.extract %arg0
 // CHECK-DAG: tensor.extract %arg1
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%{{.*}}, %{{.*}} : tensor<6x8x8xi8>, tensor<6x8x16xi8>)
@@ -24,7 +24,7 @@ func.func @contiguous(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_siz
   return %0 : tensor<24x16xi32>
 }
 
-// Dynamic rows: blocks of 32.
+// A dynamic number of rows: blocks of 32 rows.
 // CHECK-LABEL: func.func @contiguous_dynamic(
 // CHECK: cf.assert
 // CHECK: linalg.generic {{.*}}tensor<?x32x8xi8>, tensor<?x8x16xi8>)
@@ -37,7 +37,7 @@ func.func @contiguous_dynamic(%lhs: tensor<?x8xi8>, %rhs: tensor<4x8x16xi8>, %gr
   return %0 : tensor<?x16xi32>
 }
 
-// A bias and scales a group are gathered with the weights.
+// The bias and the scales of each group are gathered with its weights.
 // CHECK-LABEL: func.func @bias(
 // CHECK-DAG: tensor.extract %arg3
 // CHECK-DAG: tensor.extract %arg4
@@ -63,7 +63,7 @@ func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: te
   return %0 : tensor<6x2x16xi32>
 }
 
-// Invalid ids are skipped when the op says so.
+// With `skip_invalid`, rows with invalid ids are skipped, and ids are not checked.
 // CHECK-LABEL: func.func @routed_skip(
 // CHECK-NOT: cf.assert
 // CHECK: return
@@ -77,7 +77,7 @@ func.func @routed_skip(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_id
   return %0 : tensor<6x2x16xi32>
 }
 
-// The weighted sum over the slots, in f32 and ascending order, then the cast.
+// The weighted sum over the slots of a token is computed in f32, in ascending order, and then cast.
 // CHECK-LABEL: func.func @weighted(
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]} outs(%{{.*}} : tensor<6x16xf32>)
 // CHECK: tensor.extract %arg3[

@@ -1,7 +1,7 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse | filecheck %s
 
-// One sort, one gather of tokens, two batched products that stay in blocks, one way back: 12 slots in blocks of 8
-// with 4 experts are at most 5 blocks.
+// One sort, one gather of tokens, two batched products that stay in blocks, and one gather back to the tokens. 12 slots
+// of 4 experts take at most 5 blocks of 8 rows.
 // CHECK-LABEL: func.func @layer(
 // CHECK: cf.assert %{{.*}}, "an id of expert_ids (argument 3) is outside [0, 4)"
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%{{.*}}, %{{.*}} : tensor<5x8x8xi8>, tensor<5x8x16xi8>)
@@ -23,7 +23,7 @@ func.func @layer(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x1
   return %0 : tensor<6x8xf32>
 }
 
-// Ids that are skipped are not checked; the weights multiply the scale of the tokens, one row a slot.
+// With `skip_invalid`, ids are not checked; the routing weights multiply the scale of the tokens, one row per slot.
 // CHECK-LABEL: func.func @weights_first(
 // CHECK-NOT: cf.assert
 // CHECK: linalg.generic {{.*}}ins(%arg5, %arg4 :

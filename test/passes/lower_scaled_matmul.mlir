@@ -1,8 +1,8 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse | filecheck %s
 
-// One form for each meaning. A contraction is one generic whose body is acc + ext(a) * ext(b).
+// Ops of the same meaning have one form. A contraction is one generic whose body is acc + ext(a) * ext(b).
 
-// i8 x i8 -> i32 with the bounds of the codes, and nothing else.
+// i8 x i8 -> i32 is one contraction with the bounds of the codes, and nothing else.
 // CHECK-LABEL: func.func @integers(
 // CHECK: %[[C:.*]] = linalg.generic {{.*}}"reduction"]} ins(%arg0, %arg1 : tensor<4x8xi8>, tensor<8x16xi8>)
 // CHECK-SAME: qmlir.lhs_magnitude = 128 : i64, qmlir.rhs_magnitude = 128 : i64
@@ -21,7 +21,7 @@ func.func @integers(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16x
   return %0 : tensor<4x16xi32>
 }
 
-// A transposed rhs is read as it is.
+// A transposed rhs is read in its stored layout.
 // CHECK-LABEL: func.func @transposed(
 // CHECK-NOT: linalg.transpose
 // CHECK: linalg.generic {{.*}} ins(%arg0, %arg1 : tensor<4x8xi8>, tensor<16x8xi8>)
@@ -35,7 +35,7 @@ func.func @transposed(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>) -> tensor<4x1
   return %0 : tensor<4x16xi32>
 }
 
-// 4-bit codes have smaller bounds, which lets a target go through floats.
+// 4-bit codes have smaller bounds, which lets a target multiply them exactly as floats.
 // CHECK-LABEL: func.func @int4_bounds(
 // CHECK: qmlir.lhs_magnitude = 128 : i64, qmlir.rhs_magnitude = 8 : i64
 func.func @int4_bounds(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
@@ -47,7 +47,7 @@ func.func @int4_bounds(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x
   return %0 : tensor<4x16xi32>
 }
 
-// A batch of one is rows in two axes: its loop is the lhs's, so that the product is one of rows and columns.
+// A batch of one is a second axis of rows: only the lhs follows its loop, so that the product has no batch.
 // CHECK-LABEL: func.func @batch_of_one(
 // CHECK: linalg.generic {{.*}}"parallel", "parallel", "parallel", "reduction"]} ins(%arg0, %arg1 : tensor<1x4x8xi8>, tensor<8x16xi8>)
 // CHECK: return
@@ -59,7 +59,7 @@ func.func @batch_of_one(%lhs: tensor<1x4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor
   return %0 : tensor<1x4x16xi32>
 }
 
-// Batch axes of size one are not materialised.
+// Batch axes of size one are dropped; no broadcast is materialised.
 // CHECK-LABEL: func.func @batched(
 // CHECK-NOT: linalg.broadcast
 // CHECK: iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]
@@ -117,7 +117,7 @@ func.func @constant_sums(%lhs: tensor<4x2xi8>, %lhs_zero_point: tensor<i32>) -> 
   return %0 : tensor<4x3xi32>
 }
 
-// Unsigned codes on the other side need them too; transposed, K is the last axis.
+// Unsigned codes of the lhs need the sums of the rhs too. K is the last axis of a transposed rhs.
 // CHECK-LABEL: func.func @constant_sums_transposed(
 // CHECK: arith.constant dense<[3, 13, 80]> : tensor<3xi32>
 func.func @constant_sums_transposed(%lhs: tensor<2x2xi8>) -> tensor<2x3xi32> {
@@ -129,7 +129,7 @@ func.func @constant_sums_transposed(%lhs: tensor<2x2xi8>) -> tensor<2x3xi32> {
   return %0 : tensor<2x3xi32>
 }
 
-// In groups along K each has a sum of its own.
+// With groups along K, each group has its own sum, which an op computes.
 // CHECK-LABEL: func.func @sums_of_groups(
 // CHECK: linalg.generic {{.*}}qmlir.lhs_magnitude
 // CHECK: linalg.generic {{.*}} attrs = {{.*}}qmlir.row_sums
@@ -143,7 +143,7 @@ func.func @sums_of_groups(%lhs: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3x
   return %0 : tensor<2x3xf32>
 }
 
-// Sums that an old program came with count for nothing: they may be of other codes.
+// `rhs_sum`, an attribute of old programs, is ignored, because it may be the sum of other codes.
 // CHECK-LABEL: func.func @given_sums(
 // CHECK-NOT: dense<7>
 // CHECK: linalg.generic {{.*}} attrs = {{.*}}qmlir.row_sums
@@ -156,7 +156,7 @@ func.func @given_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_poi
   return %0 : tensor<4x16xi32>
 }
 
-// u8 codes are biased by 128 with an exclusive or, and the bias joins the zero point.
+// u8 codes are biased by 128 with an exclusive or, and the bias is added to the zero point.
 // CHECK-LABEL: func.func @unsigned_lhs(
 // CHECK-DAG: %[[BIT:.*]] = arith.constant -128 : i8
 // CHECK-DAG: %[[BIAS:.*]] = arith.constant -128 : i32
@@ -175,7 +175,7 @@ func.func @unsigned_lhs(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4
   return %0 : tensor<4x16xi32>
 }
 
-// f32(acc) * (s_a * s_b): the product of the scales first.
+// f32(acc) * (s_a * s_b): the scales are multiplied first.
 // CHECK-LABEL: func.func @scales(
 // CHECK: arith.addi %out
 // CHECK: ^bb0(%[[C:.*]]: i32, %[[SA:.*]]: f32, %[[SB:.*]]: f32, %{{.*}}: f32):
@@ -238,7 +238,7 @@ func.func @weight_only(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale:
   return %0 : tensor<4x16xf16>
 }
 
-// The same, computed in f32 as the op says.
+// The same, computed in f32 because of `compute_dtype`.
 // CHECK-LABEL: func.func @weight_only_f32(
 // CHECK: linalg.generic {{.*}}tensor<4x8xf32>, tensor<8x16xf32>) outs(%{{.*}} : tensor<4x16xf32>)
 func.func @weight_only_f32(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf16>)
@@ -273,7 +273,7 @@ func.func @packed(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>) -> tensor<4x16xi32
   return %0 : tensor<4x16xi32>
 }
 
-// The other nibble first; the padding of an odd row is cut off.
+// High nibble first; the padding of an odd row is sliced off.
 // CHECK-LABEL: func.func @high_first_odd(
 // CHECK: arith.constant dense<[4, 0]> : tensor<2xi8>
 // CHECK: tensor.extract_slice %{{.*}}[0, 0] [8, 3] [1, 1] : tensor<8x4xi8> to tensor<8x3xi8>
@@ -299,7 +299,7 @@ func.func @nf4(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<
   return %0 : tensor<4x16xf32>
 }
 
-// A table that is an operand is read.
+// A codebook that is not constant is read from memory.
 // CHECK-LABEL: func.func @codebook(
 // CHECK-NOT: arith.select
 // CHECK: tensor.extract %arg2
@@ -312,7 +312,7 @@ func.func @codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: ten
   return %0 : tensor<4x16xf32>
 }
 
-// A table that is a constant is selects, as a built-in one is.
+// A constant codebook becomes a chain of selects, like a built-in table.
 // CHECK-LABEL: func.func @constant_codebook(
 // CHECK-NOT: tensor.extract
 // CHECK-COUNT-15: arith.select
@@ -327,7 +327,7 @@ func.func @constant_codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>) -> te
   return %0 : tensor<4x16xf32>
 }
 
-// Float codes: f32 products and sums, scales after.
+// Float codes: products and sums in f32, scales afterwards.
 // CHECK-LABEL: func.func @fp8(
 // CHECK: arith.extf %{{.*}} : f8E4M3FN to f32
 // CHECK-NEXT: arith.extf %{{.*}} : f8E4M3FN to f32
@@ -361,7 +361,7 @@ func.func @bias_acc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: ten
   return %0 : tensor<4x16xf32>
 }
 
-// bias_stage = scaled: after it, in f32.
+// bias_stage = scaled: after the scale, in f32.
 // CHECK-LABEL: func.func @bias_scaled(
 // CHECK: arith.addi %out
 // CHECK: arith.sitofp
@@ -413,7 +413,7 @@ func.func @alpha_beta(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %c: tensor<16
   return %0 : tensor<4x16xf32>
 }
 
-// Halves: silu(gate) * up.
+// The halves of the columns: silu(gate) * up.
 // CHECK-LABEL: func.func @swiglu(
 // CHECK: tensor.extract_slice %[[Y:.*]][0, 0] [4, 8]
 // CHECK: tensor.extract_slice %[[Y]][0, 8] [4, 8]
@@ -432,7 +432,7 @@ func.func @swiglu(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
   return %0 : tensor<4x8xf32>
 }
 
-// Requantised, half to even: NaN becomes the zero point, then the bounds, then i8 through i32.
+// Requantised, half to even: NaN becomes the zero point, then the value is clamped, and converted to i8 through i32.
 // CHECK-LABEL: func.func @half_even(
 // CHECK-DAG: %[[LO:.*]] = arith.constant -1.280000e+02 : f32
 // CHECK-DAG: %[[HI:.*]] = arith.constant 1.270000e+02 : f32
@@ -456,7 +456,7 @@ func.func @half_even(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: te
   return %0 : tensor<4x16xi8>
 }
 
-// Half away from zero, from exact steps.
+// Requantised, half away from zero, by operations that are exact.
 // CHECK-LABEL: func.func @half_away(
 // CHECK-NOT: arith.divf
 // CHECK: %[[T:.*]] = math.trunc %[[X:.*]] :
@@ -475,7 +475,7 @@ func.func @half_away(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multiplie
   return %0 : tensor<4x16xi8>
 }
 
-// CK's truncation, with bounds of its own, to u8.
+// Truncation as in CK, with the bounds of `clamp`, to u8.
 // CHECK-LABEL: func.func @trunc(
 // CHECK-DAG: %[[LO:.*]] = arith.constant 3.000000e+00 : f32
 // CHECK-DAG: %[[HI:.*]] = arith.constant 2.500000e+02 : f32
@@ -492,7 +492,7 @@ func.func @trunc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8>
   return %0 : tensor<4x16xi8>
 }
 
-// No rows are no special case.
+// A lhs without rows is lowered like any other.
 // CHECK-LABEL: func.func @empty(
 // CHECK-NOT: qmlir.scaled_matmul
 // CHECK: return %{{.*}} : tensor<0x16xi32>

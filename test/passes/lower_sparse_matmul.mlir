@@ -17,7 +17,7 @@ func.func @constant_dense(%lhs: tensor<?x4xi8>) -> tensor<?x3xi32> {
   return %0 : tensor<?x3xi32>
 }
 
-// Few entries: each reads the lhs by position, two a row with padding; the sum that the zero point needs is a constant.
+// Few entries: each reads the lhs by position, two per row with padding; the sum for the zero point is a constant.
 // CHECK-LABEL: func.func @constant_rows(
 // CHECK-DAG: arith.constant dense<{{\[\[}}7, 9], [5, 0]]> : tensor<2x2xi8>
 // CHECK-DAG: arith.constant dense<{{\[\[}}4, 900], [31, 0]]> : tensor<2x2xi32>
@@ -39,7 +39,7 @@ func.func @constant_rows(%lhs: tensor<?x1024xi8>, %lhs_zero_point: tensor<i32>) 
   return %0 : tensor<?x2xi32>
 }
 
-// Blocks: gathered columns of the lhs, then a batched contraction.
+// Blocks: the columns of the lhs are gathered, and then multiplied by a batched contraction.
 // CHECK-LABEL: func.func @constant_blocks(
 // CHECK: linalg.generic {{.*}}ins(%{{.*}} : tensor<2x8xi32>)
 // CHECK: tensor.extract %{{.*}} : tensor<5x64xi8>
@@ -56,7 +56,7 @@ func.func @constant_blocks(%lhs: tensor<5x64xi8>) -> tensor<5x16xi32> {
   return %0 : tensor<5x16xi32>
 }
 
-// Known at run time: checked, then scattered into a dense weight.
+// A weight that is known at run time is checked, and then scattered into a dense weight.
 // CHECK-LABEL: func.func @scattered(
 // CHECK: cf.assert %{{.*}}, "'indptr' of the sparse weight must start at 0, not decrease, and end at 6"
 // CHECK: cf.assert %{{.*}}, "'indptr' of the sparse weight must start at 0, not decrease, and end at 6"
@@ -74,7 +74,7 @@ func.func @scattered(%lhs: tensor<?x4xi8>, %values: tensor<6xi8>, %indices: tens
   return %0 : tensor<?x3xi32>
 }
 
-// Known at run time, and too large to be dense: rows as long as the longest of the call.
+// A weight that is known at run time and too large to be dense: rows are padded to the longest row of the call.
 // CHECK-LABEL: func.func @rows_at_run_time(
 // CHECK-NOT: iree_linalg_ext.scatter
 // CHECK: linalg.generic {{.*}}ins(%{{.*}}, %{{.*}} : tensor<1048576x?xi8>, tensor<1048576x?xi32>)
@@ -104,6 +104,6 @@ func.func @two_of_four(%lhs: tensor<?x64xi8>, %values: tensor<16x32xi8>, %indice
   return %0 : tensor<?x16xi32>
 }
 
-// What is too large to be made dense says what would work.
+// The error for a weight that is too large to be made dense says what would work.
 // RUN: not qmlir-opt %S/Inputs/sparse_too_large.mlir --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg 2>&1 | filecheck %s --check-prefix=LARGE
 // LARGE: 'qmlir.sparse_matmul' op the weight [1048576, 1048576] is too large to be made dense, and a weight [K, N] that is known at run time is scattered; give it as [N, K] with 'rhs_transposed'

@@ -3,7 +3,7 @@
 #id = affine_map<(i) -> (i)>
 #none = affine_map<(i) -> ()>
 
-// Signed integers have the order of unsigned ones whose sign bit is the other.
+// A signed minimum becomes an unsigned one of the integers with the sign bit flipped, which have the same order.
 // CHECK-LABEL: func.func @smallest(
 // CHECK: %[[LARGEST:.*]] = arith.constant 2147483647 : i32
 // CHECK: %[[START:.*]] = arith.xori %[[LARGEST]],
@@ -28,7 +28,7 @@ func.func @smallest(%x: tensor<64xi32>) -> tensor<i32> {
   return %0 : tensor<i32>
 }
 
-// Whether all hold: whether none of the complements does, in 32 bits.
+// The `and` of all elements becomes the complement of the `or` of their complements, in 32 bits.
 // CHECK-LABEL: func.func @all(
 // CHECK: ^bb0(%[[IN:.*]]: i1, %[[ACC:.*]]: i32):
 // CHECK: %[[WIDE:.*]] = arith.extsi %[[IN]] : i1 to i32
@@ -45,7 +45,7 @@ func.func @all(%x: tensor<64xi1>, %start: tensor<i1>) -> tensor<i1> {
   return %0 : tensor<i1>
 }
 
-// A pooling of codes, in 32 bits; its window stays.
+// A pooling of codes is computed in 32 bits; its window operand stays.
 // CHECK-LABEL: func.func @pooled(
 // CHECK: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<1x16x16x8xi8>, tensor<16x16xi8>) outs(%{{.*}} : tensor<1x1x1x8xi32>)
 // CHECK: arith.extsi
@@ -60,7 +60,7 @@ func.func @pooled(%x: tensor<1x16x16x8xi8>) -> tensor<1x1x1x8xi8> {
   return %0 : tensor<1x1x1x8xi8>
 }
 
-// Of 64 bits, the unsigned ones.
+// Of the 64-bit reductions, the unsigned ones become signed ones.
 // CHECK-LABEL: func.func @wide(
 // CHECK: arith.maxsi %{{.*}} : i64
 // CHECK: arith.minsi %{{.*}} : i64
@@ -82,7 +82,7 @@ func.func @wide(%x: tensor<64xi64>, %start: tensor<i64>) -> (tensor<i64>, tensor
   return %0, %1 : tensor<i64>, tensor<i64>
 }
 
-// Sums of 32 bits, and what is reduced along no loop, stay.
+// Unchanged: 32-bit sums, and ops without a reduction loop.
 // CHECK-LABEL: func.func @stays(
 // CHECK-NOT: arith.xori
 // CHECK-NOT: arith.extsi
@@ -103,7 +103,7 @@ func.func @stays(%x: tensor<64xi32>, %start: tensor<i32>, %y: tensor<64xi8>) -> 
   return %0, %1 : tensor<i32>, tensor<64xi8>
 }
 
-// Fewer numbers than a subgroup has lanes are not reduced across these.
+// Unchanged: fewer elements than a subgroup has lanes are not reduced across lanes.
 // CHECK-LABEL: func.func @few(
 // CHECK-NOT: arith.xori
 // CHECK: arith.minsi
@@ -118,7 +118,7 @@ func.func @few(%x: tensor<8xi32>, %start: tensor<i32>) -> tensor<i32> {
   return %0 : tensor<i32>
 }
 
-// What counts is the window, not how many more elements the operand has than the result.
+// The number of reduced elements is the size of the window, not the quotient of the operand's and the result's sizes.
 // CHECK-LABEL: func.func @a_large_window(
 // CHECK: arith.maxui
 // CHECK: return

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt --split-input-file --pass-pipeline='qmlir-order-convolutions' %s | filecheck %s
 
-// A transpose in front of a convolution is not to move into it.
+// A fusion barrier keeps IREE from fusing a transpose into the convolution that reads it.
 // CHECK-LABEL: func.func @transposed_image(
 // CHECK: %[[T:.*]] = linalg.transpose
 // CHECK: %[[B:.*]] = util.optimization_barrier {qmlir.barrier_reason = "convolution-order"} %[[T]]
@@ -15,7 +15,7 @@ func.func @transposed_image(%x: tensor<1x3x6x6xi8>, %w: tensor<4x3x3x3xi8>, %e: 
 
 // -----
 
-// With a conversion in between, too.
+// Also if there is a conversion between the transpose and the convolution.
 // CHECK-LABEL: func.func @converted_image(
 // CHECK: linalg.transpose
 // CHECK: %[[F:.*]] = linalg.generic
@@ -64,7 +64,7 @@ func.func @two_orders(%x: tensor<2x6x6xi8>, %w: tensor<4x3x3x2xi8>, %out: tensor
 
 // -----
 
-// What is summed does not lie side by side in the filter: the filter is transposed.
+// The reduction axes are not adjacent in the filter: the filter is transposed.
 // CHECK-DAG: #[[FILTER:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d2, d3, d4, d5)>
 // CHECK-LABEL: func.func @apart(
 // CHECK: linalg.generic {{.*}} ins(%arg1 : tensor<3x3x4x2xi8>) outs(%{{.*}} : tensor<4x3x3x2xi8>)
@@ -89,7 +89,7 @@ func.func @apart(%x: tensor<6x6x2xi8>, %w: tensor<3x3x4x2xi8>, %out: tensor<4x4x
 
 // -----
 
-// The usual orders, a window of one step, a pooling and a product stay as they are.
+// Unchanged: the usual orders, windows of one element, a pooling and a product.
 // CHECK-LABEL: func.func @left_alone(
 // CHECK-NOT: optimization_barrier
 // CHECK-NOT: linalg.generic
@@ -112,7 +112,7 @@ func.func @left_alone(%x: tensor<1x3x6x6xf16>, %w: tensor<4x3x3x3xf16>, %out: te
 
 // -----
 
-// Regression: with one window along the width, its axis is summed as channels are, and groups lie between the two.
+// Regression: the width has a single window, so its axis is summed like channels, and groups are between the two axes.
 // CHECK-LABEL: func.func @groups_between_what_is_summed(
 // CHECK: %[[B:.*]] = util.optimization_barrier {qmlir.barrier_reason = "convolution-order"} {{.*}} : tensor<1x4x2x3x3xf16>
 // CHECK: linalg.generic {{.*}} ins(%[[B]], %arg1

@@ -15,7 +15,7 @@ func.func @transposed_sum(%x: tensor<4x5x3xf32>, %out: tensor<5x4xf32>) -> tenso
   return %0 : tensor<5x4xf32>
 }
 
-// Channels are the last parallel loop of the named op.
+// The named op has the channels as its last parallel loop; its result has them in front of the pixels.
 // CHECK-LABEL: func.func @depthwise(
 // CHECK: linalg.generic {{.*}}"parallel", "parallel", "parallel", "parallel", "reduction", "reduction"
 func.func @depthwise(%x: tensor<1x4x6x6xf32>, %w: tensor<4x3x3xf32>, %out: tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32> {
@@ -24,7 +24,7 @@ func.func @depthwise(%x: tensor<1x4x6x6xf32>, %w: tensor<4x3x3xf32>, %out: tenso
   return %0 : tensor<1x4x4x4xf32>
 }
 
-// One window: only the channels have more than one step. And what has its order, or sums nothing.
+// Unchanged: a single window, where only the channels have several steps, loops in the right order, and no reduction.
 // CHECK-LABEL: func.func @stays(
 // CHECK: linalg.depthwise_conv_2d_nchw_chw
 // CHECK: linalg.matmul

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt --split-input-file --pass-pipeline='qmlir-order-results' %s | filecheck %s
 
-// The loops of a convolution come in the order of its result.
+// The loops of a convolution are put in the order of its result's axes.
 // CHECK-DAG: #[[X:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d1 + d4, d2 * 2 + d5)>
 // CHECK-DAG: #[[W:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d3, d4, d5)>
 // CHECK-DAG: #[[O:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d1, d2)>
@@ -27,7 +27,7 @@ func.func @channels_first(%x: tensor<2x6x9xf16>, %w: tensor<4x2x3x3xf16>, %out: 
 
 // -----
 
-// The sides of a product are exchanged.
+// The operands of a product are exchanged if its result has the axes of the right operand first.
 // CHECK-DAG: #[[X:.*]] = affine_map<(d0, d1, d2) -> (d2, d1)>
 // CHECK-DAG: #[[W:.*]] = affine_map<(d0, d1, d2) -> (d0, d2)>
 // CHECK-LABEL: func.func @columns_first(
@@ -50,7 +50,7 @@ func.func @columns_first(%x: tensor<3x5xbf16>, %w: tensor<8x3xbf16>, %out: tenso
 
 // -----
 
-// What is in order stays as it is: a batch in front, and convolutions whose loops are those of their results.
+// Unchanged: a batch axis in front, and convolutions whose loops have the order of their results' axes.
 // CHECK-LABEL: func.func @left_alone(
 // CHECK: linalg.batch_matmul
 // CHECK: linalg.conv_2d_nhwc_fhwc

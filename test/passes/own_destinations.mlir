@@ -2,14 +2,14 @@
 
 #id = affine_map<(i) -> (i)>
 
-// Indices that depend on nothing but a size get a copy, since IREE makes one of all that are equal; what the sort
+// Indices that depend on nothing but a size are copied, because IREE computes equal ones once. A tensor that the sort
 // alone reads stays.
 // CHECK-LABEL: func.func @indices(
 // CHECK: %[[INDICES:.*]] = linalg.generic
 // CHECK: %[[ZERO:.*]] = util.optimization_barrier {{.*}} : i64
 // CHECK: %[[OWN:.*]] = linalg.generic {{.*}}ins(%[[INDICES]] : tensor<?xi64>)
 // CHECK: arith.addi {{.*}}%[[ZERO]]
-// Nobody reads the sorted keys: they are stored nevertheless.
+// The sorted keys have no reader, but are stored nevertheless: the fusion barrier is their reader.
 // CHECK: %[[SORTED:.*]]:2 = iree_linalg_ext.sort dimension(0) outs(%arg0, %[[OWN]] :
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "sorted"} %[[SORTED]]#0
 func.func @indices(%x: tensor<?xf32>) -> tensor<?xi64> {
@@ -30,7 +30,7 @@ func.func @indices(%x: tensor<?xf32>) -> tensor<?xi64> {
   return %0#1 : tensor<?xi64>
 }
 
-// A second reader, of the same memory by another shape; floats are copied as bits.
+// A second reader of the same memory, through a reshape: the destination is copied. Floats are copied as bits.
 // CHECK-LABEL: func.func @reader(
 // CHECK: %[[OWN:.*]] = linalg.generic
 // CHECK: arith.bitcast {{.*}} : f32 to i32
@@ -45,7 +45,7 @@ func.func @reader(%x: tensor<2x4xf32>) -> (tensor<8xf32>, tensor<2x4xf32>) {
   return %0, %x : tensor<8xf32>, tensor<2x4xf32>
 }
 
-// What nothing was written to.
+// A `tensor.empty` is not copied: each of its uses gets memory of its own.
 // CHECK-LABEL: func.func @empty(
 // CHECK-NOT: util.optimization_barrier
 // CHECK: return
@@ -64,7 +64,7 @@ func.func @empty(%x: tensor<4xi64>, %at: tensor<4x1xi32>) -> (tensor<4xi64>, ten
   return %0, %1 : tensor<4xi64>, tensor<4xi64>
 }
 
-// A fill that a scan reads is made before it; one that it overwrites stays.
+// A fill that a scan reads is computed in a separate dispatch; the destination that the scan overwrites is unchanged.
 // CHECK-LABEL: func.func @filled(
 // CHECK: %[[ONES:.*]] = linalg.fill ins(%{{.*}} : i32) outs(%{{.*}} : tensor<?xi32>)
 // CHECK: %[[BARRIER:.*]] = util.optimization_barrier {qmlir.barrier_reason = "filled"} %[[ONES]]

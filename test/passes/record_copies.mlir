@@ -1,6 +1,6 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-record-copies' %s | filecheck %s
 
-// The length of one copy of each list of commands is hidden; commands that copy nothing are recorded once.
+// The length of one copy in each `stream.cmd.execute` is hidden; commands without a copy are still recorded once.
 // CHECK-LABEL: util.func public @copies
 // CHECK: %[[LENGTH:.*]] = util.optimization_barrier %c4 : index
 // CHECK-NEXT: stream.cmd.execute

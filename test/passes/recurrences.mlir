@@ -2,8 +2,8 @@
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-recurrences{target=cpu:x86-64}' | filecheck %s --check-prefix=LOOP
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-recurrences{target=rocm:gfx942}' | filecheck %s --check-prefix=LOOP
 
-// The kernel has all steps. Weights that are constant are packed: for 16 units of both gates, a row for each of the 16
-// elements of the state, and for the last gate the same. The workspace is two states, and what the first gates make.
+// The kernel runs all steps. Constant weights are packed: for 16 units of the first two gates, one row per element of
+// the state (16), and the same for the last gate. The workspace holds two states, and the results of the first gates.
 // KERNEL: stream.executable private @layer_recurrence_0
 // KERNEL-NOT: @gru
 // KERNEL-LABEL: func.func @layer(
@@ -12,7 +12,7 @@
 // KERNEL: flow.dispatch @layer_recurrence_0::@layer_recurrence_0[%{{.*}}, %{{.*}}](%{{.*}}, %{{.*}}, %{{.*}}, %arg0, %{{.*}}, %{{.*}}, %arg1) : {{.*}} -> (tensor<?x1x?x16xf32>{{.*}}, tensor<1x?x16xf32>{{.*}}, tensor<4x1x?x16xf32>
 // KERNEL-NOT: call @
 //
-// Elsewhere the function stays, as any other.
+// On other targets the function stays, like any other.
 // LOOP: func.func private @gru(%{{.*}}: tensor<?x?x48xf32>, %{{.*}}: tensor<1x48x16xf32>, %{{.*}}: tensor<1x?x16xf32>) -> (tensor<?x1x?x16xf32>, tensor<1x?x16xf32>) {
 // LOOP-LABEL: func.func @layer(
 // LOOP: call @gru
@@ -33,7 +33,7 @@ func.func @layer(%x: tensor<?x?x48xf32>, %h: tensor<1x?x16xf32>) -> tensor<?x1x?
 
 // -----
 
-// A function that says nothing of itself is none.
+// A function without the attribute `qmlir.recurrence` is not a recurrent layer.
 // KERNEL-LABEL: func.func private @other(
 // KERNEL-NOT: flow.dispatch
 // LOOP-LABEL: func.func private @other(

@@ -2,8 +2,8 @@
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-resolve-barriers{target=cuda:sm_80}' | filecheck %s --check-prefixes=CHECK,GPU
 // RUN: qmlir-opt %s --pass-pipeline='qmlir-resolve-barriers{target=vulkan:ada}' | filecheck %s --check-prefixes=CHECK,GPU
 
-// A table that loops read by index: only GPUs need it in a dispatch of its own. What was said of the barrier is said of
-// what computes the tensor.
+// A table that loops read by index: only GPUs need it in a separate dispatch. If the barrier is dropped, its attributes
+// move to the op that computes the tensor.
 // CHECK-LABEL: func.func @indexed(
 // CPU: %[[T:.*]] = tensor.insert {{.*}} {qmlir.row_of}
 // CPU-NOT: util.optimization_barrier
@@ -21,7 +21,7 @@ func.func @indexed(%t: tensor<?xi32>, %n: index) -> tensor<?xi32> {
   return %1 : tensor<?xi32>
 }
 
-// A reason that every target has, and a barrier that is not ours.
+// Kept: a barrier whose reason applies to every target, and a barrier that qmlir did not insert.
 // CHECK-LABEL: func.func @kept(
 // CHECK: util.optimization_barrier
 // CHECK: util.optimization_barrier

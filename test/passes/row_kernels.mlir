@@ -4,7 +4,7 @@
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=vulkan:ada}' | filecheck %s --check-prefix=GPU
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=rocm:gfx942}' | filecheck %s --check-prefix=LARGEST
 
-// Codes and scales of a dynamic quantisation are one dispatch; the reshaped scale stays outside.
+// The codes and scales of a dynamic quantisation are one dispatch; the reshape of the scale stays outside.
 // KERNEL: stream.executable private @quantised_rows_0
 // KERNEL-LABEL: func.func @quantised(
 // KERNEL-NOT: linalg.generic
@@ -28,7 +28,7 @@ func.func @quantised(%input: tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf
 #row = affine_map<(m, n) -> (m)>
 #col = affine_map<(m, n) -> (n)>
 
-// What is done before and behind a sum belongs to it, a view [M, 1] too; both results leave.
+// The elementwise ops in front of and behind a sum are in its kernel, which returns both results.
 // KERNEL: stream.executable private @normed_rows_0
 // KERNEL-LABEL: func.func @normed(
 // KERNEL-NOT: linalg.generic
@@ -39,7 +39,7 @@ func.func @quantised(%input: tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf
 // GPU-LABEL: func.func @normed(
 // GPU-NOT: linalg.generic
 // GPU: flow.dispatch @normed_rows_0::@normed_rows_0(%arg0, %arg1)
-// Sums are left to IREE on AMD.
+// On AMD, sums are left to IREE.
 // LARGEST-LABEL: func.func @normed(
 // LARGEST-NOT: flow.dispatch
 func.func @normed(%x: tensor<4x32xf32>, %g: tensor<32xf32>) -> (tensor<4x32xf32>, tensor<4xf32>) {
@@ -72,7 +72,7 @@ func.func @normed(%x: tensor<4x32xf32>, %g: tensor<32xf32>) -> (tensor<4x32xf32>
 #t = affine_map<(m, n) -> (n, m)>
 #row = affine_map<(m, n) -> (m)>
 
-// What comes back by way of another op is not in one dispatch with what that op reads.
+// An op that also reads the kernel's results through an op outside of the kernel is not part of the kernel.
 // KERNEL-LABEL: func.func @around(
 // KERNEL: flow.dispatch @around_rows_0
 // KERNEL: linalg.generic
@@ -112,7 +112,7 @@ func.func @around(%x: tensor<32x32xf32>) -> tensor<32x32xf32> {
 #id = affine_map<(m, n) -> (m, n)>
 #row = affine_map<(m, n) -> (m)>
 
-// Rows of unknown length, and rows shorter than a vector, stay.
+// Rows of dynamic length, and rows shorter than a vector, stay.
 // KERNEL-LABEL: func.func @stays(
 // KERNEL-NOT: flow.dispatch
 // PLAIN-LABEL: func.func @stays(
@@ -135,7 +135,7 @@ func.func @stays(%x: tensor<4x?xf32>, %y: tensor<4x7xf32>) -> (tensor<4xf32>, te
 
 // -----
 
-// A gather reads a value of the group in its body: it goes behind the kernel too.
+// A gather that reads a value of the group in its body is moved behind the kernel too.
 // KERNEL-LABEL: func.func @gathered(
 // KERNEL: %[[R:.*]]:2 = flow.dispatch @gathered_rows_0::@gathered_rows_0(
 // KERNEL: linalg.generic

@@ -5,7 +5,7 @@
 #b = affine_map<(m, n, k) -> (k, n)>
 #c = affine_map<(m, n, k) -> (m, n)>
 
-// The target's description goes on the module, the notes for strategies go.
+// The module gets the target's description; the notes for strategies are dropped.
 // CHECK: gfx942
 // CHECK: module attributes {hal.device.targets = [#device_target_hip]}
 // CHECK-LABEL: func.func @int8(
@@ -26,7 +26,7 @@ func.func @int8(%x: tensor<64x64xi8>, %w: tensor<64x64xi8>, %init: tensor<64x64x
 
 // -----
 
-// What is not a contraction is left alone.
+// An op that is not a contraction is unchanged.
 // CHECK-LABEL: func.func @elementwise(
 // CHECK-NEXT: arith.addi %arg0, %arg0 : tensor<4xi32>
 func.func @elementwise(%x: tensor<4xi32>) -> tensor<4xi32> {
@@ -36,7 +36,7 @@ func.func @elementwise(%x: tensor<4xi32>) -> tensor<4xi32> {
 
 // -----
 
-// A type that the target cannot compute with: every strategy's reason, and what would fit.
+// A type that the target cannot compute with: the error lists the reason of every strategy, and types that would fit.
 // VULKAN: select.mlir:{{[0-9]+}}:8: error: no strategy of vulkan:lavapipe compiles this matmul of f8E4M3B11FNUZ x f8E4M3B11FNUZ -> f32:
 // VULKAN: stock: vulkan:lavapipe has no f8E4M3B11FNUZ arithmetic (lhs) (use one of {{.*}}, or another target)
 #a = affine_map<(m, n, k) -> (m, k)>

@@ -1,5 +1,5 @@
-// Each launch asks for the shared memory of its own kernel; IREE wrote what all functions of the executable use. More
-// than the target has is refused: a device would not load the program.
+// Each export gets the shared memory of its own kernel, in place of IREE's sum over all functions of the executable. An
+// export that needs more than the target has is refused, because a device would not load the program.
 // RUN: qmlir-opt --pass-pipeline='qmlir-shared-memory' %s | filecheck %s
 // RUN: sed 's/shared_memory_bytes = 114688/shared_memory_bytes = 166913/' %s > %t.mlir
 // RUN: not qmlir-opt --pass-pipeline='qmlir-shared-memory' %t.mlir 2>&1 | filecheck %s --check-prefix=MORE

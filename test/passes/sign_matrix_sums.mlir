@@ -1,4 +1,4 @@
-// Sums of products of signed codes are signed too; those of other codes, and of floats, stay as they are.
+// Accumulators of products of two signed operands are marked as signed; those of other codes and of floats stay.
 // RUN: qmlir-opt --pass-pipeline='qmlir-sign-matrix-sums' %s | filecheck %s
 
 // CHECK: CooperativeMatrixMulAdd {{.*}}, <ASigned|BSigned|CSigned|ResultSigned>

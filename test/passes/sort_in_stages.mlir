@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-sort-in-stages | filecheck %s
 
-// 130 elements have 256 places: 36 ops compare places by what is there, the last element where nothing is.
+// 130 elements are padded to 256 positions. 36 stages compare the elements at positions; padding reads the last one.
 // CHECK-LABEL: func.func @keys
 // CHECK-NOT: iree_linalg_ext.sort
 // CHECK-COUNT-36: arith.xori
@@ -20,8 +20,8 @@ func.func @keys(%x: tensor<3x130xf32>) -> tensor<3x130xf32> {
   return %0 : tensor<3x130xf32>
 }
 
-// Keys with indices, along another axis, which has a power of two elements: there are no more places. Both are put in
-// the order of the places.
+// Keys with indices, sorted along the first axis, whose size is a power of two: there is no padding. Both are gathered
+// in the order of the sorted positions.
 // CHECK-LABEL: func.func @pairs
 // CHECK-NOT: iree_linalg_ext.sort
 // CHECK: -> tensor<128x?xi32>
@@ -41,7 +41,7 @@ func.func @pairs(%x: tensor<128x?xi32>, %i: tensor<128x?xi64>) -> (tensor<128x?x
   return %0#0, %0#1 : tensor<128x?xi32>, tensor<128x?xi64>
 }
 
-// Short lines of a tensor that has many, or a number that is not known.
+// Short lines of a tensor with many elements, or with a dynamic number of them, are sorted in stages.
 // CHECK-LABEL: func.func @experts
 // CHECK-NOT: iree_linalg_ext.sort
 // CHECK: return
@@ -75,7 +75,7 @@ func.func @fewer(%x: tensor<31x16xf32>, %y: tensor<?x15xf32>) -> (tensor<31x16xf
   return %0, %2 : tensor<31x16xf32>, tensor<?x15xf32>
 }
 
-// Few elements.
+// Unchanged: fewer than 128 elements.
 // CHECK-LABEL: func.func @short
 // CHECK: iree_linalg_ext.sort
 func.func @short(%x: tensor<127xf32>) -> tensor<127xf32> {
@@ -87,7 +87,7 @@ func.func @short(%x: tensor<127xf32>) -> tensor<127xf32> {
   return %0 : tensor<127xf32>
 }
 
-// A number that is not known: loops of stages.
+// A dynamic number of elements: the stages are loops.
 // CHECK-LABEL: func.func @dynamic
 // CHECK: %[[BITS:.*]] = math.ctlz
 // CHECK: scf.for

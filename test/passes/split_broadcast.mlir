@@ -6,7 +6,7 @@
 #mn_n = affine_map<(m, n) -> (n)>
 #id = affine_map<(n) -> (n)>
 
-// A sum that is read along one more loop.
+// A sum whose reader has one more parallel loop is computed in a separate dispatch.
 // CHECK-LABEL: func.func @broadcast(
 // CHECK: %[[SUM:.*]] = linalg.generic {{.*}}"reduction"
 // CHECK: %[[APART:.*]] = util.optimization_barrier
@@ -31,7 +31,7 @@ func.func @broadcast(%w: tensor<40x24xi32>, %x: tensor<8x24xi32>) -> tensor<8x24
   return %y : tensor<8x24xi32>
 }
 
-// An elementwise op in between is fused too: the sum is kept apart from it.
+// IREE also fuses an elementwise op in between: the barrier is behind the sum.
 // CHECK-LABEL: func.func @through(
 // CHECK: util.optimization_barrier
 func.func @through(%w: tensor<40x24xi32>, %x: tensor<8x24xi32>) -> tensor<8x24xi32> {
@@ -60,7 +60,7 @@ func.func @through(%w: tensor<40x24xi32>, %x: tensor<8x24xi32>) -> tensor<8x24xi
   return %y : tensor<8x24xi32>
 }
 
-// A sum that is read along its own loops stays fused.
+// A sum whose reader has the same loops stays fused.
 // CHECK-LABEL: func.func @same_loops(
 // CHECK-NOT: util.optimization_barrier
 // CHECK: return
@@ -83,7 +83,7 @@ func.func @same_loops(%w: tensor<40x24xi32>) -> tensor<24xi32> {
   return %twice : tensor<24xi32>
 }
 
-// What a sum reads in more loops than it is computed in; not where it is computed of a sum itself.
+// A tensor that a sum reads in more loops than it is computed in gets a barrier, unless it is computed from a sum.
 // CHECK-LABEL: func.func @repeated(
 // CHECK: %[[PLACE:.*]] = linalg.generic {{.*}}iterator_types = ["parallel"]
 // CHECK: %[[APART:.*]] = util.optimization_barrier {qmlir.barrier_reason = "broadcast-sum"} %[[PLACE]]

@@ -4,7 +4,7 @@
 // CHECK: #[[MIDDLE:.*]] = #iree_codegen.compilation_info<{{.*}}<{thread = [1, 0, 1], workgroup = [1, 0, 40]}>, translation_info = #[[SUBGROUP]]>
 // CHECK: #[[ROWS:.*]] = #iree_codegen.compilation_info<{{.*}}<{thread = [1, 0], workgroup = [64, 0]}>, translation_info = #[[SUBGROUP]]>
 
-// Lines along the axis in the middle: 40 neighbours of the last one have a thread each.
+// A scan along the middle axis: 40 lines, which are neighbours along the last axis, get one thread each.
 // CHECK-LABEL: func.func @middle(
 // CHECK: iree_linalg_ext.scan {compilation_info = #[[MIDDLE]]}
 func.func @middle(%x: tensor<2x7x40xi64>, %to: tensor<2x7x40xi64>, %from: tensor<2x40xi64>) -> tensor<2x7x40xi64> {
@@ -16,7 +16,7 @@ func.func @middle(%x: tensor<2x7x40xi64>, %to: tensor<2x7x40xi64>, %from: tensor
   return %r#0 : tensor<2x7x40xi64>
 }
 
-// Of a dynamic number of lines so many at a time.
+// A dynamic number of lines: each workgroup takes 64 of them.
 // CHECK-LABEL: func.func @rows(
 // CHECK: iree_linalg_ext.scan {compilation_info = #[[ROWS]]}
 func.func @rows(%x: tensor<?x7xf32>, %to: tensor<?x7xf32>, %from: tensor<?xf32>) -> tensor<?x7xf32> {
@@ -28,7 +28,7 @@ func.func @rows(%x: tensor<?x7xf32>, %to: tensor<?x7xf32>, %from: tensor<?xf32>)
   return %r#0 : tensor<?x7xf32>
 }
 
-// One line has one thread in any case.
+// Unchanged: a single line has one thread in any case.
 // CHECK-LABEL: func.func @line(
 // CHECK-NOT: compilation_info
 // CHECK: return

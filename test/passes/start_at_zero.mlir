@@ -25,7 +25,7 @@ func.func @integers(%x: tensor<?x3xi8>, %w: tensor<3x4xi8>, %b: tensor<?x4xi32>)
 
 // -----
 
-// What starts at zeros stays as it is, and what has a configuration of ours.
+// Unchanged: a product that starts from zeros, and one that qmlir has configured (`compilation_info`).
 #translation = #iree_codegen.translation_info<pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [64, 1, 1]>
 #configured = #iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{}>, translation_info = #translation>
 // CHECK-LABEL: func.func @left_alone(

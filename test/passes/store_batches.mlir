@@ -3,7 +3,7 @@
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 
-// Three rows are padded to a tile.
+// Three rows are padded to a tile, so the operand is computed in a separate dispatch.
 // CHECK-LABEL: func.func @padded(
 // CHECK: %[[SCALED:.*]] = linalg.generic
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SCALED]]
@@ -25,7 +25,7 @@ func.func @padded(%x: tensor<2x3x8xf32>, %s: tensor<2x3xf32>, %w: tensor<2x8x4xf
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 
-// A number of rows that is not known may be any.
+// A dynamic number of rows may need padding.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "padded-batch"}
 func.func @dynamic(%x: tensor<2x?x8xf32>, %s: tensor<2x?xf32>, %e: tensor<2x?x8xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x?x4xf32>) -> tensor<2x?x4xf32> {
@@ -57,7 +57,7 @@ func.func @broadcast(%x: tensor<2x3xf32>, %w: tensor<2x8x4xf32>, %out: tensor<2x
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 
-// In front of a transpose, which IREE packs as it packs what is in memory.
+// The barrier is in front of a transpose, which IREE packs like a tensor in memory.
 // CHECK-LABEL: func.func @transposed(
 // CHECK: %[[SCALED:.*]] = linalg.generic
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SCALED]]
@@ -82,7 +82,7 @@ func.func @transposed(%x: tensor<2x3x8xf32>, %s: tensor<2x3xf32>, %w: tensor<2x4
 #full = affine_map<(b, m, k) -> (b, m, k)>
 #rows = affine_map<(b, m, k) -> (b, m)>
 
-// Whole tiles, operands in memory, a batch of dynamic size (never packed) and one product stay.
+// Unchanged: whole tiles, operands in memory, a batch of dynamic size (never packed) and a single product.
 // CHECK-LABEL: func.func @whole(
 // CHECK-NOT: util.optimization_barrier
 // CHECK: return
@@ -122,7 +122,7 @@ func.func @any_batch(%x: tensor<?x3x8xf32>, %s: tensor<?x3xf32>, %e: tensor<?x3x
 
 // -----
 
-// Batch and columns are one axis of the transpose: it is no tensor as it lies in memory.
+// A view splits an axis of a transpose into batch and columns, so that the barrier is behind this view.
 // CHECK-LABEL: func.func @split(
 // CHECK: %[[SPLIT:.*]] = tensor.expand_shape
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "padded-batch"} %[[SPLIT]]
@@ -142,7 +142,7 @@ func.func @split(%x: tensor<2x16x20xf32>, %w: tensor<20x10xf32>, %out: tensor<2x
 #n = affine_map<(m, n) -> (n)>
 #mn = affine_map<(m, n) -> (m, n)>
 
-// What is read with the results and that another op computes; not what is in memory, nor what comes of the results.
+// A tensor that is read with the results gets a barrier, unless it is in memory or is computed from the results.
 // CHECK-LABEL: func.func @epilogue(
 // CHECK: %[[SUMS:.*]] = linalg.generic
 // CHECK: linalg.batch_matmul ins(%{{[^,]*}}, %{{[^,]*}} :

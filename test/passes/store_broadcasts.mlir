@@ -3,7 +3,7 @@
 #row = affine_map<(m, k) -> (k)>
 #mk = affine_map<(m, k) -> (m, k)>
 
-// Rows that are all the same: the result's axis of rows is in no operand.
+// A left operand of equal rows: if IREE fuses it, the result's axis of rows is in no operand.
 // CHECK-LABEL: func.func @rows(
 // CHECK: %[[ROWS:.*]] = linalg.generic
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "stored-broadcast"} %[[ROWS]]
@@ -19,7 +19,7 @@ func.func @rows(%x: tensor<5xf32>, %w: tensor<5x3xf32>, %out: tensor<8x3xf32>) -
   return %0 : tensor<8x3xf32>
 }
 
-// Behind an elementwise op, and by a named op.
+// A right operand of equal columns, by a named op (`linalg.broadcast`) with an elementwise op behind it.
 // CHECK-LABEL: func.func @columns(
 // CHECK: util.optimization_barrier
 func.func @columns(%x: tensor<8x5xf32>, %w: tensor<5xf32>, %out: tensor<8x3xf32>) -> tensor<8x3xf32> {
@@ -35,7 +35,7 @@ func.func @columns(%x: tensor<8x5xf32>, %w: tensor<5xf32>, %out: tensor<8x3xf32>
   return %0 : tensor<8x3xf32>
 }
 
-// The left operand gets the axis that neither has.
+// Neither operand has the axis of rows: the left one gets it.
 // CHECK-LABEL: func.func @neither(
 // CHECK: %[[WIDE:.*]] = linalg.generic {{.*}} outs({{.*}} : tensor<8x5xi8>)
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "stored-broadcast"} %[[WIDE]]
@@ -54,7 +54,7 @@ func.func @neither(%x: tensor<5xi8>, %w: tensor<5x3xi8>, %out: tensor<8x3xi32>) 
   return %0 : tensor<8x3xi32>
 }
 
-// A batch of the left operand that the right one really has, and rows that are counted.
+// Unchanged: a left operand that is equal along a batch that the right one has, and rows that differ by their index.
 // CHECK-LABEL: func.func @stays(
 // CHECK-NOT: optimization_barrier
 // CHECK: return

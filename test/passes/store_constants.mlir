@@ -2,7 +2,7 @@
 
 #id = affine_map<(m) -> (m)>
 
-// IREE writes a small constant into the dispatch.
+// IREE inlines a small constant into the dispatch that reads it.
 // CHECK-LABEL: func.func @constant(
 // CHECK: %[[C:.*]] = arith.constant dense<[1.000000e+00, -2.000000e+00]> : tensor<2xbf16>
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "constant-bits"} %[[C]] : tensor<2xbf16>
@@ -26,7 +26,7 @@ func.func @byte() -> tensor<200xf8E4M3FN> {
   return %c : tensor<200xf8E4M3FN>
 }
 
-// One of equal elements is a scalar to it, and a large one is stored; of other types they are right.
+// Unchanged: a splat, which IREE makes a scalar, a large constant, which it stores, and other types, which are correct.
 // CHECK-LABEL: func.func @others(
 // CHECK-NOT: util.optimization_barrier
 func.func @others() -> (tensor<2xbf16>, tensor<2x65xbf16>, tensor<2xf16>) {

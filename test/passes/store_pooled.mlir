@@ -14,7 +14,7 @@ func.func @filled(%o: tensor<1x1x2x2xf32>, %e: tensor<1x1x4x4xf32>) -> tensor<1x
   return %count : tensor<1x1x2x2xf32>
 }
 
-// A number that is repeated.
+// A scalar that is broadcast.
 // CHECK-LABEL: func.func @repeated(
 // CHECK: %[[ONES:.*]] = linalg.broadcast
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "pooled-number"} %[[ONES]]
@@ -26,7 +26,7 @@ func.func @repeated(%x: tensor<f32>, %o: tensor<1x1x2x2xf32>, %e: tensor<1x1x4x4
   return %sum : tensor<1x1x2x2xf32>
 }
 
-// Other elements, and columns that are repeated.
+// Unchanged: an operand with other elements, and one that is broadcast along the columns only.
 // CHECK-LABEL: func.func @stays(
 // CHECK-NOT: barrier
 // CHECK: return
@@ -44,7 +44,7 @@ func.func @stays(%x: tensor<1x1x4x4xf32>, %row: tensor<1x1x4xf32>, %o: tensor<1x
 #row = affine_map<(m, k) -> (m)>
 #all = affine_map<(m, k) -> (m, k)>
 
-// A sum of what elementwise ops make of nothing: a product by 0, and an integer that is compared with itself.
+// A sum whose operand has equal elements because elementwise ops compare an integer with itself.
 // CHECK-LABEL: func.func @summed(
 // CHECK: %[[EQUAL:.*]] = linalg.generic
 // CHECK: %[[NUMBERS:.*]] = linalg.generic
@@ -75,7 +75,7 @@ func.func @summed(%x: tensor<2x3xi32>, %b: tensor<2x3xi1>, %e: tensor<2x3xi32>, 
   return %sum : tensor<2xi32>
 }
 
-// Two tensors are compared, and one of two factors is a number.
+// Unchanged: the difference of two tensors, and a sum of products of which only one factor is a fill.
 // CHECK-LABEL: func.func @other_sums(
 // CHECK-NOT: barrier
 // CHECK: return

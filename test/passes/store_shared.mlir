@@ -3,7 +3,7 @@
 #same = affine_map<(i) -> (i)>
 #even = affine_map<(i) -> (i * 2)>
 
-// What is read with strides and returned is stored.
+// A tensor that is read with strides and is also returned is computed in a separate dispatch.
 // CHECK-LABEL: func.func @returned(
 // CHECK: %[[POSITIVE:.*]] = linalg.generic
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "stored-shared"} %[[POSITIVE]]
@@ -24,7 +24,7 @@ func.func @returned(%x: tensor<8xf32>, %e: tensor<8xf32>, %h: tensor<4xf32>) -> 
   return %half, %positive : tensor<4xf32>, tensor<8xf32>
 }
 
-// Also where an elementwise op and a reshape lie between.
+// Also if an elementwise op and a reshape are in between.
 // CHECK-LABEL: func.func @behind_more(
 // CHECK: tensor.collapse_shape
 // CHECK: util.optimization_barrier
@@ -40,7 +40,7 @@ func.func @behind_more(%x: tensor<2x4xf32>, %e: tensor<2x4xf32>, %h: tensor<4xf3
   return %half, %positive : tensor<4xf32>, tensor<2x4xf32>
 }
 
-// A convolution by single filters of one element is elementwise.
+// A depthwise convolution by filters of one element is elementwise.
 // CHECK-LABEL: func.func @single(
 // CHECK: util.optimization_barrier
 // CHECK: linalg.depthwise_conv_2d_nhwc_hwc
@@ -51,7 +51,7 @@ func.func @single(%x: tensor<1x4x4x3xf32>, %w: tensor<1x1x3xf32>, %e: tensor<1x4
   return %half, %positive : tensor<1x2x2x3xf32>, tensor<1x4x4x3xf32>
 }
 
-// One reader, an argument, and a reader of all: as they are.
+// Unchanged: a tensor with one reader, and an argument, although another op reads all of it.
 // CHECK-LABEL: func.func @one_reader(
 // CHECK-NOT: barrier
 // CHECK: return

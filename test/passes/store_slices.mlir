@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-store-slices | filecheck %s
 
-// A part of the last axis that begins between two vectors of 16 bytes: a copy of its own.
+// A slice of the last axis that begins between two vectors of 16 bytes is copied in a separate dispatch.
 // CHECK-LABEL: func.func @part(
 // CHECK: %[[PART:.*]] = tensor.extract_slice %{{.*}}[0, 3] [8, 4] [1, 1]
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "between-vectors"} %[[PART]]
@@ -10,7 +10,7 @@ func.func @part(%x: tensor<8x8xf32>) -> tensor<8x4xf32> {
   return %0 : tensor<8x4xf32>
 }
 
-// Eight elements of i8 are half of one; of a dynamic number of rows.
+// The offset, eight elements of i8, is half a vector; the number of rows is dynamic.
 // CHECK-LABEL: func.func @bytes(
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "between-vectors"}
 // CHECK: flow.tensor.tie_shape
@@ -19,7 +19,7 @@ func.func @bytes(%x: tensor<?x32xi8>, %m: index) -> tensor<?x16xi8> {
   return %0 : tensor<?x16xi8>
 }
 
-// What is padded by less than a vector.
+// A tensor that is padded in front by less than a vector is stored first.
 // CHECK-LABEL: func.func @padded(
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "between-vectors"} %{{.*}} : tensor<8x4xf32>
 // CHECK: tensor.pad %[[STORED]] low[0, 1] high[0, 3]
@@ -32,7 +32,7 @@ func.func @padded(%x: tensor<8x4xf32>) -> tensor<8x8xf32> {
   return %0 : tensor<8x8xf32>
 }
 
-// Whole vectors, other axes, odd sizes, single columns.
+// Unchanged: offsets of whole vectors, slices of other axes, axes of odd size, and single columns.
 // CHECK-LABEL: func.func @others(
 // CHECK-NOT: barrier
 // CHECK: return

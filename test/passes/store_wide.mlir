@@ -21,7 +21,7 @@ func.func @converted_inside(%x: tensor<16x64xf32>, %start: tensor<16xf64>) -> te
   return %0 : tensor<16xf64>
 }
 
-// Other readers inside get the shorter number back.
+// Other uses in the body get the value truncated to the shorter type.
 // CHECK-LABEL: func.func @with_another_reader(
 // CHECK: linalg.generic
 // CHECK: arith.extui %{{.*}} : i8 to i64
@@ -45,7 +45,7 @@ func.func @with_another_reader(%x: tensor<16x64xi8>, %start: tensor<16xi64>) -> 
   return %0 : tensor<16xi64>
 }
 
-// What is converted by another op is stored behind it.
+// If another op converts the operand, the barrier is behind that op.
 // CHECK-LABEL: func.func @converted_before(
 // CHECK: %[[WIDE:.*]] = linalg.generic
 // CHECK: util.optimization_barrier {qmlir.barrier_reason = "wide-sum"} %[[WIDE]]
@@ -62,7 +62,7 @@ func.func @converted_before(%x: tensor<16x64xf32>, %start: tensor<16xf64>) -> te
   return %0 : tensor<16xf64>
 }
 
-// What is read in 64 bits, and sums of 32.
+// Unchanged: an operand that is read in 64 bits, and 32-bit sums.
 // CHECK-LABEL: func.func @stays(
 // CHECK-NOT: barrier
 // CHECK: return
@@ -86,7 +86,7 @@ func.func @stays(%x: tensor<16x64xf64>, %start: tensor<16xf64>, %y: tensor<16x64
   return %0, %1 : tensor<16xf64>, tensor<16xf32>
 }
 
-// Fewer numbers than a subgroup has lanes are not reduced across these.
+// Unchanged: fewer elements than a subgroup has lanes are not reduced across lanes.
 // CHECK-LABEL: func.func @few(
 // CHECK-NOT: barrier
 // CHECK: return
@@ -101,7 +101,7 @@ func.func @few(%x: tensor<16x8xi32>, %start: tensor<16xi64>) -> tensor<16xi64> {
   return %0 : tensor<16xi64>
 }
 
-// Of a dynamic size the sum is stored for what reads it.
+// If a size is dynamic, the sum is stored for the op that reads it.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: %[[SUM:.*]] = linalg.generic {{.*}}"reduction"
 // CHECK: %[[STORED:.*]] = util.optimization_barrier {qmlir.barrier_reason = "wide-sum"} %[[SUM]]

@@ -1,4 +1,4 @@
-"""One way to make a fusion barrier: `qmlir.ir.barriers`, which asks for a reason."""
+"""Fusion barriers are only made by `qmlir.ir.barriers`, which requires a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_each_reason_is_given(reason: Reason) -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_has_a_fault(reason: Reason) -> None:
-    """Here, or every file that gives the reason states the fault; each fault has its canary (`test_canaries.py`)."""
+    """`FAULT_OF` or every file that gives the reason states the fault, which has a canary (`test_canaries.py`)."""
     given = rf"\bfusion_barrier(?:_behind)?\([^#]*?Reason\.{reason.name}\b"
     files = [text for name, text in SOURCES.items() if name != "qmlir/ir/barriers.py" and re.search(given, text)]
     assert reason in FAULT_OF or all(re.search(r"^FAULTS\b", text, re.M) for text in files)
@@ -58,7 +58,7 @@ def test_those_of_dispatches_can_be_dropped(reason: Reason) -> None:
 
 
 def test_the_host_waits_behind_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A barrier that is there when IREE cuts a program into command buffers is a wait of the host for the device."""
+    """At a barrier that is left when IREE divides a program into command buffers, the host waits for the device."""
     found = []
 
     def drop(module: ir.Module) -> None:

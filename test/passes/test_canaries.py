@@ -1,8 +1,8 @@
 """Canaries of the workarounds: the smallest program that shows a fault (Inputs/canaries), compiled without the pass
-that is there because of it. It is expected to fail, strictly: where one passes, IREE or the driver was mended and the
-pass can go. Each workaround names its canaries (`qmlir.core.faults.Fault`); docs/workarounds.md has all in one table.
+that avoids the fault. It is expected to fail, strictly: if one passes, IREE or the driver was fixed and the pass can be
+removed. Each workaround names its canaries (`qmlir.core.faults.Fault`); docs/workarounds.md lists them all.
 
-Six are in other files, beside what they need: `ELSEWHERE`.
+Six canaries are in other files, next to the code that they need: `ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Canary:
     """A program that a target gets wrong without a pass.
 
     Attributes:
-        left_out: the pass.
-        target: that needs the pass; one of a GPU that is not here is emulated.
-        arguments: of `main`.
-        expected: what it returns for them.
-        hidden_by: another pass, without which the program is compiled in any case: with it, IREE does not form the
-            dispatch that shows the fault.
-        verified: IREE verifies the program after each of its passes, which says so where the program is undefined.
+        left_out: the name of the pass.
+        target: a target that needs the pass; GPUs that are not present are emulated.
+        arguments: the arguments of `main`.
+        expected: computes the correct result from them.
+        hidden_by: another pass, which is left out in all cases: with it, IREE does not form the dispatch that shows the
+            fault.
+        verified: whether IREE verifies the program after each of its passes, which is the only way to see the fault.
     """
 
     left_out: str
@@ -238,7 +238,7 @@ CANARIES = {
     ),
     "wide_sum": Canary("qmlir-store-wide", "cuda:sm_80", [small(16, 64)], lambda x: x.sum(1)),
 }  # fmt: skip
-# By function, in the folder of the tests.
+# Test functions, by path in test/.
 ELSEWHERE = {
     "kept_contexts": "unit/test_contexts.py::test_the_bindings_own_the_context_of_a_session",
     "released_memory": "emulation/test_cuda_runtime.py::test_without_a_threshold",
@@ -253,11 +253,11 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     steps = [step.text() for step in Pipeline.parse(default_pipeline(target)).steps]
     pipeline = ",".join(step for step in steps if step.split("{")[0] not in (left_out, canary.hidden_by))
     target = dataclasses.replace(target, source_passes=tuple(x for x in target.source_passes if x != left_out))
-    limits = ProcessLimits() if left_out else None  # some of them end the compiler's process
+    limits = ProcessLimits() if left_out else None  # some faults end the compiler's process
     made = compile_built(program_of(path, {}), target, Options(cache=False, pipeline=pipeline, limits=limits), None)
     emulated = not canary.target.startswith(("cpu", "vulkan"))
     if canary.target.startswith("rocm"):
-        pytest.importorskip("tinygrad")  # which Python 3.10 does not have
+        pytest.importorskip("tinygrad")  # not available for Python 3.10
     got = qmlir.load(made, emulate=emulated).main(*canary.arguments)
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
 
@@ -281,7 +281,7 @@ def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_shared_state() -> None:
-    """What `ir/util_globals.declare_state` is there for."""
+    """Why `ir/util_globals.declare_state` exists."""
     main = qmlir.load(compiled("shared_state", "cpu")).main
     k, v = main(np.full((1, 2), 3, np.float32), np.full((1, 2), 5, np.float32), np.int32([[1]]))
     assert np.asarray(k).tolist() == [[0, 0], [6, 6], [0, 0], [0, 0]]
@@ -290,7 +290,7 @@ def test_shared_state() -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_copied_again(lavapipe: str) -> None:
-    """What `qmlir-record-copies` is there for. Between the calls memory is taken, so that arguments are elsewhere."""
+    """Why `qmlir-record-copies` exists. Memory is allocated between the calls, so that arguments move."""
     main = qmlir.load(compiled("copied_again", dataclasses.replace(resolve(lavapipe), source_passes=()))).main
     taken, results = [], []
     for first in range(8):
@@ -301,7 +301,7 @@ def test_copied_again(lavapipe: str) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_mask_of_rows() -> None:
-    """What `targets/row_masks.py` and `qmlir-bound-unit-sums` are there for."""
+    """Why `targets/row_masks.py` and `qmlir-bound-unit-sums` exist."""
     with context(), ir.Location.unknown():
         module = ir.Module.parse((PROGRAMS / "mask_of_rows.mlir").read_text())
         passmanager.PassManager.parse("builtin.module(func.func(canonicalize))").run(module.operation)
@@ -319,13 +319,13 @@ def compiled(name: str, target: str | Target, limits: ProcessLimits | None = Non
 
 @dataclass(frozen=True)
 class BarrierCanary:
-    """A program that a target needs the barriers of a reason for.
+    """A program for which a target needs the barriers with one reason.
 
     Attributes:
-        reason: of the barriers.
-        module: that makes them.
-        target: that needs them.
-        shows: what the program must be, with the barriers; it fails without them.
+        reason: the reason of the barriers.
+        module: the module that makes them.
+        target: a target that needs them.
+        shows: checks the program, and fails without the barriers.
     """
 
     reason: Reason
@@ -335,7 +335,7 @@ class BarrierCanary:
 
 
 def compiles(name: str, target: str) -> None:
-    """In a time of many times what it needs."""
+    """Check that the program compiles within 30 s, many times the time that it needs."""
     compiled(name, target, ProcessLimits(seconds=30))
 
 
@@ -347,7 +347,7 @@ def computes(expected: Callable[..., Array], *arguments: Array) -> Callable[[str
 
 
 def dispatches(count: int) -> Callable[[str, str], None]:
-    """At least so many: the tensors that the barriers keep apart are each computed once."""
+    """Check for at least `count` dispatches: each tensor behind a barrier is computed once, in its own dispatch."""
 
     def check(name: str, target: str) -> None:
         assert compiled(name, target).source("dispatch").count("hal.executable.variant ") >= count
@@ -356,7 +356,7 @@ def dispatches(count: int) -> Callable[[str, str], None]:
 
 
 def recurs(_: str, target: str) -> None:
-    """A layer of two directions, of a dynamic number of steps and rows."""
+    """Check a bidirectional recurrent layer with dynamic numbers of steps and rows."""
     model, inputs = recurrent.layer("RNN", 4, dynamic=True, rest="H", direction="bidirectional")
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
     got = qmlir.load(qmlir.compile(model, target=target, cache=False)).main(*inputs.values())
@@ -365,7 +365,7 @@ def recurs(_: str, target: str) -> None:
 
 
 def pools(_: str, target: str) -> None:
-    """A MaxPool of codes, which are converted for it."""
+    """Check a MaxPool of codes, which are converted for it."""
     node = onnx.helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2], strides=[1, 2])
     x = rng.integers(0, 100, (2, 3, 21, 23), np.uint8)
     made = qmlir.compile(onnx_models.model([node], {"x": x}, ["y"], {}), target=target, cache=False)
@@ -373,7 +373,7 @@ def pools(_: str, target: str) -> None:
 
 
 def spreads(_: str, target: str) -> None:
-    """A ConvTranspose of stride 2, four convolutions side by side."""
+    """Check that a ConvTranspose with stride 2 becomes at least four dispatches, one per convolution."""
     node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], kernel_shape=[4, 4])
     model = onnx_models.model([node], {"x": small(1, 16, 8, 8)}, ["y"], {"w": small(16, 8, 4, 4)})
     artifact = qmlir.compile(model, target=target, cache=False)
@@ -410,7 +410,7 @@ def test_with_the_barriers(name: str) -> None:
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", BARRIERS)
 def test_without_the_barriers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `ir/barriers.FAULT_OF` says of the reason."""
+    """The fault that `ir/barriers.FAULT_OF` states for the reason."""
     canary = BARRIERS[name]
 
     def none(value: Any, reason: Reason, sizes: Any = None) -> Any:
@@ -427,7 +427,7 @@ def test_barriers_canaries_are_of_their_faults() -> None:
     assert len(FAULT_OF) == len(BARRIERS)
 
 
-# ---------------------------------------------------------------------------------------------- parts of other files
+# --------------------------------------------------------------------------------------- workarounds in other files
 
 
 def _uses_mfma() -> None:
@@ -440,13 +440,13 @@ def test_with_opaque_sizes() -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_known_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `targets/detach.py` is there for."""
+    """Why `targets/detach.py` exists."""
     monkeypatch.setattr("qmlir.targets.tile_and_fuse.detached", lambda op: op)
     _uses_mfma()
 
 
 def _codes_of_f16(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tinygrad")  # which Python 3.10 does not have
+    pytest.importorskip("tinygrad")  # not available for Python 3.10
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(cache))
     x, w = small(4, 24, dtype=np.float16), small(8, 24, dtype=np.int8)
     main = qmlir.load(
@@ -465,7 +465,7 @@ def test_with_bytes_that_keep_their_sign(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_extended_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What `targets/rocm/kernels/machine.py` extends bytes itself for."""
+    """Why `targets/rocm/kernels/machine.py` extends bytes itself."""
     monkeypatch.setattr(Amd, "rules", {name: rule for name, rule in Amd.rules.items() if name != "arith.extsi"})
     _codes_of_f16(tmp_path / "cache", monkeypatch)
 
@@ -476,7 +476,7 @@ def test_with_an_operand_that_is_kept() -> None:
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_splat_operand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `targets/tile_and_fuse.py` keeps constants in memory for."""
+    """Why `targets/tile_and_fuse.py` keeps constants in memory."""
     monkeypatch.setattr("qmlir.targets.tile_and_fuse.fusion_barrier", lambda value, reason: value)
     compiled("splat_operand", "rocm:gfx1201")
 
@@ -487,57 +487,57 @@ def test_with_the_transpose_inside() -> None:
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_transposed_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `targets/transposed.py` is there for."""
+    """Why `targets/transposed.py` exists."""
     monkeypatch.setattr("qmlir.targets.tile_and_fuse.transposed", lambda op: (op, list(range(4))))
     compiled("transposed_product", "rocm:gfx1100")
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_remainder_of_f64() -> None:
-    """What the front end of ONNX refuses Mod of float64 for."""
+    """Why the ONNX front end refuses Mod of float64."""
     compiled("remainder_of_f64", "cpu")
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_rounded_padding() -> None:
-    """Why the front end of ONNX pads a MaxPool with uneven pads itself."""
+    """Why the ONNX front end pads a MaxPool with uneven pads itself."""
     compiled("rounded_padding", "cpu")
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_int8_product() -> None:
-    """What `targets/cuda/exact_f16.py` makes products of f16 of, where no built-in kernel takes it."""
+    """Why `targets/cuda/exact_f16.py` computes int8 products in f16 if no built-in kernel accepts them."""
     program = (PROGRAMS / "int8_product.mlir").read_text()
     assert "mma.sync" in qmlir.compile(program, target="cuda:sm_80", choice={"strategy": "stock"}).source("ptx")
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_bitcast_of_one() -> None:
-    """Why `ir/build.bitcast` is of IREE's own op."""
+    """Why `ir/build.bitcast` uses IREE's own op."""
     compiled("bitcast_of_one", "cpu")
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_resource_of_bf16() -> None:
-    """Why the front end of torch makes no resources of small constants of bf16."""
+    """Why the torch front end does not store small bf16 constants as resources."""
     compiled("resource_of_bf16", "cpu")
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_part_of_a_list() -> None:
-    """Why `frontends/torch_mlir.py` reads sizes out of the whole list."""
+    """Why `frontends/torch_mlir.py` reads sizes from the whole list, not from a part of it."""
     assert qmlir.load(compiled("part_of_a_list", "cpu")).main(np.zeros((3, 7), np.float32)).shape == (7, 7)
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.QmlirError)
 def test_named_product() -> None:
-    """Why `ir/products.py` states the indexing maps of a product. It ends the process."""
+    """Why `ir/products.py` states the indexing maps of a product. Without them IREE ends the process."""
     compiled("named_product", "cpu", ProcessLimits())
 
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_rows_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why a sparse weight that is known at run time is made dense, where it is not too large for that."""
+    """Why a sparse weight that is known only at run time is made dense unless it is too large."""
     monkeypatch.setattr("qmlir.passes.core.lower.sparse_form.DENSE_ELEMENTS", 0)
     compiled("rows_at_run_time", "vulkan:lavapipe")
 
@@ -579,14 +579,14 @@ def test_with_hooks_at_a_fork(child: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_fork_of_a_session() -> None:
-    """What `core/mlir.py` does in the child of a fork."""
+    """Why `core/mlir.py` has a hook for the child of a fork."""
     _forked(COMPILES, "qmlir.core.mlir")
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_fork_of_a_device() -> None:
-    """What `core/hal.py` does in the child of a fork."""
+    """Why `core/hal.py` has a hook for the child of a fork."""
     _forked("pass", "qmlir.core.hal")
 
 
@@ -613,7 +613,7 @@ def test_attention_body() -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_exponential_of_f64() -> None:
-    """What qmlir-expand-functions refuses."""
+    """Why `qmlir-expand-functions` refuses functions of f64 on Vulkan."""
     target = resolve("vulkan:lavapipe")
     pipeline = default_pipeline(target).replace(" double=false", "")
     made = compile_built(program_of(PROGRAMS / "exponential_of_f64.mlir", {}), target,
@@ -624,7 +624,7 @@ def test_exponential_of_f64() -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_joined_results() -> None:
-    """Why `qmlir-guard-empty` makes no branch in programs with several results."""
+    """Why `qmlir-guard-empty` adds no branch to programs with several results."""
     x = small(3, 40)
     for got, expected in zip(qmlir.load(compiled("joined_results", "cpu")).main(x), (x + x, x * x), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -632,7 +632,7 @@ def test_joined_results() -> None:
 
 @pytest.mark.xfail(strict=True, raises=qmlir.errors.CompileError)
 def test_pointer_call() -> None:
-    """Why `targets/cpu/threads/atomics.py` calls by assembly."""
+    """Why `targets/cpu/threads/atomics.py` calls through inline assembly."""
     compiled("pointer_call", "cpu")
 
 
@@ -645,7 +645,7 @@ def test_vectors_at_offsets() -> None:
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("name", ["unknown_op", "empty_sum"])
 def test_guarded(name: str) -> None:
-    """What `qmlir-guard` keeps from IREE, in a process of its own."""
+    """Programs that `qmlir-guard` refuses because IREE crashes, compiled in a separate process."""
     code = (
         "import sys, pathlib\n"
         "from qmlir.compiler.compilation import compile_built\n"
@@ -662,15 +662,15 @@ def test_guarded(name: str) -> None:
     )
     command = [sys.executable, "-c", code, str(PROGRAMS / f"{name}.mlir")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if "Error" in done.stderr:  # of the code above: not what is expected
+    if "Error" in done.stderr:  # in the code above, which is not the expected failure
         raise RuntimeError(done.stderr)
     assert done.returncode >= 0
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A product of a dynamic number of rows: kernels that ask for different amounts (test/targets/test_shared_memory.py
-    compares each with its plan)."""
+    """The kernels of a product with a dynamic number of rows need different amounts of shared memory
+    (test/targets/test_shared_memory.py compares each amount with the kernel's plan)."""
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(SharedMemoryPass, "run", lambda *_: None)
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -681,7 +681,7 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert len(set(cuda_shared_bytes((tmp_path / "x.vmfb").read_bytes()).values())) > 1
 
 
-# ------------------------------------------------------------------------------------------- each has what it needs
+# ------------------------------------------------------------------------------------------------------ completeness
 
 
 HERE = {
@@ -720,7 +720,7 @@ MADE = {
     "phases",
     "pooled_codes",
     "shared_memory",
-}  # by the tests
+}  # programs that the tests make, without a file
 
 
 def test_each_canary_is_of_a_workaround() -> None:
@@ -748,7 +748,7 @@ def test_each_workaround_says_what_it_is_for(name: str, faults: Any) -> None:
 
 
 def test_no_workaround_is_left_out() -> None:
-    """Files that state faults are all listed, and the folder has no file that states none."""
+    """All files that state faults are listed, and no others."""
     root = TEST.parent
     stating = [
         path.relative_to(root).with_suffix("")

@@ -1,5 +1,5 @@
-"""Quotients behind qmlir-exact-divisions, where the device divides as badly as Vulkan allows: the pass's own IR in
-numpy, and on lavapipe, which divides exactly, with quotients that are moved before they are corrected."""
+"""Quotients corrected by qmlir-exact-divisions, on a device whose divisions are as inexact as Vulkan allows: the pass's
+IR evaluated in numpy, and on lavapipe, which divides exactly, with quotients changed before they are corrected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ func.func @main(%x: tensor<?x{t}>, %y: tensor<?x{t}>, %d: tensor<?xi32>) -> tens
 
 
 def pairs(kind: str, count: int) -> tuple[Array, Array]:
-    """Random bits, numbers near each other, and all pairs of what is special."""
+    """Dividends and divisors: random bits, numbers near each other, and all pairs of special values."""
     to, bits = FLOATS[kind]
     rng, info, limits = np.random.default_rng(0), np.finfo(to), np.iinfo(bits)
     dividends, divisors = (rng.integers(limits.min, limits.max, count, bits, endpoint=True) for _ in range(2))
@@ -65,7 +65,7 @@ def exact(a: Array, b: Array) -> Array:
 
 
 def assert_same(kind: str, got: Array, want: Array) -> None:
-    """To the bit, whatever the bits of NaN are."""
+    """Bit-exact, except for the bits of NaN."""
     bits = FLOATS[kind][1]
     number = ~np.isnan(want)
     np.testing.assert_array_equal(np.isnan(got), ~number)
@@ -79,7 +79,7 @@ def rewritten(kind: str) -> ir.Module:
 
 
 def evaluated(module: ir.Module, a: Array, b: Array, divide: Callable[[Array, Array], Array]) -> Array:
-    """What the body of the program yields, with the device's division in the place of `arith.divf`."""
+    """The value that the program's body yields, with the device's division in place of `arith.divf`."""
     (op,) = collect(module, "linalg.generic")
     block = op.regions[0].blocks[0]
     known = dict(zip(block.arguments, (a, b), strict=False))
@@ -112,7 +112,7 @@ def test_millions_of_quotients_are_rounded_correctly(kind: str) -> None:
 
 
 def test_a_device_that_divides_badly_is_seen() -> None:
-    """The test above fails of a program that is left as it is."""
+    """The test above fails for a program without the correction."""
     a, b = pairs("f32", 1 << 12)
     with context():
         got = evaluated(ir.Module.parse(PROGRAM.format(t="f32")), a, b, vulkan_division(2))
@@ -121,7 +121,7 @@ def test_a_device_that_divides_badly_is_seen() -> None:
 
 
 def test_quotients_on_lavapipe_that_are_moved_before_they_are_corrected(lavapipe: str) -> None:
-    """By up to two units: with the half that an exact quotient is rounded by, that is the most that Vulkan allows."""
+    """By up to two units in the last place. With the half unit of correct rounding, Vulkan allows no more."""
     with context():
         module = rewritten("f32")
         (whole,) = collect(module, "arith.fptosi")

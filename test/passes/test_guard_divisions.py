@@ -1,4 +1,4 @@
-"""Sizes that are divided by zero, in a process of their own: it may end."""
+"""Sizes that are divided by zero, in a separate process, which may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lit test of qmlir-split-broadcast does not say: how long a program may be."""
+"""qmlir-split-broadcast on a long program, which its lit tests do not cover."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ func.func @main(%v0: tensor<8x24xf32>, %start: tensor<8xf32>) -> tensor<8xf32> {
 
 
 def test_a_chain_of_values_with_two_readers_each() -> None:
-    """Each value was looked at as often as there are ways to it: of 20 operations 23 s, and twice as long of 21."""
+    """Regression: each value was visited once per path to it: 23 s for 20 operations, and twice as long for 21."""
     chain = "".join(GENERIC.format(n=n, before=n - 1) for n in range(1, 65))
     with context():
         module = ir.Module.parse(PROGRAM.format(chain=chain, last=64))

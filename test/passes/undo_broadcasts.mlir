@@ -2,8 +2,8 @@
 
 #all = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 
-// A gather asks at run time whether a size is 1. The sizes that it asks for are those of its own loops, so that each
-// index is its loop, and the axis of one element is read at 0.
+// A gather tests at run time whether a size is 1. The sizes that it tests are those of its own loops, so each index is
+// the index of its loop. The axis of one element is read at 0.
 // CHECK: #[[$ROWS:.*]] = affine_map<(d0, d1, d2) -> (d0, d1, 0)>
 // CHECK-LABEL: func.func @gather(
 // CHECK: %[[SUMS:.*]] = linalg.fill
@@ -37,7 +37,7 @@ func.func @gather(%x: tensor<?x?x768xf32>, %one: f32) -> tensor<?x?x768xf32> {
 
 #all = affine_map<(d0, d1) -> (d0, d1)>
 
-// The tensor has other sizes than the loops, or an index is a constant of a longer axis: these stay gathers.
+// Unchanged: the tensor has other sizes than the loops, or a constant indexes an axis of several elements.
 // CHECK-LABEL: func.func @others(
 // CHECK-COUNT-2: tensor.extract
 // CHECK: return
@@ -70,7 +70,7 @@ func.func @others(%x: tensor<?x8xf32>, %n: index) -> (tensor<?x8xf32>, tensor<?x
 #matrix = affine_map<(d0, d1, d2) -> (d1, d2)>
 #all = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 
-// One product of all rows. Copies that are transposed, and matrices of their own, stay batches.
+// Products by copies of one matrix become one product of all rows. Transposed copies and different matrices stay.
 // CHECK-LABEL: func.func @products(
 // CHECK-SAME: %[[X:.*]]: tensor<?x?x64xf32>, %[[W:.*]]: tensor<64x64xf32>, %[[Y:.*]]: tensor<?x64x64xf32>
 // CHECK: %[[ROWS:.*]] = tensor.collapse_shape %[[X]] {{\[}}[0, 1], [2]] : tensor<?x?x64xf32> into tensor<?x64xf32>
@@ -110,7 +110,7 @@ func.func @products(%x: tensor<?x?x64xf32>, %w: tensor<64x64xf32>, %y: tensor<?x
 #transposed = affine_map<(d0, d1, d2, d3) -> (d3, d2)>
 #all = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
 
-// The axes of images are merged into one of the batch, those of the copies, too. Copies that are transposed stay.
+// The copies have two axes of images, which are merged into the batch axis. Transposed copies stay a batch.
 // CHECK-LABEL: func.func @images(
 // CHECK-SAME: %[[X:.*]]: tensor<8x4x32xf32>, %[[W:.*]]: tensor<32x32xf32>
 // CHECK: %[[ROWS:.*]] = tensor.collapse_shape %[[X]] {{\[}}[0, 1], [2]] : tensor<8x4x32xf32> into tensor<32x32xf32>

@@ -3,11 +3,11 @@
 // RUN: filecheck %s < %t.err
 // RUN: filecheck %s --check-prefix=OUT < %t.out
 
-// Valid parts are printed although another part failed.
+// Valid parts of the split file are printed although another part failed.
 // OUT: func.func @valid
 // OUT-NOT: qmlir.matmul
 
-// Other dialects are none of this pass's business.
+// Ops of other dialects are not verified.
 func.func @valid(%x: tensor<4xi8>) -> tensor<8xi8> {
   %0 = "qmlir.unpack"(%x) {dtype = "i4"} : (tensor<4xi8>) -> tensor<8xi8>
   "other.op"() : () -> ()
@@ -16,7 +16,7 @@ func.func @valid(%x: tensor<4xi8>) -> tensor<8xi8> {
 
 // -----
 
-// Near names, and the place in the file also behind a split.
+// The error suggests similar names; its line number is that of the whole file, also behind a split.
 // CHECK: verify.mlir:23:8: error: 'qmlir.matmul' op is not an op of this dialect; did you mean 'sparse_matmul' or 'scaled_matmul' or 'grouped_matmul'?
 func.func @unknown(%x: tensor<4xi8>) {
   // expected-error@+1 {{'qmlir.matmul' op is not an op of this dialect; did you mean 'sparse_matmul' or 'scaled_matmul' or 'grouped_matmul'?}}

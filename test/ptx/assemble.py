@@ -1,4 +1,4 @@
-"""ptxas: what NVIDIA's assembler says of PTX. It comes with the package nvidia-cuda-nvcc-cu12 and needs no GPU."""
+"""Run ptxas, NVIDIA's assembler, on PTX. It comes with the package nvidia-cuda-nvcc-cu12 and needs no GPU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Usage:
-    """What one entry takes of a multiprocessor: registers of a thread, the rest in bytes."""
+    """The resources of one entry: registers per thread, the rest in bytes."""
 
     entry: str
     registers: int
-    shared: int  # static; what is asked for at launch is not in it
+    shared: int  # static only, without the dynamic size that a launch requests
     stack: int
     spill_stores: int
     spill_loads: int
@@ -28,7 +28,7 @@ class AssemblerError(Exception):
 
 
 def ptxas() -> Path:
-    """Where ptxas is. Raises AssemblerError."""
+    """Return the path of ptxas. Raises AssemblerError."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec else ():
         tool = Path(folder) / "cuda_nvcc" / "bin" / "ptxas"
@@ -41,10 +41,10 @@ def ptxas() -> Path:
 
 
 def assemble(text: str, arch: str | None = None) -> list[Usage]:
-    """What each entry takes, assembled for `arch` (default: the target that the text names).
+    """Assemble for `arch` (default: the target that the text names) and return the resources of each entry.
 
     Raises:
-        AssemblerError: with what ptxas says.
+        AssemblerError: with ptxas's message.
     """
     target = arch or (re.search(r"^\.target\s+(\w+)", text, re.MULTILINE) or [""] * 2)[1]
     with tempfile.TemporaryDirectory() as folder:

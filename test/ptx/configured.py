@@ -1,11 +1,11 @@
-"""Assembles every configuration of the CUDA kernels that is shipped, on every CUDA target, and prints what ptxas says.
+"""Assemble every shipped configuration of the CUDA kernels for every CUDA target, and print what ptxas reports.
 
-python test/ptx/configured.py [--target cuda:sm_80]     # a JSON object for each kernel; exit status 1 when one spills
-python test/ptx/configured.py --against before.json     # only what differs from lines that were printed before
+python test/ptx/configured.py [--target cuda:sm_80]     # one JSON object per kernel; exit status 1 if one spills
+python test/ptx/configured.py --against before.json     # only lines that differ from an earlier output
 
-Each strategy's tile is asked for by its choice (`qmlir.targets.cuda.kernels.configurations`), for a product that it
-fits, and for one with groups along K, which have sums of their own in registers. `test_banks_and_registers.py` holds
-the bounds.
+Each tile of a strategy is requested by its choice (`qmlir.targets.cuda.kernels.configurations`), for a product that it
+fits and, for most strategies, for one with groups along K, whose sums take additional registers.
+`test_banks_and_registers.py` has the bounds.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from qmlir.targets import resolve  # noqa: E402
 from qmlir.targets.cuda.kernels import configurations  # noqa: E402
 
 TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
-# Floats by codes have scales of their own type, as checkpoints do.
+# Weight-only products have scales of the type of their activation, as in checkpoints.
 SCALES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
-# By strategy, the products that it is asked for: the activation's type, the weight's, and codes of a group.
+# By strategy, the products to compile: the activation's type, the weight's, and the group size (0: no groups).
 PRODUCTS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "gemv-int8": (("i8", "i8", 0), ("i8", "i4", 128)),
     "mma-sync-int8": (("i8", "i8", 0), ("i8", "i4", 0), ("i8", "i4", 128), ("i8", "i2", 64)),
@@ -50,7 +50,7 @@ PRODUCTS: dict[str, tuple[tuple[str, str, int], ...]] = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """A choice of a strategy on a target, and a product that it is asked for."""
+    """A choice of a strategy on a target, and the product to compile with it."""
 
     target: str
     strategy: str
@@ -64,7 +64,7 @@ class Configuration:
         return " ".join((self.target, self.strategy, self.choice or "-", self.lhs, self.rhs, str(self.group)))
 
     def artifact(self, n: int = 256, k: int = 1024) -> Any:
-        """A program of one product by constant codes `[N, K]`, with bias, activation and a 16-bit result."""
+        """Compile one product by a constant weight `[N, K]`, with bias, activation and a 16-bit result."""
         m = 4 if self.strategy.startswith("gemv") else 96
         d = DTYPES[self.rhs]
         rng = np.random.default_rng(0)
@@ -81,7 +81,7 @@ class Configuration:
         )  # fmt: skip
 
     def row(self) -> dict[str, Any]:
-        """What ptxas says, or why the strategy does not take the product with this choice."""
+        """Return what ptxas reports, or why the strategy declines the product with this choice."""
         artifact = self.artifact()
         decision = artifact.manifest.strategies[0]
         product = f"{self.lhs} x {self.rhs}" + (f", groups of {self.group}" if self.group else "")

@@ -1,4 +1,4 @@
-"""Forms that ask for kernels which only CUDA has; those of every target are in `emulation.programs`."""
+"""Forms for kernels that only CUDA has; the forms for every target are in `emulation.programs`."""
 
 # ruff: noqa: E501  (rows of tables)
 
@@ -15,7 +15,7 @@ from emulation.forms import Build, Draw, Form, w4, w8, w8_finished, w8_zeros
 
 
 def fast_one_byte_floats() -> Iterator[Form]:
-    """fp8's own instruction, asked for."""
+    """fp8 products on the fp8 instructions, which a choice has to request."""
 
     def build(d: Draw, m: int, lhs: str = "e4m3", rhs: str = "e4m3", n: int = 72, k: int = 160, groups: int = 1) -> Any:
         return {"lhs": d.codes(lhs, m, k), "rhs": d.codes(rhs, n, k), "rhs_transposed": True,
@@ -48,7 +48,7 @@ def fast_one_byte_floats() -> Iterator[Form]:
 
 
 def sliced() -> Iterator[Form]:
-    """Warps that share K, and hand their sums to the first of them."""
+    """Tiles whose warps split K and pass their partial sums to the first warp."""
     for tile in ("64x64x256x2x2x2x3", "32x32x256x1x1x4x4", "16x32x512x1x1x4x3", "16x16x512x1x1x4x4"):
         choice = f"mma-sync-int8-tile:{tile}"
         yield Form("sliced", f"w8a8 {tile}", lambda d, m: w8(d, m, 72, 1100), rows=(16, 33), choice=choice)
@@ -57,7 +57,7 @@ def sliced() -> Iterator[Form]:
 
 
 def handed() -> Iterator[Form]:
-    """Warps that share K, each with groups of its own: all combine all groups, in their order."""
+    """Tiles whose warps split K by groups: each warp sums different groups, and all combine all groups in order."""
     tiles = {"16x32x1024x1x1x8x3": (64, 128), "16x32x512x1x1x4x3": (32, 64, 128), "16x16x512x1x1x4x4": (128,),
              "32x32x256x1x1x4x4": (32, 64)}  # fmt: skip
     for tile, groups in tiles.items():
@@ -75,7 +75,7 @@ def handed() -> Iterator[Form]:
 
 
 def stream_k() -> Iterator[Form]:
-    """Workgroups that share K, in an order that is not that of their numbers, a few at the same time."""
+    """Stream-K kernels: workgroups that split K, run in shuffled order, a few at the same time."""
 
     def form(name: str, make: Build, tile: str, strategy: str = "mma-sync-int8", rows: tuple[int, ...] = (16, 33),
              target: str = "cuda:sm_80", **more: Any) -> Form:  # fmt: skip
@@ -89,7 +89,7 @@ def stream_k() -> Iterator[Form]:
         yield form(f"w8a8 {tile}", lambda d, m: w8(d, m, 72, 1100), tile)
     for n, k in ((33, 97), (8, 2051), (130, 1024), (64, 128)):
         yield form(f"ragged {n}x{k}", lambda d, m, n=n, k=k: w8(d, m, n, k), small, rows=(1, 5, 130))
-    # More tiles than workgroups: some are made by one, and some shares have three tiles.
+    # More tiles than workgroups: one workgroup computes some tiles alone, and some shares span three tiles.
     yield form("many tiles", lambda d, m: w8(d, m, 520, 130), small, rows=(400, 520))
     yield form("static rows", lambda d, m: w8(d, m, 72, 1100), middle, rows=(70,), dynamic=False)
     yield form("batch of rows", lambda d, m: {
@@ -101,7 +101,7 @@ def stream_k() -> Iterator[Form]:
         yield form(f"zero points {tile}", w8_zeros, tile)
         yield form(f"finished {tile}", w8_finished, tile)
         yield form(f"i4 {tile}", w4("i4", n=72, k=1024), tile)
-        for group in (32, 64, 128, 256):  # sums of groups are exact, those over groups are in parts
+        for group in (32, 64, 128, 256):  # sums within a group are exact; sums over groups are split into partial sums
             yield form(f"i4 group {group} {tile}", w4("i4", group, n=72, k=1024), tile, judge="near")
         yield form(
             f"u4 zeros on both sides {tile}", w4("u4", 128, k=1024, zeros=True, lhs_zeros=True), tile, judge="near"

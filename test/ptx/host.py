@@ -1,8 +1,8 @@
-"""Runs compiled CUDA programs whole: the host's side in Python, each dispatch in the interpreter.
+"""Run whole compiled CUDA programs: the host code in Python, each dispatch in the PTX interpreter.
 
-IREE compiles a program up to `executable-targets`, where the host's function still is buffers, copies and dispatches of
-its stream dialect, and from there on to PTX. What the runtime would do with the former is done here, so that a program
-with several dispatches, transient buffers and dynamic sizes runs as on a device.
+IREE compiles a program up to the phase `executable-targets`, where the host function still consists of the stream
+dialect's buffers, copies and dispatches, and from there on to PTX. This module executes the host function in place of
+the runtime, so that a program with several dispatches, transient buffers and dynamic sizes runs as on a device.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .resources import ELEMENTS, BufferView, Dispatch, Failure, Resource
 
 @dataclass
 class Compiled:
-    """A CUDA program at the host's stage, and its device code."""
+    """A CUDA program: the host IR at the phase `executable-targets`, and the device code."""
 
     host: str
     ptx: PtxModule
     text: str
 
     def run(self, *arguments: Array, function: str = "main", **options: Any) -> tuple[list[Array], list[Dispatch]]:
-        """The results, and the dispatches in their order. Options are those of `run_grid`."""
+        """Return the results, and the dispatches in order. Options are those of `run_grid`."""
         with ir.Context() as context, ir.Location.unknown():
             context.allow_unregistered_dialects = True
             module = ir.Module.parse(self.host)
@@ -51,7 +51,7 @@ class Compiled:
 
 
 def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
-    """From the text of a program at the level `configured` (`artifact.source("configured")`)."""
+    """Compile the text of a program at the level `configured` (`artifact.source("configured")`)."""
     with tempfile.TemporaryDirectory() as folder:
         host = host_stage(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
         texts = [f.read_text() for f in sorted(Path(folder).glob("*.ptx"))]
@@ -64,7 +64,7 @@ def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
     return Compiled(host, module, "\n".join(texts))
 
 
-# ---- the host's operations
+# ---- operations of the host IR
 
 _COMPARE: list[Callable[[int, int], bool]] = [
     lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b,
@@ -82,7 +82,7 @@ _CASTS = ("index_cast", "index_castui", "extui", "extsi")
 
 @dataclass
 class _Host:
-    """Interprets functions of one module; `values` are of the function that runs."""
+    """Interpreter of the functions of one module. In its methods, `values` are those of the running function."""
 
     module: Any
     ptx: PtxModule
@@ -139,7 +139,7 @@ class _Host:
             block, arguments = step
 
     def _run_block(self, block: Any, values: dict[Any, Any]) -> Any:
-        """What the block returns, or the block that follows with its arguments."""
+        """Run a block. Returns the operands of its return, or the next block and its arguments."""
         for view in block.operations:
             op = view.operation
             name = op.name
@@ -358,7 +358,7 @@ class _Host:
         workload, constants, resources, _, offsets, lengths = parts
         name = str(op.attributes["entry_points"]).rstrip("]").rpartition("@")[2]
         export = self.exports[name]
-        # An export whose condition does not hold hands on to its fallback.
+        # If the condition of an export does not hold, its fallback is dispatched.
         while list(export.regions[1].blocks) and not self._run_region(export.regions[1], [None, *workload])[0]:
             name = str(export.attributes["condition_fallback"]).lstrip("@")
             export = self.exports[name]
@@ -370,7 +370,7 @@ class _Host:
         for i, (resource, offset, length) in enumerate(zip(resources, offsets, lengths, strict=True)):
             view = resource.view(offset, length)
             addresses.append(memory.bind(f"binding {i}", view.data, view.start, view.size, bool(access[i] & 2)))
-        # What IREE counts is that of all functions of the executable (see qmlir-shared-memory).
+        # IREE's figure is the sum over all functions of the executable (see qmlir-shared-memory).
         figures = [n for n in (SHARED_BYTES, "workgroup_local_memory") if n in export.attributes]
         shared = export.attributes[figures[0]].value if figures else 0
         limit = resolve(f"cuda:{self.ptx.target}").capabilities.shared_memory
@@ -378,7 +378,7 @@ class _Host:
             raise PtxError(f"{name} asks for {shared} bytes of shared memory, and {self.ptx.target} has {limit}")
         if 0 not in grid:
             entry = self.ptx.entries[name]
-            memory.lenient = "_dispatch_" in name  # ours have no reason to leave their buffers
+            memory.lenient = "_dispatch_" in name  # built-in kernels must not access memory outside their buffers
             report = run_grid(self.ptx, entry, grid, [*addresses, *constants], memory, dynamic_shared=shared,
                               **self.options)  # fmt: skip
             self.dispatches.append(Dispatch(name, grid, report, memory.strays))

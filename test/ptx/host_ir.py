@@ -1,4 +1,4 @@
-"""Reading the host's function of a program: its segments, predicates, affine maps and constants."""
+"""Read the host function of a program: operand segments, predicates, affine maps and constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def segments(op: Any) -> list[int]:
 
 
 def predicate(op: Any) -> int:
-    """eq, ne, lt, le, gt, ge; the host's numbers are never negative, so the unsigned ones are the same."""
+    """Return the index in eq, ne, lt, le, gt, ge. Host values are never negative, so unsigned ones are the same."""
     value = int(op.attributes["predicate"].value)
     return value if value < 6 else value - 4
 
@@ -52,9 +52,9 @@ def affine_value(expr: Any, dims: list[int], symbols: list[int]) -> int:
 
 
 def resources(text: str) -> dict[str, Array]:
-    """The large constants of a module's text, which stand behind it: 4 bytes of their alignment, then their own."""
+    """Return the large constants at the end of a module's text, without the 4 bytes of alignment in front of each."""
     _, found, behind = text.rpartition("dialect_resources:")
-    if not found:  # digits of other constants would take a search quadratic time
+    if not found:  # the search below would take quadratic time on the digits of other constants
         return {}
     return {
         name: np.frombuffer(bytes.fromhex(digits), np.uint8)[4:]
@@ -71,7 +71,7 @@ def constant_bytes(attribute: Any, resources: dict[str, Array]) -> Array:
         read = [constant_bytes(ir.Attribute.parse(p), resources) for p in parts]
         return np.concatenate(read or [np.zeros(0, np.uint8)])
     if named := re.match(r"dense_resource<(\w+)>", text):
-        # MLIR numbers a name that another context of the process has.
+        # MLIR appends a number to a name that another context of the process has.
         return resources[named[1] if named[1] in resources else named[1].rpartition("_")[0]]
     if isinstance(attribute, ir.DenseElementsAttr):
         kind = ir.ShapedType(attribute.type)

@@ -1,4 +1,4 @@
-"""Small kernels in PTX for the tests of the interpreter: right ones, which tests break one line at a time."""
+"""Small correct PTX kernels for the tests of the interpreter, which break them one line at a time."""
 
 # ruff: noqa: E501  (lines of PTX, rows of tables)
 
@@ -17,7 +17,7 @@ REGISTERS = ".reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %d
 
 
 def kernel(body: str, parameters: int, threads: int) -> str:
-    """A module with one entry `k` of `parameters` pointers, which start out in %d1, %d2, ..."""
+    """Return a module with one entry `k` that loads its `parameters` pointers into %d1, %d2, ... first."""
     names = [f"k_{i}" for i in range(1, parameters + 1)]
     declared = ", ".join(f".param .u64 {n}" for n in names)
     loads = "".join(f"ld.param.u64 %d{i}, [{n}];\n" for i, n in enumerate(names, 1))
@@ -27,7 +27,7 @@ def kernel(body: str, parameters: int, threads: int) -> str:
 def launch(
     text: str, *arrays: Array, grid: tuple[int, int, int] = (1, 1, 1), shared: int = 0, limit: int = 100_000
 ) -> tuple[list[Array], PtxReport]:
-    """Run the only entry on copies of the arrays, and return what became of them."""
+    """Run the only entry on copies of the arrays. Returns the contents of the copies afterwards, and the report."""
     module = parse(text)
     (entry,) = module.entries.values()
     memory = GlobalMemory()
@@ -36,8 +36,8 @@ def launch(
     return [memory.content(at).view(a.dtype).reshape(a.shape) for at, a in zip(addresses, arrays, strict=True)], report
 
 
-# D[16, 16] = A[16, 32 T] * B[16, 32 T]^T in s8, two warps of 8 columns each, two stages of asynchronous copies. Rows of 32
-# bytes in shared memory; their halves change places in rows 4 to 7 of 8, so that ldmatrix meets every bank once.
+# D[16, 16] = A[16, 32 T] * B[16, 32 T]^T in s8, two warps of 8 columns each, two stages of asynchronous copies. Rows of
+# 32 bytes in shared memory; rows 4 to 7 of every 8 have their halves swapped, so that ldmatrix accesses each bank once.
 TILES = 4
 MULTIPLY_SHARED = 2048
 MULTIPLY = kernel(
@@ -183,7 +183,7 @@ st.global.v2.b32 [%d9+256], {%r22, %r23};
 
 
 def operands(rows: int, columns: int, k: int) -> tuple[Array, Array, Array, Array]:
-    """Codes of A and B, room for the result, and what it must be."""
+    """Return random codes of A and B, a buffer for the result, and the expected result."""
     rng = np.random.default_rng(7)
     a, b = rng.integers(-128, 128, (rows, k), dtype=np.int8), rng.integers(-128, 128, (columns, k), dtype=np.int8)
     return a, b, np.full((rows, columns), -1, np.int32), a.astype(np.int32) @ b.astype(np.int32).T

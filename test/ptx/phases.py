@@ -1,4 +1,4 @@
-"""IREE up to the host's stage of a CUDA program, and from there to PTX."""
+"""Compile a CUDA program with IREE up to the phase that has its host IR, and from there to PTX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qmlir.emulation.cuda.instructions import PtxError
 
 
 def host_stage(text: str, flags: list[str]) -> str:
-    """Compile to the end; returns the IR at `executable-targets`."""
+    """Compile to the end. Returns the IR at the phase `executable-targets`."""
     compiler = session(["--iree-input-demote-f64-to-f32=false", *flags])
     invocation = compiler.invocation()
     invocation.enable_console_diagnostics()
@@ -34,6 +34,6 @@ def host_stage(text: str, flags: list[str]) -> str:
 
 
 def _phase(setter: Any, invocation: Any, phase: bytes) -> None:
-    """In the C API, but not wrapped by the bindings."""
+    """Call a phase setter of the C API, which the Python bindings do not wrap."""
     setter.restype, setter.argtypes = None, (ctypes.c_void_p, ctypes.c_char_p)
     setter(invocation._inv_p, phase)

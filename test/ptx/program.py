@@ -1,4 +1,4 @@
-"""A CUDA program that can be called like a loaded one, every dispatch of it in the interpreter."""
+"""A CUDA program that can be called like a loaded one, with every dispatch run in the PTX interpreter."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Function:
 
 
 def _typed(array: Array, dtype: str) -> Array:
-    """The bits that IREE returns as what the signature says: it knows no unsigned types."""
+    """View a result as the type of the signature, because IREE has no unsigned types."""
     wanted = np.dtype(DTYPES[dtype].numpy)
     return array if array.dtype == wanted else array.view(wanted)
 
 
 @dataclass
 class Program:
-    """A program; `dispatches` are those of the last call, `options` what calls give to `run_grid`."""
+    """A program. `dispatches` are those of the last call; calls pass `options` to `run_grid`."""
 
     compiled: Compiled
     dispatches: list[Dispatch] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Program:
 
     @property
     def conflicts(self) -> dict[str, int]:
-        """Extra passes because of shared memory's banks, by the instruction, where there are any."""
+        """The extra passes that shared memory bank conflicts cost, by instruction, without those that cost none."""
         return {t: n for d in self.dispatches for t, n in d.report.conflicts.items() if n}
 
 

@@ -1,4 +1,4 @@
-"""What a CUDA program holds on its device: bytes, what they mean, and the launches that changed them."""
+"""The device state of an interpreted CUDA program: buffers, typed views of them, and launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.instructions import PtxError
 from qmlir.emulation.cuda.machine import PtxReport
 
-_SLACK = 64  # bytes behind a buffer, so that views of whole words fit
+_SLACK = 64  # bytes after the end of a buffer, so that views of whole words fit
 ELEMENTS: dict[str, Any] = {
     "i1": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16,
     "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
@@ -27,7 +27,7 @@ class Failure(Exception):
 
 @dataclass
 class Resource:
-    """Bytes of a device; `data` has slack behind `size`. A subview starts at `start` of another's data."""
+    """A device buffer: `size` bytes of `data` from `start`, then slack. A subview shares the data of another buffer."""
 
     name: str
     data: Array
@@ -43,7 +43,7 @@ class Resource:
 
     @staticmethod
     def empty(name: str, size: int) -> Resource:
-        """Full of noise: what is not written must not be read."""
+        """Return a buffer filled with noise, so that reading bytes that were never written gives wrong results."""
         return Resource(name, np.full((size + _SLACK + 31) // 32 * 32, 0xA5, np.uint8), size)
 
     def bytes(self, offset: int, length: int) -> Array:
@@ -58,7 +58,7 @@ class Resource:
 
 @dataclass
 class BufferView:
-    """An argument or a result: bytes and what they mean."""
+    """An argument or a result: a buffer with its shape and element type."""
 
     resource: Resource
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class BufferView:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One launch, and what came of it; `strays`: loads out of bounds, which only kernels of IREE may do."""
+    """One launch and its report. `strays`: the number of loads out of bounds, which only IREE's own kernels may do."""
 
     name: str
     grid: tuple[int, int, int]

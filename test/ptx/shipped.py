@@ -1,6 +1,6 @@
-"""Assembles the kernels of products over a range of sizes for every CUDA target, and tells what ptxas says of them.
+"""Assemble the kernels of products over a range of sizes for every CUDA target, and print what ptxas reports.
 
-python test/ptx/shipped.py          # one JSON object a kernel; exit status 1 when one spills
+python test/ptx/shipped.py          # one JSON object per kernel; exit status 1 if one spills
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qmlir import TensorSpec  # noqa: E402
 
 TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
 SCHEMES = (("i8", 0), ("i4", 0), ("i4", 128), ("i2", 64))
-# M, N, K: products that choose different tiles; a weight's values matter to nothing here, but its size to the time.
+# M, N, K: products that choose different tiles. The weights' values do not matter here, but their size takes time.
 SIZES = (
     (1, 1024, 1024), (16, 1024, 1024), (33, 64, 256), (64, 256, 1024), (256, 1024, 1024), (2048, 2048, 1024),
     (None, 1024, 1024),
@@ -31,7 +31,7 @@ SIZES = (
 
 
 def product(target: str, m: int | None, n: int, k: int, dtype: str, group: int) -> Any:
-    """A program of one product by constant codes `[N, K]`, with bias, activation and an f16 result."""
+    """Compile one product by a constant weight `[N, K]`, with bias, activation and an f16 result."""
     rng = np.random.default_rng(0)
     low, high = {"i8": (-128, 128), "i4": (-8, 8), "i2": (-2, 2)}[dtype]
     return qmlir.ops.scaled_matmul.compile(

@@ -1,4 +1,4 @@
-"""The harness of ptxas: that it reads what ptxas says, and that a kernel with spills is seen."""
+"""The ptxas harness: it reads what ptxas reports, and it detects spills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_kernels_of_the_tests_assemble(text: str) -> None:
 
 
 def test_spills_are_seen() -> None:
-    count = 80  # values that are all alive at the same time, and a kernel that may have 32 registers
+    count = 80  # values that are live at the same time, in a kernel limited to 32 registers
     loads = "".join(f"ld.volatile.global.b32 %r{i}, [%d1+{4 * i}];\n" for i in range(count))
     stores = "".join(f"st.volatile.global.b32 [%d1+{4 * i}], %r{i};\n" for i in reversed(range(count)))
     text = kernel(f"{loads}bar.sync 0;\n{stores}", 1, 64).replace(".reqntid 64, 1, 1", ".reqntid 64, 1, 1\n.maxnreg 32")

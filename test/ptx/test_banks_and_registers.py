@@ -1,4 +1,4 @@
-"""What the kernels take of a multiprocessor: no spills, and no access to shared memory that waits for a bank."""
+"""The kernels have no register spills and no shared memory bank conflicts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_nothing_spills(target: str, dtype: str, group: int) -> None:
 
 
 EVERY = [one for target in CONFIGURED_TARGETS for one in shipped(target)]
-# Registers of a thread at most, by strategy, over all targets.
+# The most registers per thread, by strategy, over all targets.
 MOST = {
     "gemv-int8": 48, "mma-sync-int8": 228, "mma-sync-fp8": 254, "mma-sync-fp8-fast": 230, "mma-sync-weight-only": 160,
     "wgmma-int8": 200, "wgmma-fp8-fast": 255,
 }  # fmt: skip
-# In the fast tier: the widest tile, the narrowest, whose warps share K, the widest of Hopper's own, and one whose sums
-# ptxas would spill for another block on a multiprocessor.
+# In the fast tier: the widest tile; the narrowest, whose warps split K; the widest wgmma tile (Hopper); and one whose
+# accumulators ptxas would spill to fit another block on a multiprocessor.
 SOME = {
     "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:128x256x64x2x4x1x4 i8 i8 0",
     "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:16x32x512x1x1x4x3 i8 i8 0",

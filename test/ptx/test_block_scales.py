@@ -1,4 +1,4 @@
-"""`mma.sync` with scales of blocks along K: in the interpreter, after the tables of the PTX ISA, and to ptxas."""
+"""`mma.sync` with block scales along K: the interpreter against the tables of the PTX ISA, and ptxas accepts it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FORMS = [
 
 
 def kernel(line: str, target: str = "sm_120a") -> str:
-    """Each lane's eight operands and four sums are words of its own."""
+    """Return a kernel around `line`, in which each lane loads eight operand words and four accumulators of its own."""
     loads = "".join(f"ld.global.b32 %r{10 + i}, [%d4+{4 * i}];\n" for i in range(8))
     loads += "".join(f"ld.global.f32 %f{i}, [%d5+{4 * i}];\n" for i in range(4))
     stores = "".join(f"st.global.f32 [%d5+{4 * i}], %f{i};\n" for i in range(4))
@@ -72,10 +72,10 @@ add.u64 %d5, %d5, %d2;
 
 
 def operands(form: Form, byte: int, threads: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-    """The words of each lane (PTX ISA, "Matrix Fragments for mma.m16n8k32", "... k64", "Block Scaling"), its sums, and
-    as a matrix the sums before and after."""
+    """Return the operand words of each lane (PTX ISA, "Matrix Fragments for mma.m16n8k32", "... k64", "Block
+    Scaling"), its accumulators, and as matrices the accumulator before the instruction and the result after it."""
     rng = np.random.default_rng(form.k + form.blocks + byte)
-    per = 32 // (4 if form.operand == "e2m1" else 8)  # elements of a register
+    per = 32 // (4 if form.operand == "e2m1" else 8)  # elements per register
     if form.operand == "e2m1":
         a, b = rng.integers(0, 16, (16, 64)), rng.integers(0, 16, (8, 64))
         left, right = E2M1[a], E2M1[b]
@@ -91,7 +91,7 @@ def operands(form: Form, byte: int, threads: tuple[int, int]) -> tuple[Array, Ar
         factors = scales.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     words, sums = np.zeros((32, 8), np.uint32), np.zeros((32, 4), np.float32)
     c = rng.integers(-9, 10, (16, 8)).astype(np.float32)
-    noise = rng.integers(0, 128, (32, 8))  # bytes of scales that nobody may read
+    noise = rng.integers(0, 128, (32, 8))  # for the scale bytes that the instruction must not read
     for lane in range(32):
         group, inside = divmod(lane, 4)
 
@@ -136,7 +136,7 @@ def test_products_with_block_scales(form: Form, byte: int, threads: tuple[int, i
 
 @pytest.mark.parametrize("selectors", ["{1, 0}; {0, 0}", "{0, 1}; {0, 0}", "{0, 0}; {1, 0}", "{0, 0}; {0, 2}"])
 def test_other_selectors_are_other_scales(selectors: str) -> None:
-    """The control of the test above: a selector that is wrong is noticed."""
+    """The control of the test above: a wrong selector changes the result."""
     words, sums, _, want = operands(FORMS[0], 0, (0, 0))
     (_, got), _ = launch(kernel(FORMS[0].text(selectors)), words, sums)
     assert not np.array_equal(result(got), want.astype(np.float32))
@@ -148,7 +148,7 @@ def test_other_selectors_are_other_scales(selectors: str) -> None:
         (FORMS[3].text("{1, 0}; {0, 0}"), "byte-id 1 of scale_vec::2X"),
         (FORMS[4].text("{0, 0}; {2, 0}"), "byte-id 2 of scale_vec::4X"),
         (FORMS[0].text("{0, 2}; {0, 0}"), "thread-id 2 of scales"),
-        ("mov.b16 %h0, 0;\n" + FORMS[0].text("{%h0, 0}; {0, 0}"), "selector of scales that is not a constant"),
+        ("mov.b16 %h0, 0;\n" + FORMS[0].text("{%h0, 0}; {0, 0}"), "scale selector that is not a constant"),
         (FORMS[0].text().replace("1X", "2X"), "kind::mxf8f6f4 of e4m3 and e4m3 at k32 with scale_vec::2X of ue8m0"),
         (FORMS[4].text().replace("ue4m3", "ue8m0"), "with scale_vec::4X of ue8m0"),
         (FORMS[2].text().replace("k64", "k32"), "kind::mxf4 of e2m1 and e2m1 at k32"),

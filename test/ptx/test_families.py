@@ -1,7 +1,6 @@
-"""Every family of CUDA kernels, computed: PTX in the interpreter against qmlir.reference, bit for bit where the
-arithmetic is exact.
+"""Every family of CUDA kernels: PTX in the interpreter against qmlir.reference, bit-exact if the arithmetic is exact.
 
-The fast tier takes some forms of each family, the slow tier all.
+The fast tier runs some forms of each family, the slow tier all.
 """
 
 # ruff: noqa: E501  (rows of tables)
@@ -17,7 +16,7 @@ from ptx.program import interpret
 pytestmark = pytest.mark.sweep(fast=3, slow=15)
 
 FORMS = [*FAMILIES, *fast_one_byte_floats(), *sliced(), *handed(), *stream_k()]
-# In the fast tier: every family, and most kinds of a product.
+# In the fast tier: every family, and most kinds of products.
 FAST = {
     ("cuda:sm_80", n)
     for n in (

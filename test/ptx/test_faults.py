@@ -1,4 +1,4 @@
-"""What no kernel may do is found: each test breaks one line of a kernel that is right."""
+"""The interpreter detects faults of kernels: each test breaks one line of a correct kernel."""
 
 # ruff: noqa: E501  (lines of PTX, rows of tables)
 
@@ -49,11 +49,11 @@ def test_the_kernels_are_right() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("cp.async.wait_group 0;", "", "read while a copy to it is still on its way"),
-        ("cp.async.wait_group 0;", "cp.async.wait_group 1;", "read while a copy to it is still on its way"),
-        ("cp.async.commit_group;\nmov", "mov", "read while a copy to it is still on its way"),
+        ("cp.async.wait_group 0;", "", "read while a copy to it is in flight"),
+        ("cp.async.wait_group 0;", "cp.async.wait_group 1;", "read while a copy to it is in flight"),
+        ("cp.async.commit_group;\nmov", "mov", "read while a copy to it is in flight"),
         ("bar.sync 0;", "", "another warp may still write it"),
-        ("xor.b32 %r24, %r22, 1024;", "mov.u32 %r24, %r22;", "read while a copy to it is still on its way"),
+        ("xor.b32 %r24, %r22, 1024;", "mov.u32 %r24, %r22;", "read while a copy to it is in flight"),
         ("@%p2 bra LAST;", "", "out of bounds: 16 bytes at 2048 of argument 0, which has 2048"),
         ("[%d4], 16;", "[%d4+4], 16;", "misaligned: 16 bytes"),
         ("[%r10], [%d4]", "[%r10+8], [%d4]", "misaligned: 16 bytes at 8 of shared memory"),
@@ -62,7 +62,7 @@ def test_the_kernels_are_right() -> None:
         ("bar.sync 0;", "setp.lt.u32 %p3, %r3, 16;\n@%p3 bar.sync 0;", "divergent barrier: 16 of 32 lanes"),
         ("bar.sync 0;", "setp.eq.u32 %p3, %r2, 0;\n@%p3 bar.sync 0;", "another warp may still write it"),
         ("LOOP:", "LOOP:\nsetp.eq.u32 %p3, %r2, 0;\n@%p3 bar.sync 1;", "deadlock: 32 threads of block 0 wait at barrier 1"),
-        ("ldmatrix.sync.aligned.m8n8.x2", "@%p1 ldmatrix.sync.aligned.m8n8.x2", "%r44 is read, and nobody has written it"),
+        ("ldmatrix.sync.aligned.m8n8.x2", "@%p1 ldmatrix.sync.aligned.m8n8.x2", "%r44 is read before it is written"),
         ("mma.sync.aligned.m16n8k32", "mma.sync.aligned.m16n8k64", "4 registers of A for m16n8k64"),
         ("shl.b32 %r51, %r51, 1;", "mov.u32 %r51, 0;", "two threads write different values to byte"),
         ("cp.async.cg.shared.global [%r24], [%d6], 16;", "cp.async.bogus [%r24], [%d6], 16;", "is not interpreted"),
@@ -81,12 +81,12 @@ def test_broken_multiply(old: str, new: str, message: str | None) -> None:
 
 
 def test_an_overwritten_stage_is_found() -> None:
-    # One stage for both tiles, the copy before the barrier: a warp may still read it.
+    # Both tiles use one stage, and the copy to it precedes the barrier: another warp may still read the stage.
     text = broken(MULTIPLY, "xor.b32 %r22, %r22, 1024;", "")
     text = broken(text, "xor.b32 %r24, %r22, 1024;", "mov.u32 %r24, %r22;")
     text = broken(text, "cp.async.wait_group 0;\nbar.sync 0;", "")
     text = broken(text, "LAST:", "cp.async.wait_group 0;\nbar.sync 0;\nLAST:")
-    with pytest.raises(PtxError, match=r"another warp may still (read|write) it|copy to it is still on its way"):
+    with pytest.raises(PtxError, match=r"another warp may still (read|write) it|copy to it is in flight"):
         multiply(text)
 
 
@@ -137,7 +137,7 @@ def test_an_endless_loop_ends() -> None:
 
 
 def test_broken_products_of_one_byte_floats() -> None:
-    """A kernel of ours for fp8 on `wgmma`, with what makes its products and copies right taken away."""
+    """A built-in fp8 kernel on `wgmma`, without one of the fences, waits and barriers it needs or with a wrong type."""
     rng = np.random.default_rng(5)
     lhs, rhs = (rng.integers(-4, 5, (m, 512)).astype(ml_dtypes.float8_e4m3fn) for m in (70, 72))
     made = interpret(qmlir.ops.scaled_matmul.compile(
@@ -151,12 +151,12 @@ def test_broken_products_of_one_byte_floats() -> None:
         ("wgmma.wait_group.sync.aligned 0;", "", "belongs to a wgmma that has not been waited for"),
         ("wgmma.wait_group.sync.aligned 1;", "", "belongs to a wgmma that has not been waited for"),
         ("bar.sync \t0;", "", "another warp may still write it"),
-        ("cp.async.wait_group \t5;", "", "read while a copy to it is still on its way"),
+        ("cp.async.wait_group \t5;", "", "read while a copy to it is in flight"),
         (first, first.replace("e4m3.e4m3", "e5m2.e4m3"), None),
-        ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", "is read, and nobody has written it"),  # the first sums
+        ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", "is read before it is written"),  # reads the accumulators
     ):
         made.compiled = replace(made.compiled, ptx=parse(broken(text, old, new, -1)))
-        if message is None:  # sums of one tile are not those of the next
+        if message is None:  # the change is not a fault, but gives a wrong result
             assert (made.main(lhs) != want).any(), new
             continue
         with pytest.raises(PtxError, match=message):

@@ -1,4 +1,4 @@
-"""Codes as 16-bit floats (`cuda/kernels/halves.py`), bit for bit: an activation of ones and zeros picks out weights."""
+"""Codes as 16-bit floats (`cuda/kernels/halves.py`) are bit-exact: one-hot activations select single weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qmlir.dialect.dtypes import DTYPES
 
 N, K, GROUP = 72, 256, 64
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
-# The type that codes are computed in is the activation's where scales are of it, and it is long enough for the codes.
+# Codes are converted in the activation's type if the scales have that type and its mantissa is long enough for them.
 CASES = [
     ("f16", "i4", "f16", False, "add.rn.f16x2"),
     ("f16", "u4", "f16", True, "sub.rn.f16x2"),

@@ -1,4 +1,4 @@
-"""Single instructions against numpy: each on a block of 64 threads, some of them with only a part of the lanes."""
+"""Single instructions against numpy: each on a block of 64 threads, some with only a part of the lanes active."""
 
 # ruff: noqa: E501  (lines of PTX, rows of tables)
 
@@ -25,7 +25,7 @@ F32 = np.array(
 
 
 def operand(kind: str, seed: int) -> Array:
-    """64 values of a 32-bit type: special ones, then any."""
+    """Return 64 values of a 32-bit type: special ones, then random ones."""
     rng = np.random.default_rng(seed)
     special = np.resize(np.roll(F32 if kind == "f32" else I32, seed), 32)
     any_ = rng.standard_normal(32).astype(np.float32) * 100 if kind == "f32" else rng.integers(-(2**31), 2**31, 32)
@@ -33,7 +33,7 @@ def operand(kind: str, seed: int) -> Array:
 
 
 def run(lines: str, *sources: Array, out: Any = np.int32) -> Array:
-    """Run lines with %r1, %r2, ... set to the threads' values; %r0 is the result (%d0 of 8 bytes)."""
+    """Run lines with %r1, %r2, ... set to the threads' values; %r0 is the result (%d0 if it has 8 bytes)."""
     size = np.dtype(out).itemsize
     loads = "mov.u32 %r60, %tid.x;\nmul.wide.u32 %d30, %r60, 4;\n"
     for i in range(1, len(sources) + 1):
@@ -47,7 +47,7 @@ def run(lines: str, *sources: Array, out: Any = np.int32) -> Array:
 
 
 def halves_compared(a: Array, b: Array) -> Array:
-    """1 where the lower half is less, 2 where the upper one is; both where a lower half is no number."""
+    """Return 1 if the lower half is less, plus 2 if the upper half is less; 3 if a lower half is NaN."""
     x, y = (np.ascontiguousarray(v).view(np.float16).reshape(-1, 2) for v in (a, b))
     nan, less = np.isnan(x[:, 0]) | np.isnan(y[:, 0]), x < y
     return (less[:, 0] | nan) + 2 * (less[:, 1] | nan)
@@ -206,7 +206,7 @@ def test_two_types_that_are_not_known_are_refused() -> None:
 
 
 def test_fused_multiply_add_rounds_once() -> None:
-    # (1 + 2^-12)^2 - 1: the product's last bits count.
+    # (1 + 2^-12)^2 - 1: the result depends on the last bits of the product.
     x = np.full(THREADS, 1 + 2.0**-12, np.float32)
     got = run("fma.rn.f32 %r0, %r1, %r1, 0fBF800000;", x, out=np.float32)
     assert (got == np.float32(2.0**-11 + 2.0**-24)).all()
@@ -214,7 +214,7 @@ def test_fused_multiply_add_rounds_once() -> None:
 
 
 def test_rounding_to_odd_avoids_rounding_twice() -> None:
-    # 1 + 2^-24 + 2^-60 lies just above the middle of two f32 numbers; f64 would drop what decides.
+    # 1 + 2^-24 + 2^-60 is just above the midpoint of two f32 values; f64 would drop the 2^-60, which decides.
     exact = odd_sum(np.array([1 + 2.0**-24]), np.array([2.0**-60]))
     assert rounded(exact, np.float32)[0] == np.float32(1 + 2.0**-23)
     assert rounded(np.array([1 + 2.0**-24]) + 2.0**-60, np.float32)[0] == 1
@@ -244,7 +244,7 @@ def test_wide_integers() -> None:
      (ml_dtypes.bfloat16, "bf16", 16), (ml_dtypes.float8_e4m3fn, "e4m3", 32), (ml_dtypes.float8_e5m2, "e5m2", 32)],
 )  # fmt: skip
 def test_mma(dtype: Any, name: str, k: int) -> None:
-    """The fragments are read from row-major matrices by their definition in the ISA."""
+    """The fragments are loaded from row-major matrices as the ISA defines them."""
     rng = np.random.default_rng(3)
     draw = (lambda *s: rng.integers(0 if name == "u8" else -128, 128, s)) if name in ("s8", "u8") else (
         lambda *s: rng.integers(-8, 9, s))  # fmt: skip
@@ -301,7 +301,7 @@ st.global.u32 [%d8], %r2;
 
 
 def test_a_parameter_by_its_address() -> None:
-    """LLVM selects one of two pointers so."""
+    """LLVM selects one of two pointer parameters in this way."""
     a, b, out = np.arange(32, dtype=np.uint32), np.arange(100, 132, dtype=np.uint32), np.zeros(32, np.uint32)
     (_, _, made), _ = launch(kernel("ld.param.u64 %d9, [k_3];" + CHOSEN, 3, 32), a, b, out)
     np.testing.assert_array_equal(made, np.where(np.arange(32) > 15, b, a))

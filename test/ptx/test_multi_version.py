@@ -1,4 +1,4 @@
-"""Kernels by the number of rows: the host takes one of an executable's functions, by the conditions of its exports."""
+"""Kernels by the number of rows: the conditions of an executable's exports choose the function that the host runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = {
     ),
     ("cuda:sm_80", "w8a8, odd K"): (Product(70, 515, codes_of("i8")), (1, 5, 9, 33)),
     ("cuda:sm_80", "w4a8, group 128"): (Product(256, 512, codes_of("i4", 128)), (1, 8, 9, 65)),
-    # Workgroups share K for some numbers of rows; counters and workspace are operands of all functions.
+    # Workgroups split K for some numbers of rows; counters and workspace are operands of all functions.
     ("cuda:sm_80", "w4a8, long K"): (Product(128, 8192, codes_of("i4")), (0, 1, 16, 200)),
     ("cuda:sm_120", "w4a16"): (Product(256, 1024, weight_only("i4", 128), exact=False), (1, 33, 130)),
 }  # fmt: skip
@@ -47,7 +47,7 @@ def test_numbers_of_rows(target: str, name: str) -> None:
 
 
 def _expected(artifact: Any, rows: int) -> str:
-    """The name of the function that the manifest says so many rows have."""
+    """Return the name of the function that the manifest states for this number of rows."""
     plan = next(a["plan"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "multi-version-m")
     above = [int(name.split()[2]) for name in plan if name.startswith("more than")]
     above += [int(name.split()[0]) - 1 for name in plan if name.endswith("rows") and name[0].isdigit()]
@@ -57,7 +57,7 @@ def _expected(artifact: Any, rows: int) -> str:
 
 @pytest.mark.slow
 def test_every_kernel_for_many_rows() -> None:
-    """`wgmma` on both sides of its bounds."""
+    """`wgmma` kernels, with numbers of rows on both sides of their bounds."""
     product = Product(64, 512, codes_of("i8"))
     arguments = product.arguments(None)
     artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_90a", **arguments)

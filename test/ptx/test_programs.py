@@ -1,4 +1,4 @@
-"""Whole programs of several dispatches, and conversions of which only the bits count."""
+"""Whole programs of several dispatches, and conversions whose results are compared bit by bit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = qmlir.reference
     ids=lambda k: np.dtype(k).name,
 )
 def test_conversions_to_8_bit_floats(kind: Any) -> None:
-    """`arith.truncf` by integer arithmetic against ml_dtypes: every code, its neighbours, ties, zeros, infinities."""
+    """`arith.truncf`, as integer arithmetic, against ml_dtypes: every code, its neighbours, ties, zeros, infinities."""
     element = {"float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2", "float8_e4m3fnuz": "f8E4M3FNUZ",
                "float8_e5m2fnuz": "f8E5M2FNUZ"}[np.dtype(kind).name]  # fmt: skip
     codes = np.sort(np.arange(256, dtype=np.uint8).view(kind).astype(np.float32))
@@ -89,8 +89,8 @@ def test_products_of_experts() -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(("m", "k"), [(1, 508), (1, 511), (5, 508)])
 def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
-    """K in whole rounds of a warp, but not in whole chunks: LLVM widened the words, or bytes, that every lane has to 16
-    bytes, of which the last lane's ended behind the activations."""
+    """K is whole rounds of a warp, but not whole chunks. Regression: LLVM widened each lane's loads of words or bytes
+    to 16 bytes, and the last lane's load ended after the end of the activations."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, 8)))
     made = qmlir.ops.scaled_matmul.compile(T(a.shape, "i8"), b, out_dtype="i32", target="cuda:sm_80")
@@ -101,7 +101,7 @@ def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("lhs", ["i8", "u8"])
 def test_padding_of_a_large_filter(lhs: str) -> None:
-    """More rows and columns than a word has bits: no copy of the image with its padding either."""
+    """A filter with more rows plus columns than a word has bits: the image is not copied to pad it either."""
     rng = np.random.default_rng(3)
     x = rng.integers(*((0, 256) if lhs == "u8" else (-128, 128)), (1, 4, 5, 16)).astype(
         {"i8": np.int8, "u8": np.uint8}[lhs]

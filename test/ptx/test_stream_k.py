@@ -1,4 +1,4 @@
-"""What makes workgroups that share K right, taken away: each is noticed, in whatever order they run."""
+"""Workgroups that split K (stream-K): removing any part of their synchronisation is noticed, in any order of runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def operands() -> tuple[Array, Array]:
 
 
 def program() -> Program:
-    """Sums of products in i32."""
+    """Compile a product with an i32 result."""
     artifact = qmlir.ops.scaled_matmul.compile(
         T((M, K), "i8"), operands()[1], rhs_transposed=True, out_dtype="i32", target="cuda:sm_80", choice=CHOICE
     )
@@ -55,7 +55,7 @@ def broken(made: Program, change: Callable[[str], str]) -> Program:
 
 
 def without_barrier(text: str) -> str:
-    """The one in front of the count."""
+    """Remove the barrier in front of the atomic count."""
     front, back = text.split(COUNT)
     at = front.rindex("bar.sync")
     return front[:at] + front[front.index("\n", at) :] + COUNT + back
@@ -72,7 +72,7 @@ def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str,
     made.options = order
     assert right(made)
     assert len(made.dispatches) == 1
-    assert made.dispatches[0].grid[0] == 3 * 2 * 9  # tiles of 16 x 64, and steps of 128
+    assert made.dispatches[0].grid[0] == 3 * 2 * 9  # 3 x 2 tiles of 16 x 64, and 9 steps of 128
     assert right(made), "counters of a second call start at zero"
 
 
@@ -115,13 +115,13 @@ def test_a_count_by_two_finishes_the_wrong_tiles(made: Program) -> None:
     wrong = broken(made, lambda text: "".join(counted))
     with pytest.raises(PtxError, match="is read, which another warp wrote"):
         right(wrong)
-    made.options = {"resident": 1}  # here nobody comes to the count that the tiles wait for
+    made.options = {"resident": 1}  # here no workgroup reaches the count that completes a tile
     assert not right(broken(made, lambda text: "".join(counted)))
 
 
 @pytest.fixture
 def patch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """Broken kernels are not kept."""
+    """A monkeypatch with a separate cache, so that broken kernels are not kept."""
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
     return monkeypatch
 

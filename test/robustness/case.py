@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Gives the bad input to a surface, with a folder of its own.
+# Passes a bad input to a surface; the path is a temporary folder for the case.
 Feed = Callable[[Any, Path], object]
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`given` to `surface` is refused by one of `error`, whose text has `message`, a regular expression."""
+    """Passing `given` to `surface` raises one of `error`, whose text matches the regular expression `message`."""
 
     surface: str
     name: str
@@ -24,5 +24,5 @@ class Case:
 
 
 def rows(surface: str, error: Errors, cases: Iterable[tuple[Any, str]]) -> list[Case]:
-    """Cases of one surface that have numbers for names."""
+    """Return the cases of one surface, named by their numbers."""
     return [Case(surface, str(number), given, error, message) for number, (given, message) in enumerate(cases)]

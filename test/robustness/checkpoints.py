@@ -119,7 +119,7 @@ GGUF: list[tuple[bytes, str]] = [
     (gguf_bytes(info(dims=())) + ROOM, "tensor 'a.weight' has 0 axes"),
     (gguf_bytes(info(dims=(32,) * 9)) + ROOM, "tensor 'a.weight' has 9 axes; there are 1 to 4"),
     (gguf_bytes(info(kind=777)) + ROOM, "tensor 'a.weight' has the type 777, which ggml does not have"),
-    (gguf_bytes(info() + info(), counts=(2, 0)) + ROOM, "tensor 'a.weight' is there twice"),
+    (gguf_bytes(info() + info(), counts=(2, 0)) + ROOM, "tensor 'a.weight' occurs twice"),
     (gguf_bytes(info(name=b"n" * 2000)) + ROOM, "a tensor's name has 2000 bytes"),
     (gguf_bytes(struct.pack("<Q", 2**62)) + ROOM, "a tensor's name"),
     (gguf_bytes(pairs=pair(b"k", 9, array(4, 2**60)), counts=(0, 1)) + ROOM, "elements of metadata 'k'"),

@@ -1,7 +1,7 @@
 """Bad input of the command line: exit code 1, one clear message with the place, no traceback, nothing half-written.
 
-The commands run in one process that plays the child of the command line (`run_all`); what concerns the two processes
-(crashes, interrupts, timeouts) runs the real command (`test_command.py`).
+The commands run in one process that takes the role of the command line's child process (`run_all`). Tests of the two
+processes (crashes, interrupts, timeouts) run the real command (`test_command.py`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Command:
 
     words: str
     source: str | bytes | None = None  # content of {d}/<name>.mlir
-    errors: int = 1  # how often "error:" is said
+    errors: int = 1  # how often stderr has "error:"
 
 
 def command_case(
@@ -75,7 +75,7 @@ def running(name: str, message: str, options: str, program: str = "{d}/good.vmfb
 
 
 CASES = [
-    # ---- files that are no MLIR
+    # ---- files that are not MLIR
     compiling("text", r"text\.mlir:1:1: error: custom op 'this' is unknown", "this is not MLIR\n"),
     compiling("binary", r"binary\.mlir:1:1: error: the file is not MLIR text", b"\x7fELF\x02\x01\xff\xfe"),
     compiling("nul", r"nul\.mlir:1:1: error: the file is not MLIR text: it holds NUL", b"module {}\0"),
@@ -131,7 +131,7 @@ CASES = [
               NAMED.replace("ATTRIBUTE", "qmlir.name = 5")),
     compiling("named_float", r"named_float\.mlir:1:1: error: .* says 'qmlir\.dtype' = 'f16', .* type is tensor<4xi8>",
               NAMED.replace("ATTRIBUTE", 'qmlir.dtype = "f16"')),
-    # ---- what IREE refuses
+    # ---- programs that IREE refuses
     compiling("iree", r"error: IREE could not compile the program:\n\S*iree\.mlir:2:8: error: failed to legalize "
               r"operation 'math\.erf'[^%]*\n\S*iree\.mlir:2:8: error: failed to run translation[^#]*\n$",
               "func.func @main(%x: tensor<4xf64>) -> tensor<4xf64> {\n  %0 = math.erf %x : tensor<4xf64>\n"
@@ -167,7 +167,7 @@ CASES = [
          r"qmlir-opt: error: cannot write .*none/x\.mlir: No such"),
     command_case("opt_input", "opt {d}/nowhere.mlir", r"qmlir-opt: error: cannot read .*nowhere\.mlir: No such file"),
     command_case("opt_binary", "opt {d}/binary.mlir", r"qmlir-opt: error: cannot read .*binary\.mlir: it is not text"),
-    # ---- programs that are none
+    # ---- files that are not programs
     running("run_missing", r"error: cannot read .*nowhere\.vmfb: No such file", "", "{d}/nowhere.vmfb"),
     running("run_folder", r"error: cannot read .*: Is a directory", "", "{d}"),
     running("run_text", r"error: .*good\.mlir is truncated or not a \.vmfb", "", "{d}/good.mlir"),
@@ -230,11 +230,11 @@ class Result:
     code: int
     out: str
     err: str
-    errors: int = 1  # how often "error:" has to be said
+    errors: int = 1  # how often stderr must have "error:"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Every file that a command may leave goes below `folder`."""
+    """Return environment variables that put every file that a command may leave below `folder`."""
     for name in ("cache", "reports", "tmp"):
         (folder / name).mkdir(exist_ok=True)
     own_cache(folder / "cache")
@@ -289,7 +289,10 @@ def write_programs(d: Path, env: dict[str, str]) -> None:
 
 
 def run_all(folder: Path) -> dict[str, Result]:
-    """Every case by its name, run once, in one process: inputs are in `folder / "in"`, outputs in `folder / "out"`."""
+    """Run every case once, in one process. Inputs are in `folder / "in"`, outputs in `folder / "out"`.
+
+    Returns the results by the names of the cases.
+    """
     d, o = folder / "in", folder / "out"
     d.mkdir()
     o.mkdir()
@@ -305,7 +308,7 @@ def run_all(folder: Path) -> dict[str, Result]:
 
 
 def judged(result: Result, _: Path) -> None:
-    """Raises what the command said."""
+    """Check the result of a failed command, and raise its stderr."""
     assert result.code == 1, result
     assert "internal error" not in result.err
     assert result.out == "", "a failed command writes nothing to stdout"

@@ -1,9 +1,10 @@
-"""Feeds surfaces (`surfaces.py`) with mutated inputs in a process of its own, and counts.
+"""Feed surfaces (`surfaces.py`) with mutated inputs in a separate process, and count refusals.
 
     python test/robustness/fuzz.py [SURFACE...] --count 1000 --seed 7 --folder /tmp/fuzz
 
-Prints one JSON object: inputs and how many were refused, by surface. A finding ends it with exit code 1 and tells the
-surface and the seed that repeat it; `step` in the folder holds them when the process itself has ended.
+Prints one JSON object: for each surface, the number of inputs and how many were refused. A finding ends the run with
+exit code 1 and prints the surface and the seed that repeat it. If the process itself dies, `step` in the folder has
+them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def mutated_text(r: Random, text: str) -> str:
 
 
 def mutated_bytes(r: Random, data: bytes) -> bytes:
-    """Flipped bits, cut and repeated parts."""
+    """A few edits: flipped bits, and ranges removed, inserted and overwritten."""
     made = bytearray(data)
     for _ in range(r.randint(1, 6)):
         if not made:
@@ -72,7 +72,7 @@ VALUES: list[Any] = [None, True, False, 0, -1, 1, 2**63, 1e308, -0.0, "", "x", "
 
 
 def mutated_json(r: Random, data: Any, depth: int = 0) -> Any:
-    """A value somewhere in a JSON tree exchanged, removed or repeated."""
+    """A copy of a JSON tree with one value replaced, removed, renamed or repeated."""
     if depth > 6 or r.random() < 0.12 or not isinstance(data, (dict, list)) or not data:
         return copy.deepcopy(r.choice(VALUES))
     if isinstance(data, dict):

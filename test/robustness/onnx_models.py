@@ -21,7 +21,7 @@ def make(
     nodes: list[Any], shape: list[Any] | None = None, constants: dict[str, Any] | None = None, opset: int = 17,
     kind: int = FLOAT, out: str = "y",
 ) -> Any:  # fmt: skip
-    """A model of one input `x` and one output."""
+    """A model with one input `x` and one output."""
     graph = helper.make_graph(
         nodes, "graph",
         [helper.make_tensor_value_info("x", kind, [2, 4] if shape is None else shape)],
@@ -37,7 +37,7 @@ def node(op: str, inputs: list[str], out: str = "y", name: str = "the_node", **a
 
 
 def weight(model: Any, **change: Any) -> Any:
-    """A product whose weight is a raw tensor that is then changed."""
+    """Change fields of the raw tensor that is the weight of a product."""
     t = model.graph.initializer[0]
     for name, value in change.items():
         if name == "dims":
@@ -53,7 +53,7 @@ def product(**change: Any) -> Any:
 
 
 def external(**said: str) -> Any:
-    """A product whose weight is in a file."""
+    """A product whose weight is in an external file."""
     model = product(data_location=TensorProto.EXTERNAL)
     t = model.graph.initializer[0]
     t.ClearField("raw_data")
@@ -120,7 +120,7 @@ def another_type() -> Any:
     return model
 
 
-BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not an expression
+BAD: dict[str, tuple[Callable[[], Any], str]] = {  # a part of the message, not a regular expression
     "raw data too short": (
         lambda: product(raw_data=b"1234"),
         "tensor 'w': error: the tensor has 4 bytes, but its shape [4, 3] takes 48",
@@ -142,7 +142,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     "no rank": (no_rank, "tensor 'x': error: the input has no rank"),
     "cycle": (
         lambda: make([node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b", "second")], out="b"),
-        "the_node: error: tensor 'b' is made by a node that comes later",
+        "the_node: error: tensor 'b' is produced by a later node; the graph is not topologically sorted",
     ),
     "undefined": (
         lambda: make([node("Add", ["x", "nothing"])]),
@@ -151,7 +151,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     "undefined output": (lambda: make([node("Relu", ["x"], "z")]), "tensor 'y' is not in the graph"),
     "made twice": (
         lambda: make([node("Relu", ["x"]), node("Abs", ["x"], name="second")]),
-        "second: error: tensor 'y' is made by two nodes",
+        "second: error: tensor 'y' is the output of two nodes",
     ),
     "unknown operator": (lambda: make([node("Frobnicate", ["x"])]), "the_node: error: No Op registered for Frobnicate"),
     "unknown domain": (
@@ -160,7 +160,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
     ),
     "missing input": (lambda: make([node("MatMul", ["x"])]), "has input size 1 not in range"),
     "shapes that do not fit": (lambda: product(dims=[3, 4]), "the_node: error: MatMul does not fit its inputs"),
-    "graph inside": (branches, "the_node: error: If has a graph inside; control flow is not imported"),
+    "graph inside": (branches, "the_node: error: If contains a subgraph; control flow is not imported"),
     "sparse": (sparse, "tensor 'sparse': error: sparse initializers are not imported"),
     "old": (lambda: make([node("Relu", ["x"])], opset=7), "the model is of opset 7; 9 to 28 are imported"),
     "another type": (another_type, "the_node: error: Relu gives 'y' as f32, but the model states i64"),
@@ -204,7 +204,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {  # words of the message, not a
 
 
 def feed(content: bytes, folder: Path) -> None:
-    """Import a file, beside which there is one of 64 bytes."""
+    """Import a file next to a file `data` of 64 bytes."""
     path = folder / "model.onnx"
     path.write_bytes(content)
     (folder / "data").write_bytes(bytes(64))

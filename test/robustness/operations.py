@@ -1,4 +1,4 @@
-"""Bad arguments of operations: numbers that would be cut, numbers of axes, types, sizes and values that do not fit."""
+"""Bad arguments of operations: values that would be truncated, and ranks, types, sizes and values that do not fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import qmlir
 from qmlir.errors import QmlirError, UsageError, VerifyError
 from qmlir.spec import TensorSpec as T
 
-# Name -> operation, operands, attributes that it takes.
+# Name -> a valid call: operation, operands, attributes.
 F = "f32"
 CALLS: dict[str, tuple[str, dict[str, T], dict[str, Any]]] = {
     "requantised": ("scaled_matmul", {
@@ -59,12 +59,12 @@ CALLS: dict[str, tuple[str, dict[str, T], dict[str, Any]]] = {
 LHS, RHS, IMAGE = np.ones((2, 8), np.int8), np.ones((8, 4), np.int8), np.ones((1, 5, 5, 2), np.int8)
 PRODUCT = ("scaled_matmul", (LHS, RHS))
 ARGUMENTS = {
-    # Cut to an integer they would give other numbers.
+    # Truncated to an integer, these would give other results.
     "rhs_zero_point=2.7": (*PRODUCT, {"rhs_zero_point": 2.7}, "must be integer in mode 'int'"),
     "out_zero_point=1.5": (*PRODUCT, {"out_zero_point": 1.5, "out_dtype": "i8"}, "'out_zero_point'"),
     "zero_point=1.9": ("quantize", (LHS.astype(np.float32), 0.5, 1.9), {}, "'zero_point' must be a ranked tensor"),
     "a zero point of nan": ("dequantize", (LHS, 0.5, float("nan")), {}, "must be integer in mode 'int'"),
-    "a wide zero point": (*PRODUCT, {"rhs_zero_point": 2**40}, "rhs_zero_point=1099511627776 is"),
+    "a wide zero point": (*PRODUCT, {"rhs_zero_point": 2**40}, "rhs_zero_point=1099511627776 does not fit i32"),
     "group_size=4.5": (*PRODUCT, {"group_size": 4.5}, "group_size=4.5 must be an integer"),
     "groups=1.2": ("conv2d_q", (IMAGE, IMAGE), {"groups": 1.2}, "groups=1.2 must be an integer"),
     "strides=2": ("conv2d_q", (IMAGE, IMAGE), {"strides": 2}, "strides=2 must be an array of 2 i64 integers"),

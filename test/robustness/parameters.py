@@ -1,4 +1,4 @@
-"""Files of parameters that do not fit the program that reads them, when it is loaded and when it is compiled."""
+"""Parameter files that do not fit the program that reads them, at load time and at compile time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ X = np.ones((4, 2), np.int8)
 
 @cache
 def kept() -> qmlir.Artifact:
-    """A program that loads its weights when it is loaded."""
+    """A program that reads its weights from a parameter file when it is loaded."""
     return qmlir.compile(WEIGHTS)
 
 

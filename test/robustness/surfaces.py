@@ -1,6 +1,6 @@
-"""What a person may hand to qmlir, as surfaces to fuzz: each makes mutated inputs of good ones and feeds them to the
-public API or the command line. An input passes when it is taken or refused by an error of ours (exit code 0, 1 or 2);
-any other exception, or the end of the process, is a finding.
+"""The kinds of user input to qmlir, as surfaces to fuzz: each mutates valid inputs and feeds them to the public API or
+the command line. An input passes if it is accepted or refused by one of qmlir's errors (exit code 0, 1 or 2); any other
+exception, or the end of the process, is a finding.
 
     python test/robustness/fuzz.py [SURFACE...] --count 1000 --seed 7
 """
@@ -30,7 +30,7 @@ from qmlir.tuning.measure import read_plan, read_results
 
 
 class Finding(Exception):
-    """An input that was neither taken nor refused."""
+    """An input that was neither accepted nor refused."""
 
 
 Feed = Callable[[Random], None]
@@ -38,7 +38,7 @@ SURFACES: dict[str, tuple[Callable[[Path], Feed], float]] = {}
 
 
 def surface(name: str, share: float) -> Callable[[Callable[[Path], Feed]], Callable[[Path], Feed]]:
-    """Register what opens a surface in a folder of its own; `share` of all inputs go to it."""
+    """Register a function that opens a surface in a folder of its own. `share` is the surface's share of all inputs."""
 
     def register(opened: Callable[[Path], Feed]) -> Callable[[Path], Feed]:
         SURFACES[name] = (opened, share)
@@ -62,7 +62,7 @@ func.func @main(%x: tensor<?x4xi8> {qmlir.name = "x"}, %x_scale: tensor<?x1xf32>
 
 
 def programs() -> list[str]:
-    """Good programs: one of each example in the dialect's tests, and a layer."""
+    """Valid programs: a layer, a product, and up to two examples from each file of the dialect's tests."""
     folder = Path(__file__).resolve().parents[1] / "dialect"
     texts = [LAYER, product(4, 8, 16)]
     for file in sorted(folder.glob("*/*.mlir")):
@@ -99,7 +99,7 @@ def vmfb(folder: Path) -> Feed:
 
 @surface("manifest", 0.16)
 def manifest(folder: Path) -> Feed:
-    """A manifest whose values are not what we write, in a file that is sound otherwise."""
+    """A manifest with values that qmlir does not write, in an otherwise intact artifact."""
     made = qmlir.compile(LAYER, target="cpu:x86-64-v3")
     names = (made.manifest.target, made.manifest.driver)
 
@@ -178,7 +178,7 @@ def candidates(folder: Path) -> Feed:
 
 @surface("cache", 0.1)
 def cache(folder: Path) -> Feed:
-    """A cache folder in which anything may lie."""
+    """A cache folder with damaged, missing and foreign files."""
     payload = b"a program" * 50
 
     def feed(r: Random) -> None:
@@ -221,7 +221,7 @@ def _spoil(r: Random, path: Path, place: Path) -> None:
 
 @surface("arguments", 0.17)
 def arguments(folder: Path) -> Feed:
-    """Words of a command line. Files are small, or there are none; so every command ends soon."""
+    """Words of a command line. Files are small or missing, so every command ends soon."""
     from qmlir.cli import COMMANDS, build_parser
     from qmlir.cli.arguments import parse
     from qmlir.cli.guarded import guarded
@@ -308,7 +308,7 @@ def calls(folder: Path) -> Feed:
 
 
 def rezipped(data: bytes, name: str, content: bytes) -> bytes:
-    """A `.vmfb` with one part exchanged, its checksums right."""
+    """A `.vmfb` with one part replaced, and correct checksums."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.infolist():
@@ -318,7 +318,7 @@ def rezipped(data: bytes, name: str, content: bytes) -> bytes:
 
 @surface("checkpoint", 0.1)
 def checkpoint(folder: Path) -> Feed:
-    """Files of a checkpoint, read to the end."""
+    """Files of a checkpoint, of which every tensor is read."""
     from checkpoint import decoders, writers as w
     from robustness import checkpoints as good
 
@@ -348,7 +348,7 @@ def checkpoint(folder: Path) -> Feed:
 
 
 def _read_all(path: Path) -> None:
-    """Every tensor of a checkpoint; the first refusal, when all are read."""
+    """Read every tensor of a checkpoint, then raise the first refusal."""
     from qmlir.checkpoint import QuantizedWeight
     from qmlir.errors import CheckpointError
 
@@ -372,9 +372,9 @@ def _read_all(path: Path) -> None:
         raise refused
 
 
-@surface("onnx", 0.05)  # the last one: it bounds the address space of the process
+@surface("onnx", 0.05)  # must be last: it limits the address space of the process
 def onnx(folder: Path) -> Feed:
-    """Bytes of an ONNX model; a giant allocation fails."""
+    """Bytes of an ONNX model. The limited address space makes a giant allocation fail."""
     import resource
 
     from robustness import onnx_models as good

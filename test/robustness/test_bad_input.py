@@ -1,4 +1,4 @@
-"""Bad input of every surface, a table: each row is refused by one error, in the words given, and in little memory."""
+"""A table of bad input of every surface: each row is refused by one error with the given message, in little memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from qmlir.tools.timing import peak_memory
 TABLES = (command_line, checkpoints, onnx_models, operations, parameters)
 FEEDS = {name: feed for table in TABLES for name, feed in table.FEEDS.items()}
 CASES = [case for table in TABLES for case in table.CASES]
-MEMORY = 500 << 20  # more than a case starts with
+MEMORY = 500 << 20  # the most that a case may allocate
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the commands, which has run them."""
+    """The folder in which the commands run."""
     return tmp_path_factory.mktemp("bad")
 
 
@@ -30,7 +30,7 @@ def results(commands: Path) -> dict[str, command_line.Result]:
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.surface}: {case.name}" for case in CASES])
 def test_it_is_refused(case: Case, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     given = request.getfixturevalue("results")[case.name] if case.surface == "command" else case.given
-    Path("/proc/self/clear_refs").write_text("5")  # the most memory is counted from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory of the process
     before = peak_memory()
     with pytest.raises(case.error, match=case.message) as e:
         FEEDS[case.surface](given, tmp_path)

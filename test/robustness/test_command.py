@@ -1,4 +1,4 @@
-"""The command line's two processes: a compiler that crashes, hangs or is interrupted, and what is left then."""
+"""The command line's two processes: a compiler that crashes, hangs or is interrupted, and the files left behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(folder: Path, *words: str, program: str = "qmlir", **kw: Any) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-# A module pass of IREE under func.func aborts the process: a crash that needs no defect of ours.
+# A module pass of IREE under func.func aborts the process: a crash that does not depend on a defect of qmlir.
 CRASH = "func.func(iree-abi-transformation-pipeline)"
 
 
@@ -101,7 +101,7 @@ def test_interrupt_leaves_nothing(source: Path, tmp_path: Path) -> None:
         result = interrupted(tmp_path, source, 0.12 * i, *ways[i % 2])
         codes.append(result.code)
         assert "Traceback" not in result.err
-        if result.code == 0:  # it had finished
+        if result.code == 0:  # it finished before the signal
             (tmp_path / "out" / "x.vmfb").unlink()
         else:
             assert (result.code, result.err) == (130, "qmlir: interrupted\n")
@@ -109,7 +109,7 @@ def test_interrupt_leaves_nothing(source: Path, tmp_path: Path) -> None:
     assert codes[0] == 130, codes
 
 
-# What is registered before the command runs at exit after what the command registers.
+# The exit handlers run in reverse order: this one runs after the command's own.
 ENDS_SLOWLY = """
 import atexit, sys, time
 from qmlir.cli import main
@@ -122,7 +122,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_an_interrupt_of_what_has_finished(source: Path, tmp_path: Path) -> None:
-    """Regression: the program was there, and Python, on its way out, died of the signal."""
+    """Regression: the output was written, but the signal killed Python while it exited."""
     process = subprocess.Popen(
         [sys.executable, "-c", ENDS_SLOWLY, "compile", str(source), "-o", "out/x.vmfb"], env=environment(tmp_path),
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

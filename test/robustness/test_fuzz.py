@@ -1,5 +1,5 @@
-"""Mutated inputs over every surface (`surfaces.py`), in processes of their own: none ends one, none is an internal
-error. The fast tier tries a few hundred, the slow tier more than 50,000, other ones for each commit."""
+"""Mutated inputs of every surface (`surfaces.py`), in separate processes: none ends the process or gives an internal
+error. The fast tier tries a few hundred, the slow tier more than 50,000, different ones for each commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FUZZ = Path(__file__).with_name("fuzz.py")
-# Of the slow tier, by surface: 64,000 in all.
+# Inputs of the slow tier, by surface: 64,000 in all.
 COUNTS = {"mlir": 6000, "vmfb": 5000, "manifest": 9000, "database": 10000, "candidates": 6000, "cache": 6000,
           "arguments": 6000, "calls": 4000, "checkpoint": 6000, "onnx": 6000}  # fmt: skip
 
@@ -39,7 +39,7 @@ def test_a_few_inputs_of_every_surface(tmp_path: Path) -> None:
     told = fuzz(tmp_path, 250, 0)
     assert set(told) == set(COUNTS), "a surface that the slow tier does not know"
     for name, found in told.items():
-        if name not in ("cache", "arguments"):  # whose errors are seen by other means
+        if name not in ("cache", "arguments"):  # these check their errors themselves
             assert found["refused"] > 0, f"{name}: nothing was refused: the mutations are too mild"
 
 
@@ -57,7 +57,7 @@ def test_many_inputs(surface: str, rotation: int, tmp_path: Path) -> None:
 
 
 def test_a_finding_is_told(tmp_path: Path) -> None:
-    """The harness itself: a surface that fails ends it with the seed."""
+    """The control: a surface that fails ends the run, which prints the seed."""
     script = (
         f"import sys; sys.argv = ['fuzz', 'database', '--count', '5', '--folder', {str(tmp_path)!r}]\n"
         f"sys.path.insert(0, {str(FUZZ.parent)!r})\n"

@@ -1,4 +1,4 @@
-"""Processes that are killed, disks that are full, compilers that hang or eat memory, and many at once: nothing is half
+"""Killed processes, full disks, compilers that hang or exhaust memory, and concurrent processes: no file is half
 written, nothing is lost, and there is one message."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qmlir.core.cache import Cache
 from qmlir.tuning import Database
 from qmlir.tuning.measure import read_json
 
-# Writes what the compiler and the tuner write, over and over: entries of a cache under locks, a database, results.
+# Repeats the writes of the compiler and the tuner: entries of a cache under locks, a database, results.
 WRITER = """
 import hashlib, random, sys
 from pathlib import Path
@@ -54,7 +54,7 @@ def payload(key: str) -> bytes:
 
 
 def check_sound(folder: Path) -> None:
-    """Every entry that can be read is right, and so are the files of the tuner."""
+    """Check that every cache entry that can be read is correct, and the files of the tuner too."""
     cache = Cache(folder / "cache")
     for number in range(40):
         key = f"{number:02x}" + "0" * 62
@@ -66,10 +66,10 @@ def check_sound(folder: Path) -> None:
 
 
 def killed(folder: Path, count: int) -> int:
-    """Kill so many writers, at random times, two at a time in the same folder; how many were ended at work."""
+    """Kill `count` writers at random times, two at a time in the same folder. Returns how many were still running."""
     r, ended = random.Random(count), 0
     for number in range(0, count, 2):
-        # Own process groups, and no pipes that a kill would leave open.
+        # No pipes, which a kill would leave open.
         writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(n)]) for n in (number, number + 1)]
         for n in (number, number + 1):
             while not (folder / f"ready{n}").exists():
@@ -97,7 +97,7 @@ def test_two_hundred_kills_leave_nothing_corrupt(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kills_of_the_command_itself(tmp_path: Path) -> None:
-    """SIGKILL to all of `qmlir compile`, parent and child, at times all over its run; then it runs to its end."""
+    """SIGKILL to parent and child of `qmlir compile` at random times of its run; afterwards the command succeeds."""
     source, out = tmp_path / "a.mlir", tmp_path / "a.vmfb"
     source.write_text(product(16, 64, 32))
     environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(tmp_path / "cache"))}
@@ -135,7 +135,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """A file as large as the disk lets it be."""
+    """Write a file until the disk is full."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):
         while True:
@@ -146,7 +146,7 @@ def fill(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    """The cache does without; an output is refused in one line; what was there before stays."""
+    """A program is compiled without being cached; an unwritable output is refused in one line; existing files stay."""
     source = tmp_path / "a.mlir"
     source.write_text(product(16, 64, 32))
     (small_disk / "old.vmfb").write_bytes(b"before")
@@ -168,7 +168,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
 
 
 def test_a_read_only_cache(small_disk: Path, tmp_path: Path) -> None:
-    """Also for root, who may write everywhere else: it is read, and does without what is not in it."""
+    """Entries are read, and missing ones are compiled without being stored. A read-only mount applies to root too."""
     source = tmp_path / "a.mlir"
     source.write_text(product(16, 64, 32))
     environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(small_disk / "cache"))}
@@ -182,7 +182,7 @@ def test_a_read_only_cache(small_disk: Path, tmp_path: Path) -> None:
     assert sorted(small_disk.rglob("*")) == before
 
 
-# ---- a compiler that does not end, or takes all memory
+# ---- a compiler that hangs or exhausts memory
 
 HANGING = """
 import time
@@ -248,7 +248,7 @@ def test_memory_of_the_real_compiler(tmp_path: Path) -> None:
     assert subprocess.run([*command, "--memory", "16", "-q"], check=False).returncode == 0
 
 
-# ---- many at once
+# ---- concurrent compilations
 
 WORKER = """
 import json, sys

@@ -1,4 +1,4 @@
-"""Parameters that are loaded with a program, or baked in; files that are none."""
+"""Parameters that are loaded with a program or baked in, and files that are not parameter files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call allocates: its results, and one scratch for everything between; and once warm, nothing at all."""
+"""A call allocates its results and one scratch buffer for all intermediates; once warm, it allocates nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qmlir.targets.cpu.host import host_features
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 WORKS = {w.name: w for w in works()}
-# Name -> whether there is anything between arguments and results.
+# Name -> 1 if the program has intermediates, 0 if not.
 PROGRAMS = {
     "w8a8 16x4096x4096": 0,
     "w4a8 16x4096x4096": 0,
@@ -30,7 +30,7 @@ PROGRAMS = {
     "digits batch 64": 1,
     "resnet18 batch 1": 1,
 }
-# Kernels that pad the image themselves, and those for depthwise convolutions, are for AVX-512.
+# Kernels that pad the image themselves, and depthwise convolution kernels, need AVX-512.
 AVX512 = ("conv b1 3x3/1 56x56x64->64", "depthwise 3x3/1 112x112x32", "digits batch 64", "resnet18 batch 1")
 MOE = "moe 8x2048x1408 top 2, 16 tokens"
 
@@ -40,7 +40,7 @@ def runtime_tool(name: str) -> str:
 
 
 def allocations(artifact: qmlir.Artifact, arguments: list[Any], folder: Path) -> int:
-    """How often one call allocates, as the runtime's profile counts it."""
+    """Return how often one call allocates, according to the runtime's profile."""
     artifact.save(folder / "program.vmfb")
     inputs = []
     for i, argument in enumerate(arguments):

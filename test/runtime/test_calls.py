@@ -78,8 +78,8 @@ def test_torch_in_and_out(program: Any) -> None:
 
 
 def test_torch_tensors_of_every_kind(program: Any) -> None:
-    """Regression: parameters, which are a class of torch.nn, tensors that hold the negative of their memory, and those
-    without memory ended in torch's own errors."""
+    """Regression: torch.nn parameters, tensors that lazily negate their memory, and tensors without plain memory raised
+    torch's own errors."""
     torch = pytest.importorskip("torch")
     x, s = torch.arange(16, dtype=torch.int8).reshape(2, 8), torch.full((2, 1), 0.5)
     same = program.main(x, s)
@@ -123,8 +123,8 @@ def test_threads_call_one_program_at_once(program: Any) -> None:
 
 @pytest.mark.parametrize("on", ["cpu", "vulkan:lavapipe"])
 def test_parts_are_of_the_arguments_of_their_call(on: str, request: pytest.FixtureRequest) -> None:
-    """Regression: on Vulkan copies were recorded once, with the buffers of the first call, and other threads have
-    others."""
+    """Regression: on Vulkan, copies were recorded once, with the buffers of the first call, but calls of other threads
+    have other buffers."""
     torch = pytest.importorskip("torch")
     target = on if on == "cpu" else request.getfixturevalue("lavapipe")
 
@@ -147,7 +147,7 @@ def test_parts_are_of_the_arguments_of_their_call(on: str, request: pytest.Fixtu
 
 @pytest.fixture(scope="module")
 def borrowing() -> Any:
-    """A program whose argument nothing but a kernel of ours reads."""
+    """A program whose argument only a built-in kernel reads."""
     w = np.random.default_rng(0).integers(-9, 9, (128, 8), dtype=np.int8)
     artifact = qmlir.ops.scaled_matmul.compile(TensorSpec((None, 128), "i8"), w, out_dtype="i32", target="cpu")
     assert artifact.manifest.zero_copy == {"main": [0]}
@@ -157,7 +157,7 @@ def borrowing() -> Any:
 @pytest.mark.parametrize("rows", [1, 5, 700])
 @pytest.mark.parametrize("offset", [0, 1, 16, 63])
 def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: int) -> None:
-    """At any address, writable or not; and the result is not a view of them."""
+    """Arguments may have any address and be read-only, and the result is not a view of them."""
     program, w = borrowing
     memory = np.zeros(128 * rows + 128, np.uint8)
     begin = -memory.ctypes.data % 64 + offset
@@ -174,7 +174,7 @@ def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: in
 
 @pytest.mark.parametrize("offset", [4, 32])
 def test_a_kernel_of_one_chunk_asks_for_no_alignment(offset: int) -> None:
-    """It was inlined to where LLVM knew what IREE's own buffers are aligned to, and faulted."""
+    """Regression: inlined into code in which LLVM assumed the alignment of IREE's own buffers, it faulted."""
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec((48, 64), "f32"), granularity="token", target="cpu")
     assert artifact.manifest.zero_copy == {"main": [0]}
     memory = np.zeros(48 * 64 * 4 + 128, np.uint8)
@@ -204,7 +204,7 @@ def test_an_argument_that_a_body_reads_by_an_index_is_copied() -> None:
 
 
 def test_a_long_chain_of_ops_is_compiled() -> None:
-    """What reads an argument was once looked for by recursion along the uses."""
+    """Regression: the search for the readers of an argument recursed along its uses."""
     names = [f"%x{i}" for i in range(401)]
     ops = [f"  {b} = arith.addf {a}, {a} : tensor<4x8xf32>" for a, b in pairwise(names)]
     head = "func.func @main(%x0: tensor<4x8xf32>) -> tensor<4x8xf32> {"
@@ -239,7 +239,7 @@ def test_equal_results_are_two_arrays() -> None:
 
 
 def test_results_that_are_kept_are_not_written_again(borrowing: Any) -> None:
-    """Memory of results comes from a pool."""
+    """The memory of results comes from a pool."""
     program, w = borrowing
     xs = [np.full((300, 128), i, np.int8) for i in range(20)]
     kept = [program.main(x) for x in xs]
@@ -264,7 +264,7 @@ func.func @main(%x: tensor<?x?x8xf32>) -> (tensor<?x?x8xf32>, tensor<?x?x8xf32>,
 
 
 def test_results_of_dynamic_shape_each_have_their_own_values(target: str) -> None:
-    """Regression: on Vulkan, results that share an allocation were read where another one lies."""
+    """Regression: on Vulkan, results that share an allocation were read from the place of another result."""
     main = qmlir.load(qmlir.compile(SEVERAL, target=target)).main
     for rows in (3, 0) if target.startswith("cpu") else (3,):
         x = np.arange(rows * 5 * 8, dtype=np.float32).reshape(rows, 5, 8)
@@ -275,7 +275,7 @@ def test_results_of_dynamic_shape_each_have_their_own_values(target: str) -> Non
 
 
 def test_arithmetic_on_whole_tensors_takes_empty_ones(target: str) -> None:
-    """Regression: the shapes of `arith` on tensors were found by computing it, which Vulkan refuses of nothing."""
+    """Regression: the shapes of `arith` on tensors were found by running it, which Vulkan refuses for empty tensors."""
     text = "func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {\n  %y = arith.addf %x, %x : tensor<?x8xf32>\n"
     main = qmlir.load(qmlir.compile(f"{text}  return %y : tensor<?x8xf32>\n}}\n", target=target)).main
     assert main(np.zeros((0, 8), np.float32)).shape == (0, 8)
@@ -296,7 +296,7 @@ func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, ten
 
 
 def test_results_that_are_not_empty_take_no_empty_tensors(lavapipe: str) -> None:
-    """Regression: what was in memory came back."""
+    """Regression: the result was the previous content of its memory."""
     program = """
 func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}, %y: tensor<?x4xf32> {qmlir.name = "y"}) -> tensor<?x4xf32> {
   %0 = tensor.concat dim(0) %x, %y : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -312,14 +312,14 @@ func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}, %y: tensor<?x4xf32> {qml
 
 
 def test_several_results_take_no_empty_tensors(lavapipe: str) -> None:
-    """IREE confused the results of the two ways, one for empty tensors, of some of these programs, and refused calls of
-    others."""
+    """With a separate branch for empty tensors, IREE confused the results of the two branches in some of these
+    programs, and refused calls of others."""
     main = qmlir.load(qmlir.compile(PADDED, target=lavapipe)).main
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     doubled, padded = main(x)
     np.testing.assert_array_equal(doubled, 2 * x)
     np.testing.assert_array_equal(padded, np.pad(2 * x, ((0, 0), (1, 1))))
-    with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(make no call, or .* itself\)"):
+    with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(skip the call, or .* separately\)"):
         main(x[:0])
 
 
@@ -337,7 +337,7 @@ func.func @main(%x: {tensor}) -> {tensor} {{
 
 
 def test_loops_that_llvmpipe_leaves_early_are_refused(lavapipe: str) -> None:
-    """Regression: the sum of seven million ones was 524280. (It sorted 300 numbers in part: sorts are stages now.)"""
+    """Regression: the sum of seven million ones was 524280. (300 values were partly sorted: sorts are stages now.)"""
     x = np.random.default_rng(0).standard_normal(257, dtype=np.float32)
     for size in "?", "257":
         main = qmlir.load(qmlir.compile(sorted_program(f"tensor<{size}xf32>"), target=lavapipe)).main

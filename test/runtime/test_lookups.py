@@ -1,5 +1,5 @@
-"""Numbers that are looked up in a table, and sizes that a program was made for: what is outside is refused, where a
-program read from past the end of the table before."""
+"""Indices into a table, and sizes that a program was compiled for: values outside are refused, for which programs
+formerly read past the end of the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ func.func @main(%ids: tensor<2x?xi64> {qmlir.name = "ids"}, %table: tensor<5x3xf
   return %r : tensor<2x?x3xf32>
 }"""
 
-# Two columns that are looked up in two tables.
+# Two columns that are indices into two tables.
 COLUMNS = """
 #at = affine_map<(d0) -> (d0)>
 func.func @main(%x: tensor<?x2xi32> {qmlir.name = "pairs"}, %users: tensor<9xf32>, %items: tensor<4xf32>)
@@ -68,7 +68,7 @@ func.func @main(%x: tensor<?x2xi32> {qmlir.name = "pairs"}, %users: tensor<9xf32
   return %a, %b : tensor<?xf32>, tensor<?xf32>
 }"""
 
-# Positions along an axis are looked up: it is no longer than their table.
+# Positions along an axis are indices into a table, so the axis is at most as long as the table.
 POSITIONS = """
 func.func @main(%x: tensor<?x3xf32> {qmlir.name = "x", qmlir.sizes = ["S", ""]}, %table: tensor<6x3xf32>)
     -> tensor<?x3xf32> {
@@ -90,7 +90,7 @@ func.func @main(%x: tensor<?x3xf32> {qmlir.name = "x", qmlir.sizes = ["S", ""]},
 
 
 def test_ids_outside_of_the_table_are_refused(tmp_path: Path) -> None:
-    """Regression: they were read from where the table is not, which ended the process or gave any number."""
+    """Regression: reads outside the table ended the process or gave arbitrary values."""
     program = qmlir.load(qmlir.compile(WRAPPED, target="cpu").save(tmp_path / "ids.vmfb"))
     assert str(program.main.signature).endswith("where ids are in [-5, 4]")
     table = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -100,7 +100,7 @@ def test_ids_outside_of_the_table_are_refused(tmp_path: Path) -> None:
         ids[1, 2] = wrong
         message = (
             rf"argument 0 \('ids': i64\[2, D\]\) of main holds ids\[1, 2\] = {wrong}, which is outside of \[-5, 4\]: "
-            "ids is looked up in a table"
+            "ids is an index into a table"
         )
         with pytest.raises(InputError, match=message):
             program.main(ids, table)
@@ -140,7 +140,7 @@ def test_an_axis_is_no_longer_than_the_table_of_its_positions(tmp_path: Path) ->
 
 
 def test_values_are_made_up_inside_of_the_tables() -> None:
-    """`bench` and `check` made up ids of -1000 to 1000."""
+    """Regression: `bench` and `check` made up ids from -1000 to 1000."""
     for source in (WRAPPED, COLUMNS, POSITIONS):
         main = qmlir.load(qmlir.compile(source, target="cpu")).main
         main(*inputs.make(main.signature, size=40))
@@ -158,7 +158,7 @@ def test_values_are_made_up_inside_of_the_tables() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "%k = arith.select %o, %in, %zero : i32",  # which of the numbers are looked up is not known
+        "%k = arith.select %o, %in, %zero : i32",  # it is not known which elements are indices
         "%k = arith.remui %in, %in : i32",
         "%k = arith.muli %in, %in : i32",
     ],
@@ -183,7 +183,7 @@ func.func @main(%x: tensor<7xi32>, %m: tensor<7xi1>, %t: tensor<9xf32>) -> tenso
 
 
 def test_two_numbers_of_an_argument_are_not_one() -> None:
-    """x[i] - x[j] is not 0."""
+    """Two elements of an argument are different unknowns: x[i] - x[j] is not 0."""
     text = """
 func.func @main(%x: tensor<4xi32>, %t: tensor<9xf32>) -> tensor<4x4xf32> {
   %e = tensor.empty() : tensor<4x4xf32>
@@ -227,7 +227,7 @@ def _embeddings() -> tuple[type, type]:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> None:
-    """Regression: 33 positions of 32 ended the process, and so did an id of 5000."""
+    """Regression: 33 positions with a table of 32 ended the process, and so did an id of 5000."""
     torch = pytest.importorskip("torch")
     model = _embeddings()[which]().eval()
     ids = torch.randint(0, 100, (2, 8))
@@ -239,7 +239,7 @@ def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> Non
         torch.testing.assert_close(main(ids), model(ids))
     with pytest.raises(InputError, match=r"has shape \[3, 33\]: axis 1 has 33 elements, .* for at most 32"):
         main(torch.randint(0, 100, (3, 33)))
-    for wrong in (100, -1):  # torch takes no negative ids either
+    for wrong in (100, -1):  # torch does not accept negative ids either
         ids[2, 5] = wrong
         with pytest.raises(InputError, match=rf"holds ids\[2, 5\] = {wrong}, which is outside of \[0, 99\]"):
             main(ids)
@@ -255,7 +255,7 @@ def test_an_onnx_model_keeps_to_its_vocabulary_and_its_length(dynamo: bool, tmp_
     torch.onnx.export(model, (ids,), tmp_path / "m.onnx", input_names=["ids"], dynamo=dynamo, **sizes)
     main = qmlir.load(qmlir.compile(tmp_path / "m.onnx", target="cpu")).main
     torch.testing.assert_close(main(ids - 100), model(ids))  # ONNX counts negative indices from the end
-    # The old exporter computes the size of the positions from a list of sizes: the program compares it.
+    # The old exporter computes the number of positions from a list of sizes: the program itself checks it.
     said = r"has shape \[2, 33\]: axis 1 has 33 elements, .* for at most 32"
     said = said if dynamo else r"there are more than the 32 positions that a table is for \(.*m\.onnx:/places/Gather"
     with pytest.raises(InputError, match=said):
@@ -298,7 +298,7 @@ def test_sizes_that_a_torch_program_was_exported_for(tmp_path: Path) -> None:
 
 
 def test_functions_in_pieces_are_what_they_compute() -> None:
-    """Against the same arithmetic on numbers."""
+    """Piecewise functions against the same arithmetic on integers."""
     rng = np.random.default_rng(0)
     xs = range(-20, 21)
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Sizes that arguments share: every operation's are found from its own rules, and a call in which they differ is
+"""Sizes that arguments share: they are derived from the rules of each operation, and a call in which they differ is
 refused, by the Python call and by the program itself."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ F, I8, I32 = np.float32, np.int8, np.int32
 
 
 def test_the_program_of_the_readme_refuses_a_scale_of_other_rows(tmp_path: Path) -> None:
-    """Regression: x [4, 256] with scale [2, 1] gave numbers from past the end of the scale."""
+    """Regression: x [4, 256] with scale [2, 1] read past the end of the scale."""
     w = np.ones((256, 64), I8)
     artifact = ops.scaled_matmul.compile(
         T((None, 256), "i8"), w, lhs_scale=T((None, 1), "f32"), rhs_scale=np.full((1, 64), 0.01, F), target="cpu"
@@ -48,7 +48,7 @@ def full(shape: tuple[int, ...], dtype: Any = F) -> Any:
     return np.ones(shape, dtype)
 
 
-# Operands of each operation that have an axis in common, and attributes. What may be dynamic is found by the verifier.
+# Operands of each operation that share axes, and attributes. The verifier decides which sizes may be dynamic.
 PRODUCT = {
     "lhs_scale": full((2, 4, 1)), "rhs_scale": full((2, 1, 24)), "lhs_zero_point": full((2, 4, 1), I32),
     "rhs_zero_point": full((2, 1, 24), I32), "bias": full((2, 4, 24)), "c": full((2, 4, 24)), "beta": 1.0,
@@ -94,7 +94,7 @@ CASES: dict[str, dict[str, Any]] = {
         "input_scale": full((4, 1)), "w1_scale": full((3, 1, 16)), "w2_scale": full((3, 1, 24)),
     },
 }  # fmt: skip
-ALONE = ("dynamic_quantize", "unpack", "route", "moe_align_block_size")  # one tensor, which shares with no other
+ALONE = ("dynamic_quantize", "unpack", "route", "moe_align_block_size")  # have one tensor, which shares no size
 
 
 def test_every_operation_is_here() -> None:
@@ -107,17 +107,17 @@ class Place(NamedTuple):
 
 
 class Dynamic(NamedTuple):
-    """An operation with every size dynamic that its verifier lets be so."""
+    """An operation with every size dynamic that its verifier allows to be dynamic."""
 
     operation: Any
     arrays: dict[str, Any]
     specs: dict[str, T]
     attributes: dict[str, Any]
-    shared: dict[str, list[Place]]  # axes of arguments by the size that they have or that theirs follows from
+    shared: dict[str, list[Place]]  # size -> the axes of arguments that have it or are computed from it
 
 
 def _dynamic(name: str, most: int = 99) -> Dynamic:
-    """With at most so many sizes."""
+    """Return the operation of a case with at most `most` dynamic sizes."""
     from qmlir.core.mlir import context
 
     operation = ops.BY_NAME[name.split()[0]]
@@ -147,7 +147,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
         dynamic: set[Place] = set()
         for size, places in shared.items():
             if size == "topk":
-                continue  # static, as the lowering says
+                continue  # the lowering requires it to be static
             if len({s for s, p in shared.items() if set(p) <= dynamic}) >= most:
                 break
             try:
@@ -163,7 +163,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_operations_rules_say_what_arguments_share(name: str) -> None:
-    """No rule is missing: a dynamic axis of an argument is also that of another one."""
+    """No rule is missing: every dynamic size occurs in at least two arguments."""
     made = _dynamic(name)
     lonely = [places for places in made.shared.values() if len({p.operand for p in places}) < 2]
     assert not lonely or len(made.arrays) == 1
@@ -176,7 +176,7 @@ def _resized(array: Any, axis: int, size: int) -> Any:
     return np.resize(array, shape)
 
 
-# On lavapipe a product and an elementwise operation: what is refused is the same for all targets.
+# In the fast tier, only a product and an elementwise operation run on lavapipe: all targets refuse the same calls.
 @pytest.mark.sweep(fast=12, slow=9)
 @pytest.mark.parametrize(
     ("name", "on"),
@@ -206,7 +206,7 @@ def test_arguments_that_disagree_are_refused(
                 wrong[number] = _resized(arrays[number], place.axis, size)
                 with pytest.raises(InputError) as refused:
                     main(*wrong)
-                fixed = main.signature.inputs[number][1].shape[place.axis] is not None  # by what is not an argument
+                fixed = main.signature.inputs[number][1].shape[place.axis] is not None  # by an operation
                 assert f"({place.operand!r}" in str(refused.value), "named as one of the two"
                 assert sum(f"({n!r}" in str(refused.value) for n in names) == (1 if fixed else 2)
                 with pytest.raises(
@@ -218,7 +218,7 @@ def test_arguments_that_disagree_are_refused(
 
 
 def _without_our_checks(program: Any, path: Path) -> Any:
-    """The program in IREE's own runtime."""
+    """Return a function that calls the program in IREE's own runtime, without the checks of `qmlir.runtime`."""
     from iree import runtime as rt
 
     from qmlir.core.hal import vm_instance
@@ -270,7 +270,7 @@ func.func @main(%a: tensor<?x32xi8>, %s: tensor<?x1xf32>, %b: tensor<?x32xi8>, %
 
 
 def test_sizes_are_followed_through_operations_and_calls() -> None:
-    """Two calls of one function have sizes of their own; what nothing relates has no name."""
+    """Two calls of one function have separate sizes; a size related to no other has no name (shown as D)."""
     [signature] = [s for n, s in _signatures(SEVERAL).items() if n == "main"]
     assert str(signature) == (
         "(arg0: i8[M, 32], arg1: f32[M, 1], arg2: i8[M2, 32], arg3: f32[M2, 1], arg4: f32[M2*8], arg5: f32[D]) -> "
@@ -308,7 +308,7 @@ func.func @main(%x: tensor<?x?xf32>, %r: tensor<?xf32>, %k: tensor<4x?xf32>) -> 
 
 
 def test_a_dynamic_size_that_an_operation_fixes_is_checked(tmp_path: Path) -> None:
-    """The second operand has four rows, so all have."""
+    """Argument 2 has four rows, so all arguments have."""
     artifact = qmlir.compile(GENERIC, target="cpu")
     program = qmlir.load(artifact.save(tmp_path / "generic.vmfb"))
     assert str(program.main.signature).startswith("(arg0: f32[4, D], arg1: f32[4], arg2: f32[4, D])")

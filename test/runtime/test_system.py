@@ -1,4 +1,4 @@
-"""What the operating system lacks or refuses: affinity masks, CPUs that others use, AMX tiles, busy devices."""
+"""Resources that the operating system lacks or refuses: affinity masks, CPUs in use by others, AMX tiles, devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = qmlir.TensorSpec
 
 
 def run(code: str, **environment: str) -> str:
-    """What a process of its own prints; it has to end well."""
+    """Run code in a separate process, which must succeed. Returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120,
         check=False,
@@ -55,7 +55,7 @@ with own_cpus(1):
 
 
 def test_a_system_without_affinity_masks(doubled: Path) -> None:
-    """macOS and Windows have no `os.sched_getaffinity`, and Windows no `os.register_at_fork`: loading failed."""
+    """Regression: loading failed: macOS and Windows lack `os.sched_getaffinity`, Windows also `os.register_at_fork`."""
     assert run(WITHOUT_MASKS.format(path=str(doubled)), QMLIR_THREADS="") == "True True"
 
 
@@ -74,7 +74,7 @@ print(found)
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(settings.cpus()) < 2, reason="one CPU")
 def test_workers_of_a_process_that_leaves_cpus_to_others_are_not_pinned(doubled: Path) -> None:
-    """Two processes with QMLIR_THREADS=4 of 8 CPUs were both pinned to the first four."""
+    """Regression: two processes with QMLIR_THREADS=4 on 8 CPUs were both pinned to the first four."""
     cpus = settings.cpus()
     fewer = [cpus] * (len(cpus) - 1)
     assert run(WORKERS.format(path=str(doubled), want=fewer), QMLIR_THREADS=str(len(fewer))) == str(fewer)
@@ -84,7 +84,7 @@ def test_workers_of_a_process_that_leaves_cpus_to_others_are_not_pinned(doubled:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(settings.cpus()) < 2, reason="one CPU")
 def test_two_measurements_have_cpus_of_their_own() -> None:
-    """Each was pinned to the first CPUs."""
+    """Regression: each was pinned to the first CPUs."""
     code = """
 from qmlir import settings
 from qmlir.tuning.cpus import own_cpus
@@ -95,14 +95,14 @@ with own_cpus(1):
     with own_cpus(1):
         mine = settings.cpus()
         assert len(mine) == 1
-        os.sched_setaffinity(0, before)  # what a child would inherit
+        os.sched_setaffinity(0, before)  # a child inherits this mask
         theirs = run(code)
     assert settings.cpus() == before
     assert theirs in {str([cpu]) for cpu in before} - {str(mine)}
 
 
 def test_amx_tiles_that_the_system_refuses(doubled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer to the request was ignored: the process died of an illegal instruction."""
+    """Regression: the answer to the request for tiles was ignored, and an illegal instruction killed the process."""
     artifact = qmlir.Artifact.open(doubled)
     artifact.manifest.cpu_features = ["amx-tile"]
     plan = {"route": "im2col", "matmul": {"route": "kernel", "micro": "amx-int8"}}
@@ -125,7 +125,7 @@ class Refusing:
 
 
 def test_a_driver_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first failure was remembered as "no device" for the life of the process."""
+    """Regression: the first failure was remembered as "no device" for the life of the process."""
     import iree.runtime as rt
 
     class Driver:
@@ -149,7 +149,7 @@ def test_a_driver_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_plan_whose_own_product_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was an assertion: a traceback, or with `python -O` an AttributeError."""
+    """Regression: this raised an AssertionError, or with `python -O` an AttributeError."""
     from qmlir.targets.cpu.kernels.strategy import KernelStrategy
 
     monkeypatch.setattr(KernelStrategy, "of_group", lambda self, op: Decline("a reason", "a remedy"), raising=False)

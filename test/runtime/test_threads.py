@@ -1,5 +1,5 @@
-"""Kernels that share their chunks: right under concurrent callers, forks and the end of the process, on any number of
-threads, and without a team."""
+"""Kernels that share their chunks among a team of threads: correct with concurrent callers, forks and process exits, on
+any number of threads, and without a team."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from qmlir.targets.cpu.threads import board, cost
 
 pytestmark = pytest.mark.skipif(not supported(), reason="kernels for this system have no forks in them")
 
-# A program of its own process, because the number of threads is the process's. `CASES` are calls and their results:
-# of floats by codes, which have kernels on every x86 with AVX2, with numbers whose sums are exact.
+# Runs in a separate process, because the number of threads is per process. `CASES` are calls with their results:
+# products of floats and codes, which have kernels on every x86 with AVX2, with values whose sums are exact.
 START = """
 import dataclasses, os, random, sys, threading, time
 import numpy as np
@@ -52,7 +52,7 @@ def joined():  # helpers join when the machine gives them a CPU, which a loaded 
 
 
 def run(code: str, threads: int, timeout: int = 60) -> str:
-    """What the program prints; it has to end, and well."""
+    """Run the program, which must end successfully. Returns its output."""
     environment = {**os.environ, "QMLIR_THREADS": str(threads), "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(
         # Python 3.12 and later warn of every fork of a process with threads.
@@ -80,7 +80,7 @@ print(len(wrong), TEAM.helpers, joined())
 
 
 def test_helpers_join_and_results_are_right() -> None:
-    """On one more thread than most machines of the tests have to spare."""
+    """With one thread more than most test machines have to spare."""
     assert run("print(right(400), TEAM.helpers, joined())", 3).split() == ["True", "2", "True"]
 
 
@@ -119,12 +119,12 @@ print(codes, right(50))
 
 
 def test_children_of_a_fork_compute_and_end() -> None:
-    """While another thread is in a call; children of a fork once waited forever for threads of the parent's devices."""
+    """Forks during another thread's call. Regression: children waited forever for threads of the parent's devices."""
     assert run(FORK.format(children=2, threads=3), 3) == "[0, 0] True\n"
 
 
 def test_a_child_of_a_fork_compiles() -> None:
-    """The threads of IREE's compiler are its parent's; a child once waited for them, or crashed at its end."""
+    """Regression: the child waited for the threads of IREE's compiler, which stay in the parent, or crashed at exit."""
     code = """
 def compiled(k):  # of weights that no cache knows
     w = np.random.default_rng().integers(-128, 128, (k, 32), dtype=np.int8)
@@ -142,7 +142,7 @@ for k in (64, 65):
 
 
 def test_a_child_of_a_fork_has_worker_threads_of_its_own() -> None:
-    """It once waited forever for those of its parent."""
+    """Regression: the child waited forever for the worker threads of its parent."""
     code = """
 tasks, main = [qmlir.load(artifact, device="local-task") for _ in range(2)], program.main
 function, expected = tasks[0].main, main(x)
@@ -202,7 +202,7 @@ def test_task_system_is_for_what_is_not_ours() -> None:
 
 
 def test_plain_runtime_runs_it_on_one_thread(tmp_path: Path) -> None:
-    """`iree-run-module`, which knows nothing of teams, gets the same bytes."""
+    """`iree-run-module`, which has no team of threads, computes the same bytes."""
     artifact, x, expected = product(5, 256, 200)
     if all(s["chosen"] == "stock" for s in artifact.manifest.strategies):
         pytest.skip("this CPU has no kernel of ours")

@@ -59,7 +59,7 @@ def images(sample: SimpleNamespace) -> Any:
 
 
 def reference_layers(images: Any) -> list[Any]:
-    """The int8 output of every layer, by the oracle."""
+    """The int8 output of every layer, by `qmlir.reference`."""
     t = load_file(WEIGHTS)
 
     def epilogue(name: str, source: str, lhs: str = "input", rhs: str = "weight") -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_recorded_accuracy_is_true(sample: SimpleNamespace, images: Any) -> None
 
 @pytest.fixture(scope="module", params=TARGETS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The compiled model, by the command line."""
+    """The model, compiled by the command line."""
     vmfb = tmp_path_factory.mktemp("digits") / "digits.vmfb"
     command = [sys.executable, "-m", "qmlir", "compile", str(SAMPLE / "digits.mlir"), "--target", request.param]
     command += ["--parameters", f"digits={WEIGHTS}", "-o", str(vmfb)]
@@ -141,7 +141,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return qmlir.load(vmfb)
 
 
-# The batch is known only at run time: one image, and a number that is not a multiple of anything.
+# The batch is dynamic: one image, and a number that is not a multiple of any tile size.
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:
     batch = images[:count]

@@ -1,6 +1,6 @@
 """The digits model compiles for every GPU target of the table, and its products use the matrix instructions.
 
-A static batch of 16: with a dynamic one IREE's SPIR-V route computes an output element a workgroup.
+The batch is static, 16: with a dynamic one, IREE's SPIR-V route computes one output element per workgroup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qmlir.targets import all_targets
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
 GPU = [t.spelling for t in all_targets() if t.backend != "cpu"]
 
-# Backend, or one target: (kind of device code, what must be in it).
+# Backend, or one target: (kind of device code, pattern that must occur in it).
 WANTED = {
     "cuda": ("ptx", r"mma\.sync\.aligned\.m16n8k32\S*s8|wgmma\S*s8"),
     "rocm:gfx90a": ("isa", r"v_mfma_i32_\w*i8"),
@@ -29,7 +29,7 @@ WANTED = {
 }
 
 
-# One of each family of instructions; the others are in the slow tier.
+# The other targets are in the slow tier.
 FAST = {"cuda:sm_80"}
 
 

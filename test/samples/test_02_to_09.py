@@ -1,4 +1,4 @@
-"""samples/02 to 09, and 12: each agrees with the reference, says so in a table, and would notice if it did not."""
+"""samples/02 to 09, and 12: each agrees with the reference and says so in a table, and a wrong result is noticed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FUNCTIONS = {
     "09_checkpoint": ("Q4_0", "Q8_0", "MXFP4"),
     "12_new_operation": ("requantize",),
 }  # fmt: skip
-# One sample of each kind in the fast tier: what the others call is tested in test/compat and test/numerics.
+# One sample of each kind in the fast tier: test/compat and test/numerics test the functions that the others call.
 QUICK = ("05_bitblas", "12_new_operation")
 
 

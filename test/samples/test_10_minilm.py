@@ -32,7 +32,7 @@ def test_agrees_with_torch(scheme: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_quantised_linear_alone_is_exact(scheme: str) -> None:
-    """Given what the program computed before it, each layer is what the numpy reference says."""
+    """Given the input that the program computed for it, each layer equals the numpy reference."""
     output = run("--scheme", scheme, "--layers")
     assert f"{scheme} " in output
     assert "exact alone" in output

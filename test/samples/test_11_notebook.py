@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its last, and has the pictures and tables that it speaks of."""
+"""The notebook runs from its first cell to its last, and shows the pictures and tables that its text mentions."""
 
 from __future__ import annotations
 

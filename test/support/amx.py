@@ -1,8 +1,8 @@
-"""Intel's tiles in software: the kernels for AMX on a host that has none.
+"""Intel's AMX tiles emulated in software, to run the AMX kernels on a host without AMX.
 
-The instructions are replaced, where a kernel is emitted, by code with the effect that Intel's manual gives them (SDM,
+When a kernel is emitted, its AMX instructions are replaced by code with the effect that Intel's manual specifies (SDM,
 volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TDPBF16PS, TDPFP16PS, TILESTORED). Packing, loops, tails, sums and
-epilogues are the kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
+epilogues are the kernel's own. A product whose tile shapes the manual does not allow gives values that no test expects.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REFUSED = 0x5A5A5A5A
 
 
 class _Emulated:
-    """From what makes the tiles ready to what releases them."""
+    """Emulates the instructions from the one that sets up the tiles to the one that releases them."""
 
     def permit(self) -> None:
-        """The tiles are memory: nobody has to be asked."""
+        """Nothing to ask for: the tiles are memory."""
 
     def begin(self, rows: int) -> None:
         e.intrinsic.on = True
@@ -78,7 +78,7 @@ def _runnable(*kernels: Any) -> list[str]:
     return [k.name for k in kernels if any(needed <= host_features() for needed in k.features)]
 
 
-# The kernels that run here, best first, with those that stand for AMX's.
+# The kernels that run on this host, best first, including the emulated AMX kernels.
 INTEGER = _runnable(*_INTEGER)
 FLOAT = _runnable(*_FLOAT)
 BF16_PLAIN = _runnable(*(k for k in plain.X86_KERNELS if isinstance(k, float_micro.Half)), EmulatedPlainTiles())
@@ -86,7 +86,7 @@ BF16_PLAIN = _runnable(*(k for k in plain.X86_KERNELS if isinstance(k, float_mic
 
 @contextmanager
 def emulated() -> Iterator[None]:
-    """Inside, `qmlir-select{prefer=amx-int8-emulated}` and its like choose the kernels for AMX."""
+    """Inside, `qmlir-select{prefer=amx-int8-emulated}` and the like choose the emulated AMX kernels."""
     with (
         mock.patch.object(integer_micro, "INTEGER_KERNELS", _INTEGER),
         mock.patch.object(float_micro, "FLOAT_KERNELS", _FLOAT),
@@ -98,10 +98,10 @@ def emulated() -> Iterator[None]:
 
 
 class _Emulator:
-    """Takes the place of `emit.intrinsic`. The tiles are those of the last configuration: kernels emit it in front of
-    what uses them."""
+    """Replaces `emit.intrinsic`. The tiles are those of the last configuration, because kernels emit it in front of the
+    instructions that use them."""
 
-    on = False  # else the instructions are emitted as they are
+    on = False  # if False, the instructions are emitted unchanged
 
     def __init__(self, intrinsic: Any) -> None:
         self._intrinsic = intrinsic
@@ -125,7 +125,7 @@ class _Emulator:
         return self._instructions[name](*arguments)
 
     def _configure(self, area: Any) -> None:
-        if self._config is None:  # another height for the last rows comes in a branch
+        if self._config is None:  # allocate only once: the configuration for the last rows is emitted in a branch
             self._config = e.pointer(e.scratch([64], e.integer(8)))
             self._tiles = e.pointer(e.scratch([_TILES * _ROWS * _BYTES], e.integer(8)))
         e.store(e.load(e.vector_of(64, e.integer(8)), area), self._config)
@@ -179,19 +179,19 @@ class _Emulator:
             e.store(k.results[0], self._row(d, m.index))
 
     def _bytes(self, total: Any, four: Any, line: Any) -> Any:
-        """Four signed bytes of one row by those of 16 columns."""
+        """Add the products of four signed bytes of one row with those of 16 columns."""
         for byte in range(4):
             total = arith.addi(total, arith.muli(e.broadcast(_signed(four, byte), 16), _signed(line, byte)))
         return total
 
     def _bf16(self, total: Any, two: Any, line: Any) -> Any:
-        """Two bfloat16 of one row by those of 16 columns."""
+        """Add the products of two bf16 values of one row with those of 16 columns."""
         pairs = e.vector_of(32, ir.BF16Type.get())
         operands = [total, vector.bitcast(pairs, e.broadcast(two, 16)), vector.bitcast(pairs, line)]
         return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", operands, total.type)
 
     def _fp16(self, total: Any, two: Any, line: Any) -> Any:
-        """Two half precision numbers of one row by those of 16 columns."""
+        """Add the products of two f16 values of one row with those of 16 columns."""
         row = e.broadcast(two, 16)
         for number in range(2):
             total = arith.addf(total, arith.mulf(_float_of_half(row, number), _float_of_half(line, number)))
@@ -199,14 +199,14 @@ class _Emulator:
 
 
 def _float_of_half(words: Any, number: int) -> Any:
-    """One half precision number of each word, as f32."""
+    """Return one f16 value of each word, as f32."""
     halves = vector.bitcast(e.vector_of(32, ir.F16Type.get()), words)
     half = vector.shuffle(halves, halves, list(range(number, 32, 2)))
     return arith.extf(e.vector_of(16, ir.F32Type.get()), half)
 
 
 def _signed(words: Any, byte: int) -> Any:
-    """One byte of each word, with its sign."""
+    """Return one byte of each word, sign-extended."""
 
     def shift(count: int) -> Any:
         return e.splat(count, 16, e.integer(32)) if "vector" in str(words.type) else arith.constant(words.type, count)
@@ -215,5 +215,5 @@ def _signed(words: Any, byte: int) -> Any:
 
 
 def _number(value: Any) -> int:
-    """What an immediate operand is."""
+    """Return the value of an immediate operand."""
     return int(value.owner.attributes["value"].value)

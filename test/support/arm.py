@@ -1,5 +1,5 @@
-"""Programs for 64-bit Arm, executed: an emulator of user processes (qemu) runs a Python for Arm with IREE's runtime,
-which loads the program as it would on a device. `make arm` puts them there."""
+"""Run programs for 64-bit Arm: an emulator of user processes (qemu) runs a Python for Arm with IREE's runtime, which
+loads the program as it would on a device. `make arm` installs both."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MISSING = "nothing here executes programs for Arm: make arm installs an emulato
 
 
 class Emulator:
-    """A process that serves a session of tests: it takes seconds to start."""
+    """An emulated process that serves a whole session of tests, because it takes seconds to start."""
 
     @cached_property
     def _messages(self) -> Any:
-        """What the process writes to its standard error: in a file, which does not fill up as a pipe does."""
+        """The standard error of the process: a file, because a pipe would fill up."""
         return tempfile.TemporaryFile("w+")
 
     @cached_property
@@ -38,7 +38,7 @@ class Emulator:
         )  # fmt: skip
 
     def run(self, artifact: Any, calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """The result of each call of `main` with these arguments, a list where there are several."""
+        """Call `main` with each argument list. Returns the result of each call, a list if there are several."""
         outputs = artifact.functions["main"].outputs
         with tempfile.TemporaryDirectory(prefix="qmlir-arm-") as name:
             folder = Path(name)
@@ -49,7 +49,7 @@ class Emulator:
                 call = []
                 for i, array in enumerate(map(np.asarray, arguments)):
                     path, kind = str(folder / f"{c}_{i}.npy"), ""
-                    if array.dtype.kind == "u":  # a program's types have no sign
+                    if array.dtype.kind == "u":  # the types of a compiled program are signless
                         array = array.view(f"i{array.itemsize}")
                     elif array.dtype.isbuiltin != 1:
                         kind, array = array.dtype.name, array.view(f"u{array.itemsize}")
@@ -73,7 +73,7 @@ class Emulator:
         except BrokenPipeError:
             answer = ""
         if answer != "ok":
-            if not answer:  # the next test gets another process
+            if not answer:  # the next test starts another process
                 del self._process
                 self._messages.seek(0)
                 answer = f"the program ended the emulated process ({process.wait()}): {self._messages.read()}"
@@ -86,7 +86,7 @@ class Emulator:
 
 
 def require() -> None:
-    """Skip the test, or fail where the emulator is required, if it is missing."""
+    """Skip the test if the emulator is missing, or fail if it is required."""
     there = PYTHON.exists() and shutil.which("qemu-aarch64")
     if not there and not settings.require_arm():
         pytest.skip(_MISSING)

@@ -1,6 +1,6 @@
 """Runs in the emulated Python (tools/arm.sh): loads a program in IREE's runtime and calls its functions.
 
-Each line of its input is a request, `{"program": path, "function": name, "calls": [[[path, kind], ...], ...],
+Each line of standard input is a request, `{"program": path, "function": name, "calls": [[[path, kind], ...], ...],
 "results": [[path, ...], ...]}`; the answer is a line too: `ok`, or what went wrong.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def array_of(path: str, kind: str) -> np.ndarray:
-    """An array of a type of ml_dtypes where `kind` names one: numpy's files do not."""
+    """Load an array. `kind` names its type if that is of ml_dtypes, because numpy's files do not; else it is ""."""
     array = np.load(path)
     return array.view(getattr(ml_dtypes, kind)) if kind else array
 

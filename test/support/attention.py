@@ -1,4 +1,4 @@
-"""Attention ops as programs, with what they compute in f64."""
+"""Attention ops as programs, with their expected results computed in f64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# Batch, head, query heads that share one of keys, queries, columns of values, width of a head, keys.
+# Batch, head, query heads that share a key head, queries, columns of values, width of a head, keys.
 LOOPS = "bhrqndk"
 
 

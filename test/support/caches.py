@@ -1,4 +1,4 @@
-"""Caches of a test's own."""
+"""Separate caches for tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from qmlir.targets.cpu import host
 
 
 def own_cache(folder: Path) -> Path:
-    """The folder, as a cache that holds nothing but what the tests of this host's AMX found: a process with a cache
-    that does not know it runs them first, which takes seconds."""
+    """Return the folder, as a cache with only the recorded outcomes of this host's AMX tests. A process whose cache
+    does not have them runs these tests first, which takes seconds."""
     host.withheld()
     known = Cache().tests("").parent
     if known.is_dir():

@@ -1,4 +1,4 @@
-"""Many small programs that may end or hang the process that compiles them, run in child processes."""
+"""Compile and run many small programs in child processes, because they may end or hang their process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from typing import Any, TypeVar
 from qmlir.errors import FrontEndError, InputError
 
 T = TypeVar("T")
-SECONDS, MEMORY = 120, 12 << 30  # of one program; a child's address space
+SECONDS, MEMORY = 120, 12 << 30  # per program; bytes of a child's address space
 
 
 def is_acceptable(found: str) -> bool:
-    """Right, or refused; not by torch-mlir's own words, whose operator may be a constant that several others read."""
+    """Return whether an outcome is right or a refusal, except torch-mlir's own "failed to legalize": the operator that
+    it names may be a constant that several others use."""
     return found.startswith(("right", "refused")) and not found.startswith("refused: failed to legalize")
 
 
 def kind(text: str) -> str:
-    """A message without what differs between programs of one kind: quoted names, numbers in lists."""
+    """Return a message without value names, which differ between programs of one kind, cut to 160 characters."""
     return re.sub(r"%\S+", "%", text.strip())[:160]
 
 
 def outcome(compiled: Callable[[], T], compared: Callable[[T], str]) -> str:
-    """What becomes of a program; `compared` runs it, and returns `right` or what is wrong, or asserts."""
+    """Return the outcome of a program. `compared` runs it, and returns `right` or what is wrong, or asserts."""
     try:
         program = compiled()
     except FrontEndError as e:
@@ -37,7 +38,7 @@ def outcome(compiled: Callable[[], T], compared: Callable[[T], str]) -> str:
         return f"failed: {type(e).__name__}: {kind(str(e))}"
     try:
         return compared(program)
-    except InputError as e:  # a program that checks what it is given
+    except InputError as e:  # the program checks its arguments
         return f"refused: when it runs: {kind(str(e))}"
     except AssertionError as e:
         return f"wrong: {kind(' '.join(str(e).split()))}"
@@ -48,7 +49,7 @@ def outcome(compiled: Callable[[], T], compared: Callable[[T], str]) -> str:
 def outcomes(
     names: Sequence[str], outcome_of: Callable[[str], str], seconds: float = SECONDS
 ) -> Iterator[tuple[str, str]]:
-    """`outcome_of(name)` of each name, in child processes: one that dies or hangs is followed by another."""
+    """Yield `outcome_of(name)` of each name, from child processes: one that dies or hangs is replaced by another."""
     context = mp.get_context("fork")
     child: Any = None
     for name in names:
@@ -78,6 +79,6 @@ def outcomes(
 def _serve(pipe: Any, outcome_of: Callable[[str], str]) -> None:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying compiler prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # discards the output of a dying compiler
     while (name := pipe.recv()) is not None:
         pipe.send(outcome_of(name))

@@ -1,4 +1,4 @@
-"""Which cases of a sweep the fast tier runs: enough to meet each value, where the slow tier runs every combination."""
+"""Choose the cases of a sweep for the fast tier: enough to cover each value. The slow tier runs every combination."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 
 def diagonal(*axes: Sequence[Any]) -> list[Any]:
-    """For `parametrize`: every combination, of which as many are fast as the longest axis has values.
+    """For `parametrize`: every combination. As many are fast as the longest axis has values, the others are slow.
 
-    The n-th of these has the n-th value of each axis, and shorter axes begin again: each value is met. A value that is
-    a tuple stands for several parameters.
+    The n-th fast one has the n-th value of each axis, and shorter axes start again, so that each value is covered. A
+    value that is a tuple gives several parameters.
     """
     if not all(axes):
         return []

@@ -1,4 +1,4 @@
-"""How many dispatches a form becomes: IREE forms them without generating code, so that many can be counted.
+"""Count the dispatches of forms: IREE forms them without generating code, so that many forms can be counted quickly.
 
 python test/support/dispatches.py "" rocm:gfx942 vulkan:ada      # a table of forms (whose name has the text) and rows
 """
@@ -24,15 +24,15 @@ ROWS = (1, 4, 16, 33, 128, None)
 
 
 class _Formed(Exception):
-    """The program when its dispatches have been formed."""
+    """Raised with the text of the program when its dispatches have been formed."""
 
 
 def names(form: Form, target: str, m: int | None) -> list[str]:
-    """The dispatches that a call of the form's program makes, in order; what is done once, when it is loaded, is not
-    among them.
+    """Return the dispatches that a call of the form's program makes, in order, without those that run once when it is
+    loaded.
 
     Raises:
-        QmlirError: where the target refuses the form.
+        QmlirError: if the target refuses the form.
     """
     with warnings.catch_warnings(), _until_dispatches_are_formed():
         warnings.simplefilter("ignore")
@@ -46,7 +46,7 @@ def names(form: Form, target: str, m: int | None) -> list[str]:
 
 
 def computing(found: list[str]) -> list[str]:
-    """Without those that only sort rows: IREE's names end with the types that they read and write, ours say it."""
+    """Leave out dispatches that only sort rows: IREE's have names that end with their types, qmlir's have `_route_`."""
     return [name for name in found if not name.endswith("_i32") and "_route_" not in name]
 
 

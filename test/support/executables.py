@@ -1,4 +1,4 @@
-"""What a `.vmfb` hands to a device: the executables in it, read by IREE's schemas (runtime/src/iree/schemas)."""
+"""Read the device executables in a `.vmfb` by IREE's schemas (runtime/src/iree/schemas)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HEADER = 64  # bytes in front of an executable's FlatBuffer
+_HEADER = 64  # bytes before an executable's FlatBuffer
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of a FlatBuffer: `at` is where it starts."""
+    """A table of a FlatBuffer, which starts at the offset `at`."""
 
     data: bytes
     at: int
 
     def _field(self, number: int) -> int:
-        """Where a field is, 0 where the table lacks it."""
+        """Return the offset of a field, 0 if the table does not have it."""
         vtable = self.at - struct.unpack_from("<i", self.data, self.at)[0]
         slot = 4 + 2 * number
         if slot >= struct.unpack_from("<H", self.data, vtable)[0]:
@@ -32,7 +32,7 @@ class _Table:
         return int(struct.unpack_from("<I", self.data, at)[0]) if at else 0
 
     def _vector(self, field: int) -> tuple[int, int]:
-        """Where a vector's elements start, and how many there are."""
+        """Return the offset of a vector's elements, and their number."""
         at = self._field(field)
         if not at:
             return 0, 0
@@ -58,7 +58,7 @@ def _executables(vmfb: bytes, kind: str) -> Iterator[_Table]:
 
 
 def cuda_shared_bytes(vmfb: bytes) -> dict[str, int]:
-    """The dynamic shared memory that a launch of each kernel asks for (cuda_executable_def.fbs: ExportDef)."""
+    """Return the dynamic shared memory that a launch of each kernel requests (cuda_executable_def.fbs: ExportDef)."""
     return {
         export.bytes(1).decode(): export.number(3)
         for executable in _executables(vmfb, "cuda_nvptx")
@@ -75,9 +75,9 @@ def spirv_shared_bytes(module: bytes) -> dict[str, int]:
     """The bytes of variables of storage class Workgroup in the interface of each entry point."""
     from qmlir.compiler.device_code import spirv_instructions
 
-    sizes: dict[int, int] = {}  # of types
+    sizes: dict[int, int] = {}  # bytes of each type
     constants: dict[int, int] = {}
-    pointers: dict[int, int] = {}  # to what, for those into workgroup memory
+    pointers: dict[int, int] = {}  # the pointee types of pointers into workgroup memory
     variables: dict[int, int] = {}
     entries: dict[str, tuple[int, ...]] = {}
     for opcode, words in spirv_instructions(module):

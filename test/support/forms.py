@@ -1,7 +1,7 @@
-"""The support matrix's rows: one form is an operation with a scheme, compiled for every target.
+"""The rows of the support matrix: one form is an operation with a scheme, compiled for every target.
 
-A new row is one line in `FORMS`. What is known before a call is a `TensorSpec`, what is known when a program is
-compiled (weights, their scales and zero points) is an array of seeded random codes: as programs are deployed.
+A new row is one line in `FORMS`. As in deployed programs, the arguments of a call are given as `TensorSpec`s, and the
+constants of a program (weights, their scales and zero points) as arrays of seeded random codes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arguments = dict[str, Any]
 
 
 class Operands:
-    """Specs of arguments and arrays of constants for one form; `m` is None where the rows are dynamic."""
+    """Specs of arguments and arrays of constants for one form; `m` is None if the number of rows is dynamic."""
 
     def __init__(self, name: str, m: int | None = M) -> None:
         self.rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -68,8 +68,8 @@ class Form:
     op: str
     scheme: str
     build: Callable[[Operands], Any] = field(compare=False)
-    # What multiplies: "int8" and "float8" have matrix instructions of their own on some targets, "f16" is what is
-    # exact for everything else, "" is a form without a matrix product.
+    # The type of the multiplication: "int8" and 8-bit floats have their own matrix instructions on some targets, "f16"
+    # is exact for everything else, "" is a form without a matrix product.
     product: str = "int8"
 
     @property
@@ -84,7 +84,7 @@ class Form:
         return qmlir.ops.BY_NAME[self.op].compile(target=target, flags=flags, **made)
 
 
-# ---- products of two quantised sides
+# ---- products of two quantised operands
 
 
 def _s8(d: Operands, weight: str = "i8", group: int = 0, lhs: str = "i8", **more: Any) -> Arguments:
@@ -119,7 +119,7 @@ def _batched(d: Operands) -> Arguments:
 
 
 def _arguments(d: Operands) -> Arguments:
-    """Both sides known at run time only, `[K, N]`: attention."""
+    """Both operands are arguments, the right one `[K, N]`, as in attention."""
     return {"lhs": d.rows("i8", K), "rhs": TensorSpec((K, N), "i8"), "lhs_scale": d.rows("f32", 1),
             "rhs_scale": TensorSpec((1, N), "f32")}  # fmt: skip
 
@@ -135,7 +135,7 @@ def _float8(lhs: str, rhs: str) -> Callable[[Operands], Arguments]:
 
 
 def _mx(lhs: str, rhs: str) -> Callable[[Operands], Arguments]:
-    """OCP microscaling: a power of two for every 32 along K, on both sides."""
+    """OCP microscaling: one power-of-two scale per 32 codes along K, on both operands."""
     return lambda d: {**_s8(d, rhs, 32), "lhs": d.rows(lhs if DTYPES[lhs].bits == 8 else "i8", K), "lhs_dtype": lhs,
                       "lhs_scale": d.rows("e8m0", K // 32),
                       "rhs_scale": d.scales(N, K // 32, dtype="e8m0")}  # fmt: skip
@@ -238,7 +238,7 @@ def _moe(lhs: str, weight: str, **more: Any) -> Callable[[Operands], Arguments]:
 def _sparse(
     dtype: str, format: str, share: float, block: tuple[int, int] = (1, 1), at_run_time: bool = False
 ) -> Callable[[Operands], Arguments]:
-    """A weight `[N, K]` with this share of its entries, or blocks, in every row."""
+    """A weight `[N, K]` with this share of its entries, or blocks, stored in every row."""
 
     def build(d: Operands) -> Arguments:
         more: Arguments = {"lhs_scale": d.rows("f32", 1), "rhs_scale": d.scales(N, 1)} if dtype == "i8" else {}
@@ -247,7 +247,7 @@ def _sparse(
             spec = SparseSpec(format, (N, K), dtype, int(share * N * K), blocks, rhs_transposed=True)
             return {"lhs": d.rows(dtype, K), "weight": spec, **more}
         rows, columns = N // block[0], K // block[1]
-        of = 4 if format == "2:4" else columns  # the share holds in each run of so many
+        of = 4 if format == "2:4" else columns  # `share` applies to each run of this many
         order = np.argsort(d.rng.random((rows, columns // of, of)))
         stored = np.kron((order < share * of).reshape(rows, columns), np.ones(block, bool))
         dense = np.where(stored, d.codes(dtype, N, K), DTYPES[dtype].numpy.type(0))
@@ -257,7 +257,7 @@ def _sparse(
     return build
 
 
-# ---- what moves and converts
+# ---- conversions, and programs of several operations
 
 
 def _dynamic_product(d: Operands) -> str:
@@ -362,7 +362,7 @@ FORMS: tuple[Form, ...] = (
     Form("sparse_matmul", "2:4 s8 x s8", _sparse("i8", "2:4", 1 / 2)),
     Form("sparse_matmul", "bsr 16 x 16 f16 x f16, a sixteenth stored", _sparse("f16", "bsr", 1 / 16, (16, 16)), "f16"),
     Form("sparse_matmul", "coo f16 x f16, a tenth stored", _sparse("f16", "coo", 1 / 10), "f16"),
-    # So few entries are read one by one, see passes/core/lower/sparse_form.py: no matrix is multiplied.
+    # So few entries are read one by one (passes/core/lower/sparse_form.py), without a matrix product.
     Form("sparse_matmul", "coo f16 x f16, 1 in 128 stored", _sparse("f16", "coo", 1 / 128), ""),
     Form("route", "softmax", lambda d: {"logits": d.rows("f32", GROUPS), "topk": TOPK}, ""),
     Form("moe_align_block_size", "blocks of 16",

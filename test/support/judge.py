@@ -1,4 +1,4 @@
-"""What a cell of the support matrix has to be: no scheme is silently computed by multiply-adds where the target has an
+"""Requirements on the cells of the support matrix: no scheme is silently computed by multiply-adds if the target has an
 integer or 16-bit matrix instruction, and a refusal says what would fit."""
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from qmlir.targets import resolve
 from qmlir.targets.gpu import parse_mma
 
 AS_IT_LIES = ("as an argument", "batched", "at run time")
-# f16 by codes that fit eight bits: see vulkan/kernels/matrix.py.
+# Products of f16 and codes of at most eight bits: see vulkan/kernels/matrix.py.
 INTEGER_CODES = r": f16 x (?:[su]\d|nf4|codebook)|computed in f16|moe: f16"
 
 
 def best_instruction(form: Form, target: str) -> str:
-    """A pattern of the instructions that the form has to be on; "" where the target has none for it."""
+    """Return a pattern of the instructions that the form must use; "" if the target has none for it."""
     described = resolve(target)
     kinds = {k.lhs for k in map(parse_mma, described.capabilities.mma)}
     if form.product == "int8":
         if described.backend == "vulkan":
-            # What no constant packs for a cooperative matrix is read as it lies, by dot products, in one dispatch.
+            # A weight that is not a constant is not packed for a cooperative matrix: dot products read it unpacked, in
+            # one dispatch.
             dots = "|OpSDot" if any(text in form.name for text in AS_IT_LIES) else ""
             return f"OpCooperativeMatrix.* i8{dots}"
         return r"v_\w+_(?:iu8|i8)|(?:mma\.sync|wgmma).*s8\.s8"
@@ -30,12 +31,12 @@ def best_instruction(form: Form, target: str) -> str:
         return "fp8|bf8|f8f6f4"
     if form.product == "f32":
         return "mfma_f32.*f32" if "f32" in kinds else ""
-    if "e2m1 x e2m1" in form.name:  # twice a code is an integer
+    if "e2m1 x e2m1" in form.name:  # 2 times a code is an integer, so integer instructions fit too
         return "bf16|f16|f8f6f4|i8|iu8|OpSDot"
     if described.backend == "vulkan":
-        # Others have no such kernel, and IREE 3.13 makes no f16 cooperative matrix that a device could run: it warns.
+        # Others have no such kernel, and IREE 3.13's f16 cooperative matrices run on no device: a note says so.
         return "OpCooperativeMatrix.* f16" if re.search(INTEGER_CODES, form.name) else ""
-    return "bf16|f16|fp8_bf8|f8f6f4"  # two formats: AMD has instructions for the pair
+    return "bf16|f16|fp8_bf8|f8f6f4"  # the two fp8 formats: AMD has instructions for the pair
 
 
 def problem(form: Form, target: str, cell: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Forcing one kernel, and random codes that reach the ends of their range."""
+"""Force one kernel, and make random codes that reach the low end of their range."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qmlir.targets import resolve
 
 
 def forced(name: str, target: str = "cpu") -> str:
-    """The passes of a target, `name` asked first."""
+    """Return the passes of a target, with the kernel `name` preferred."""
     text = default_pipeline(resolve(target))
     chosen = f"qmlir-select{{target={target}}}"
     assert chosen in text
@@ -37,8 +37,8 @@ class RandomCodes:
 def depthwise(
     image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Image and filters of a depthwise convolution, and its attributes: scales of channels, a bias, an activation and
-    requantisation; of unsigned codes, a zero point."""
+    """Return image and filters of a depthwise convolution, and its attributes: per-channel scales, a bias, an
+    activation and requantisation; for unsigned codes also a zero point."""
     codes, channels = RandomCodes(1), image[-1]
     x, w = codes(*image, unsigned=unsigned), codes(channels, *kernel, 1)
     kw: dict[str, Any] = {

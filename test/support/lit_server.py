@@ -1,8 +1,8 @@
-"""The tools of lit files in a process that has imported them: each run is a fork of it, and not another Python that
-imports IREE's bindings. `python lit_server.py SOCKET FOLDER` writes one small program for each tool into FOLDER.
+"""A server for the tools of lit files: it imports them once and forks for each run, instead of another Python that
+imports IREE's bindings. `python lit_server.py SOCKET FOLDER` writes one small client for each tool into FOLDER.
 
-A fork has the arguments, the folder, the environment and the three streams of the program that asked for it, so that a
-lit file sees no difference; what the start of a process is, test/robustness/test_command.py tests, and lit by itself.
+A fork has the arguments, working directory, environment and three standard streams of its client, so that a lit file
+sees no difference. test/robustness/test_command.py, and lit without this server, test the start of real processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOOLS = {
     "qmlir-opt": "qmlir.cli.opt",
 }
 
-# The interpreter without `site` starts in a quarter of the time; it needs nothing else.
+# Without `site`, which the client does not need, the interpreter starts in a quarter of the time.
 _CLIENT = """\
 #!{python} -SEI
 import _socket, array, os, sys
@@ -42,7 +42,7 @@ os._exit(code[0] if code else 1)
 
 
 def _imported() -> None:
-    """What the tools would import one by one."""
+    """Import the modules that the tools import when they need them."""
     from qmlir.passes.registry import PASSES, pass_class
 
     for name in PASSES:
@@ -56,14 +56,14 @@ def _imported() -> None:
 
 
 def _received(connection: socket.socket) -> tuple[list[str], list[int]]:
-    """The words and the streams of one request."""
+    """Return the words and the streams of one request."""
     head, streams, _, _ = socket.recv_fds(connection, 4, 3)
     with connection.makefile("rb") as file:
         return os.fsdecode(file.read(int.from_bytes(head, "big"))).split("\0"), streams
 
 
 def _run(main: Callable[[], object], words: list[str], streams: list[int]) -> int:
-    """One tool, in the fork that is for it; the exit code."""
+    """Run one tool, in its own fork. Returns the exit code."""
     tool, folder, count, *rest = words
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -89,7 +89,7 @@ def _run(main: Callable[[], object], words: list[str], streams: list[int]) -> in
 
 
 def serve(name: str, folder: Path) -> None:
-    """Until standard input is closed, which is when the process that started us ends."""
+    """Serve until standard input is closed, which is when the process that started the server ends."""
     mains = {tool: importlib.import_module(module).main for tool, module in _TOOLS.items()}
     _imported()
     listener = socket.socket(socket.AF_UNIX)
@@ -105,7 +105,7 @@ def serve(name: str, folder: Path) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while all(key.fileobj is listener for key, _ in wait.select()):
         connection, _ = listener.accept()
-        # One fork waits for the tool and says how it ended; this process goes on at once.
+        # One fork waits for the tool and sends its exit code; the server continues at once.
         if os.fork():
             connection.close()
             continue

@@ -1,10 +1,10 @@
-"""Every node test of the onnx package, run here in child processes: each is right or refused by name.
+"""Run every node test of the onnx package in child processes: each is right or refused by name.
 
 python test/support/onnx_all_nodes.py [--only TEXT]      # runs them, writes onnx_all_nodes.json
 
-The recorded outcome of a test is `right`, or `refused: ` and what the front end said. Anything else (`wrong`, `failed`
-for an error of the compiler, `crashed`, `timeout`) is a defect, and no recorded outcome may be one. The quantised
-operators have a stricter test of their own (`onnx_nodes.py`).
+The recorded outcome of a test is `right`, or `refused: ` and the message of the front end. Anything else (`wrong`,
+`failed` for an error of the compiler, `crashed`, `timeout`) is a defect, and no recorded outcome may be one. The
+quantised operators have a separate, stricter test (`onnx_nodes.py`).
 """
 
 from __future__ import annotations

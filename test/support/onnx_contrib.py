@@ -1,4 +1,4 @@
-"""Models of one operator that onnxruntime's optimisers add, and their results from it and from us."""
+"""Models of one operator that onnxruntime's optimisers add, and their results by onnxruntime and by qmlir."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import qmlir
 from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 
-B, S, L, P, N, KEYS, D, WIDE = 2, 5, 7, 6, 6, 2, 16, 24  # rows, queries, keys, past, heads, heads of keys, width, input
+B, S, L, P, N, KEYS, D, WIDE = 2, 5, 7, 6, 6, 2, 16, 24  # batch, queries, keys, past, heads, key heads, widths
 H = N * D
 MICROSOFT = "com.microsoft"
-Names = Mapping[int, Sequence[str]]  # of the dynamic sizes of inputs, "" for a static one
+Names = Mapping[int, Sequence[str]]  # of the dynamic sizes of each input, "" for a static one
 
 
 class Random:
@@ -47,7 +47,7 @@ def model(
     op: str, inputs: Sequence[Any], *, outs: Sequence[int] = (0,), opset: int = 17, domain: str = MICROSOFT,
     names: Names | None = None, constant: Sequence[int] = (), **attributes: Any,
 ) -> Any:  # fmt: skip
-    """One node; `outs`: the results that are asked for, `constant`: the inputs that are."""
+    """Return a model of one node. `outs`: the results to compute, `constant`: the inputs that are constants."""
     outputs = [f"o{i}" if i in outs else "" for i in range(max(outs) + 1)]
     given = [f"i{i}" if a is not None else "" for i, a in enumerate(inputs)]
     node = helper.make_node(op, given, outputs, name=op, domain=domain, **attributes)
@@ -69,7 +69,7 @@ def model(
 
 
 def results(op: str, inputs: list[Any], more: dict[str, Any], target: str = "cpu") -> tuple[list[Any], list[Any]]:
-    """Ours and onnxruntime's."""
+    """Return the results of qmlir and those of onnxruntime."""
     made = model(op, inputs, **more)
     feed = {f"i{i}": a for i, a in enumerate(inputs) if a is not None and i not in more.get("constant", ())}
     want = session(made, threads=1).run(None, feed)

@@ -137,7 +137,7 @@ def matmul_nbits(r: Random) -> Made:
     if more == 1:
         parts["z"] = r.codes(n * -(-blocks * bits // 8), signed=False)
         inputs[3] = "z"
-    if more == 2:  # without zero points, which onnxruntime 1.31 leaves out when there is a g_idx
+    if more == 2:  # without zero points, which onnxruntime 1.31 ignores if there is a g_idx
         parts["g"] = r.rng.permutation(np.arange(k) // block).astype(np.int32)
         inputs[4] = "g"
     while not inputs[-1]:
@@ -216,9 +216,10 @@ def gather_block_quantized(r: Random) -> Made:
     return model([made], {"i": indices}, ["y"], parts), {"i": indices}
 
 
-# By operator: what makes a model, and how many codes a result may be away (None: floats of semantics.md, section 5).
-# Where both compute in integers the codes are equal. Where f32 is in between, onnxruntime's own kernels differ by a
-# code between processors (its vectorised loops round in another order than its scalar ones).
+# By operator: the function that makes a model, and by how many codes a result may differ (None: floats, within the
+# bound of semantics.md, section 5). If both compute in integers, the codes are equal. If f32 is in between,
+# onnxruntime's own kernels differ by a code between processors (its vectorised loops round in another order than its
+# scalar ones).
 OPERATORS: dict[str, tuple[Callable[[Random], Made], int | None]] = {
     "QLinearMatMul": (qlinear_matmul, 0),
     "QLinearConv": (qlinear_conv, 0),

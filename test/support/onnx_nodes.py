@@ -1,10 +1,10 @@
-"""The onnx package's own tests of quantised operators, run here; docs/onnx.md says that all pass.
+"""Run the onnx package's own tests of quantised operators; docs/onnx.md says that all pass.
 
 python test/support/onnx_nodes.py [--target cpu] [--target vulkan:lavapipe]     # runs all; exit status 1 when one fails
 python test/support/onnx_nodes.py --only '^test_(?!cast)'                       # those of operators that are not casts
 
-A test is one node and its inputs and outputs. Which are meant: every one of the quantisation operators, and every cast
-from or to a type of less than a byte, a one-byte float or a scale.
+A test is one node with its inputs and outputs. All tests of the quantisation operators are run, and all casts from or
+to a type of less than a byte, a one-byte float or a scale (e8m0).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEANT = re.compile(
 
 @lru_cache(maxsize=1)
 def every_case() -> dict[str, Any]:
-    """All node tests by name, as the onnx package makes them."""
+    """All node tests of the onnx package, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
@@ -47,12 +47,12 @@ def every_case() -> dict[str, Any]:
 
 
 def cases() -> dict[str, Any]:
-    """Those that are meant, by name."""
+    """The node tests that are run, by name."""
     return {name: t for name, t in every_case().items() if MEANT.match(name)}
 
 
 def array(value: Any) -> Any:
-    """An input or output of a test as numpy, as the onnx package reads it: codes below a byte are of
+    """An input or output of a test as a numpy array. The onnx package gives codes of less than a byte
     ml_dtypes' types."""
     import onnx
 
@@ -60,7 +60,7 @@ def array(value: Any) -> Any:
 
 
 def check(case: Any, target: str) -> None:
-    """Compile and run one test. Raises AssertionError for another result, and whatever the compiler says."""
+    """Compile and run one test. Raises AssertionError for a wrong result, and the compiler's errors."""
     artifact = qmlir.compile(case.model, target=target)
     assert artifact.import_report is not None
     assert artifact.import_report["left"] == [], artifact.import_report["left"]
@@ -68,10 +68,10 @@ def check(case: Any, target: str) -> None:
 
 
 def compare(case: Any, artifact: qmlir.Artifact) -> None:
-    """Run a compiled test. Raises AssertionError for another result.
+    """Run a compiled test. Raises AssertionError for a wrong result.
 
-    Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance; those of
-    16 bits within two units in the last place, for between the ops of one kernel nothing is rounded to them.
+    Integers and codes are compared exactly (fp4's two zeros are equal), floats within the test's own tolerance. 16-bit
+    floats may differ by two units in the last place, because the ops of one kernel do not round to 16 bits in between.
     """
     program, signature = opened(artifact).main, artifact.functions["main"]
     for inputs, outputs in case.data_sets:

@@ -1,4 +1,4 @@
-"""A program with its constants as parameters of a file, which it loads when it is loaded itself."""
+"""Move the constants of a program into a parameter file, which is read when the program is loaded."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SCOPE = "model"
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a constant is what codes stand for: a kernel is made for it, as for any other format of codes."""
+    """Whether a constant is a codebook: a kernel is generated for its values, so it must stay a constant."""
     uses = [(use.owner.attributes, use.operand_number) for use in value.uses]
     return any("operand_names" in a and a["operand_names"][i].value == "codebook" for a, i in uses)
 
 
 def apart(artifact: Any, path: Path, **options: Any) -> Any:
-    """The program of an artifact, compiled again with what its constants hold in the file `path`; codebooks stay."""
+    """Compile an artifact's program again with its constants in the file `path`; codebooks stay constants."""
     import iree.runtime as rt
 
     from qmlir.core.mlir import context, ir

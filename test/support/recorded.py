@@ -1,11 +1,11 @@
-"""What tests call, on other devices.
+"""Record the programs that tests run on the CPU, and run them on other devices.
 
-A pytest plugin records it: every program that a test compiles for `cpu` is compiled for another target too. What the
-test's program returned on the CPU, which the test compares with a peer, is what that device has to return.
+A pytest plugin compiles every program that a test compiles for `cpu` for another target too, and records its calls. The
+results on the CPU, which the test compares with a peer, are the results that the other device has to return.
 
     QMLIR_RECORD=DIR QMLIR_RECORD_TARGET=cuda:sm_90a pytest -p support.recorded test/frontends
-    python test/support/torch_samples.py --target cuda:sm_90a --record DIR        # torch's samples of its operators
-    python test/support/recorded.py run DIR             # on the emulated device, or on the one that is here
+    python test/support/torch_samples.py --target cuda:sm_90a --record DIR        # torch's operator samples
+    python test/support/recorded.py run DIR             # on the emulated device, or on the present one
     python test/support/recorded.py pack DIR FOLDER     # for a machine with the device: FOLDER/run --checks
 
 Programs with state, with weights in files, or with a pipeline of their own are left out.
@@ -30,8 +30,8 @@ import numpy as np
 
 CALLS_OF_A_PROGRAM = 2
 LARGEST_CALL = 1 << 20  # bytes of arguments and results
-LARGEST_PROGRAM = 400_000  # bytes, of those that are packed
-SECONDS = 60.0  # of a program on an emulated device
+LARGEST_PROGRAM = 400_000  # bytes; larger programs are not packed
+SECONDS = 60.0  # per program on an emulated device
 TOLERANCE = {"f32": 1e-4, "f16": 4e-3, "bf16": 2e-2, "f64": 1e-4}  # relative to the largest result
 
 
@@ -40,7 +40,7 @@ def _digest(data: bytes) -> str:
 
 
 class Recorder:
-    """Wraps the compiler and the calls of programs."""
+    """Records by wrapping the compiler and the calls of programs."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder, self.target = folder, target
@@ -73,7 +73,7 @@ class Recorder:
         self._start_other_process()
 
     def _start_other_process(self) -> None:
-        """What goes through `conformance.opened`."""
+        """Record the calls that `conformance.opened` makes in another process."""
         from conformance.opened import Opened, _Server
 
         init, ask = Opened.__init__, _Server.ask
@@ -125,7 +125,7 @@ class Recorder:
 
 
 def write_program(about: Path, test: str, artifact: Any) -> None:
-    """Write a program, and of which test it is."""
+    """Write a program, with the name of its test."""
     signature = artifact.functions["main"]
     about.with_suffix(".vmfb").write_bytes(artifact.vmfb)
     found = {"test": test, "target": artifact.target, "driver": artifact.manifest.driver,
@@ -135,7 +135,7 @@ def write_program(about: Path, test: str, artifact: Any) -> None:
 
 
 def write_call(about: Path, number: int, args: Sequence[Any], results: Sequence[Any]) -> None:
-    """Write what a program is called with, and what it has to return; not if it is large."""
+    """Write the arguments and the expected results of a call, unless they are larger than `LARGEST_CALL`."""
     arrays = {f"input{i}": _bits(a) for i, a in enumerate(args)} | {
         f"output{i}": _bits(a) for i, a in enumerate(results)
     }
@@ -148,7 +148,7 @@ def _plain(options: Any) -> Any:
 
 
 def _bits(array: Any) -> Any:
-    """Arrays of ml_dtypes as unsigned integers."""
+    """The array; one of an ml_dtypes type as unsigned integers."""
     from qmlir.dialect.arrays import to_numpy
 
     made = np.ascontiguousarray(to_numpy(array, "recorded")).reshape(np.shape(array))
@@ -175,7 +175,7 @@ def pytest_configure(config: Any) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A program: of which test, the target's refusal or its file, and the files of calls."""
+    """A program: its test, the target's refusal or the program's file, and the files of its calls."""
 
     test: str
     target: str
@@ -203,7 +203,7 @@ def read(folder: Path) -> Iterator[Recorded]:
 
 
 def pack(recorded: Path, folder: Path) -> None:
-    """Write a folder as `benchmarks.gpu build` does, of checks only."""
+    """Write a folder as `benchmarks.gpu build` does, with checks only."""
     from benchmarks.gpu.build import fetch_wheel, write_runner
 
     (folder / "programs").mkdir(parents=True)
@@ -235,8 +235,8 @@ def pack(recorded: Path, folder: Path) -> None:
 
 
 def run(recorded: Path, only: str) -> int:
-    """Call every program on the emulated device of its target, or on the one that is here; how many are not right. Each
-    has `SECONDS`, in a child process."""
+    """Call every program on the emulated device of its target, or on the present one; return how many are not right.
+    Each runs in a child process, for at most `SECONDS`."""
     from support import children
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "runner"))  # for `judge`
@@ -251,7 +251,7 @@ def run(recorded: Path, only: str) -> int:
 
 
 def _outcome(r: Recorded) -> str:
-    """`right`, or what is wrong with a program."""
+    """`right`, or the description of what is wrong."""
     import judge
 
     import qmlir

@@ -15,7 +15,8 @@ def layer(
     kind: str, hidden: int, *, steps: int = 5, batch: int = 3, dynamic: bool = False, rest: str = "BH", seed: int = 0,
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:  # fmt: skip
-    """`rest`: the operands behind the weights: B bias, L lengths, H and C first states, P peepholes."""
+    """A model of one layer, and its inputs. `rest`: the operands after the weights: B bias, L lengths, H and C initial
+    states, P peepholes."""
     rng = np.random.default_rng(seed)
     d, g, size = 1 + (attributes.get("direction") == "bidirectional"), GATES[kind], 7
 

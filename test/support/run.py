@@ -1,8 +1,8 @@
-"""Compiles every form for every target of the support matrix and looks at the code.
+"""Compile every form for every target of the support matrix and record which instructions the code uses.
 
-python test/support/run.py                       # what matrix.json lacks
-python test/support/run.py --all --only 'e4m3'   # again, rows whose name has the text
-python test/support/run.py --json                # results on stdout, matrix.json stays
+python test/support/run.py                       # the cells that matrix.json lacks
+python test/support/run.py --all --only 'e4m3'   # again, rows whose name contains the text
+python test/support/run.py --json                # results on stdout; matrix.json is not written
 
 Each cell is compiled in a child process: a crash or an endless compilation is a result too.
 """
@@ -40,7 +40,7 @@ Cell = dict[str, Any]
 
 
 def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
-    """What became of one form: the instruction and the number of kernels, or the refusal."""
+    """The outcome of one form: the instruction and the number of kernels, or the refusal."""
     from conformance.opened import inspected
     from qmlir import QmlirError
     from qmlir.compiler.device_code import kernels
@@ -58,7 +58,7 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
     scalar = [k for k in found if k.kind not in ("matrix", "dot", "")]
     cell: Cell = {"status": "compiled", "kernels": len(found)}
     if form.product:
-        # Where no kernel has a matrix instruction, the product's is the one that multiplies.
+        # If no kernel has a matrix instruction, the product's kernel is the one that multiplies.
         shown = best or sorted(scalar, key=lambda k: not any(x in k.name for x in _PRODUCTS))
         cell |= {"products": len(products), "fast": len(best), "kind": shown[0].kind if shown else "",
                  "instruction": shown[0].instruction if shown else ""}  # fmt: skip
@@ -68,13 +68,13 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
 
 
 def _reason(error: Any) -> str:
-    """The message without what differs from run to run: names of temporary files and of a reproducer."""
+    """The message without the parts that differ between runs: names of temporary files and of a reproducer."""
     found = getattr(error, "diagnostics", ())
     return "\n".join(d.message for d in found) or str(error)
 
 
 def _worker(pipe: Any) -> None:
-    os.environ["QMLIR_CACHE_DIR"] = tempfile.mkdtemp(prefix="qmlir-support-")  # every cell is compiled for its code
+    os.environ["QMLIR_CACHE_DIR"] = tempfile.mkdtemp(prefix="qmlir-support-")  # a cached program has no code dumps
     while (job := pipe.recv()) is not None:
         index, target, m = job
         pipe.send(compile_cell(FORMS[index], target, m))
@@ -121,7 +121,7 @@ def read(path: Path = RESULTS) -> dict[str, dict[str, Cell]]:
 
 
 def cells(only: str, targets: Sequence[str], done: dict[str, dict[str, Cell]]) -> Iterator[tuple[int, str]]:
-    """What there is to compile: rows whose name holds `only`, without those that are done."""
+    """The form indices and targets to compile: rows whose name contains `only`, without the cells in `done`."""
     for index, form in enumerate(FORMS):
         if only in form.name:
             yield from ((index, t) for t in targets if t not in done.get(form.name, {}))

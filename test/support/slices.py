@@ -1,11 +1,11 @@
-"""Which tests are in which tier: sweeps, and slices of the slow tier; test/conftest.py has these hooks.
+"""Which tests are in which tier: sweeps, and slices of the slow tier; test/conftest.py uses these hooks.
 
-`@pytest.mark.sweep(fast=N, slow=M)` on a test of many parameters: of those that are not slow by themselves one in N is
-in the fast tier, the others are slow. Of the slow ones one in M (N unless it is given) is in a run of the slow tier,
-the others are `rare` in it; `--sweep I` chooses which: M numbers in a row take each once. The choice is by the hashes
-of their names, so that all targets and sizes are met.
+`@pytest.mark.sweep(fast=N, slow=M)` on a test with many cases: of the cases that are not marked slow, one in N is in
+the fast tier, and the others become slow. Of all its slow cases, one in M (default: N) is in a run of the slow tier,
+and the others are marked `rare`. `--sweep I` chooses which: M consecutive values of I cover each case once. Cases are
+chosen by the hashes of their names, so that all targets and sizes are covered.
 
-`pytest --slice I/N`: what CI runs of the slow tier for a commit.
+`pytest --slice I/N`: the part of the slow tier that CI runs for a commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _slice(text: str) -> tuple[int, int]:
-    """`I/N` as numbers. What argparse says of a ValueError names the option and its value."""
+    """`I/N` as numbers. argparse turns a ValueError into a message that names the option and its value."""
     i, _, n = text.partition("/")
     number, count = int(i), int(n)
     if count < 1 or number < 0:
@@ -49,11 +49,11 @@ def _hash(text: str) -> int:
 
 
 def in_slice(items: list[pytest.Item], number: int, count: int) -> list[pytest.Item]:
-    """Every `count`-th of the slow tests in the order of their names' hashes: `count` numbers in a row take each once.
-    Tests marked `long` are in none.
+    """Every `count`-th of the slow tests in the order of their names' hashes: `count` consecutive values of `number`
+    cover each test once. Tests marked `long` are in no slice.
 
-    Files come in an order that depends on `number`, so that what a limit of time leaves out is not always the same. The
-    tests of a file stay together: they share what it compiles.
+    The order of the files depends on `number`, so that a time limit does not always leave out the same tests. The tests
+    of a file stay together: they share the programs that it compiles.
     """
     candidates = (i for i in items if i.get_closest_marker("slow") and not i.get_closest_marker("long"))
     slow = sorted(candidates, key=lambda item: _hash(item.nodeid))
@@ -65,7 +65,7 @@ def in_slice(items: list[pytest.Item], number: int, count: int) -> list[pytest.I
 
 
 def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
-    """Mark as slow what the fast tier leaves out of sweeps, and as rare what this run of the slow tier does."""
+    """Mark as slow the cases of sweeps that the fast tier leaves out, as rare those that this slow run leaves out."""
     tests = defaultdict(list)
     for item in sorted(items, key=lambda item: _hash(item.nodeid)):
         if item.get_closest_marker("sweep"):
@@ -78,12 +78,12 @@ def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
             if number % share.get("fast", 1):
                 item.add_marker(pytest.mark.slow)
                 slow.append(item)
-        for number, item in enumerate(slow, start + _hash(name) % 60):  # not the first of every test in one run
+        for number, item in enumerate(slow, start + _hash(name) % 60):  # not the first case of every test in one run
             if number % share.get("slow", share.get("fast", 1)):
                 item.add_marker(pytest.mark.rare)
 
 
-@pytest.hookimpl(wrapper=True)  # before `-m` is applied, and after a folder's own conftest marked more tests as slow
+@pytest.hookimpl(wrapper=True)  # before `-m` is applied, after a folder's own conftest has marked more tests as slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     thin_sweeps(items, config.getoption("--sweep"))
     yield

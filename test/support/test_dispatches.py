@@ -1,5 +1,5 @@
-"""A product with a quantised weight is one dispatch where a kernel of ours takes it, and two at most, for few rows and
-for many, and where the number of rows is not known."""
+"""A product with a quantised weight is one dispatch if a qmlir kernel computes it, and at most two otherwise, for few,
+many and a dynamic number of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRODUCTS = {
 }
 TARGETS = ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950", "rocm:gfx1100", "rocm:gfx1201", "vulkan:lavapipe", "vulkan:ada",
            "vulkan:rdna3")  # fmt: skip
-# Integer codes on both sides, and 16-bit floats by codes: what kernels of ours take in one dispatch.
+# Integer codes on both sides, and f16 by codes: the forms that qmlir's kernels compute in one dispatch.
 ONE = tuple(
     name
     for name in PRODUCTS
@@ -30,7 +30,7 @@ ONE = tuple(
         "f16 x s8",
     )
 )
-# Threads of devices with matrix instructions read an image as it lies; others have its channels brought behind before.
+# Kernels for matrix instructions read an NCHW image in its stored layout; the others need it transposed first.
 PLANES = "conv2d_q: s8 x s8, NCHW"
 DOTS = ("vulkan:lavapipe", "vulkan:ada")
 
@@ -41,12 +41,12 @@ def most(name: str, target: str) -> int:
     if name in ONE:
         return 1
     if name.startswith("grouped_matmul") and "contiguous" in name:
-        return 1  # routed ones are followed by the weighted sum
+        return 1  # routed products are followed by the weighted sum
     return 2
 
 
 def sorting(name: str) -> int:
-    """Dispatches that bring rows of experts into blocks: whether the sizes or ids are right, and one that sorts."""
+    """How many dispatches arrange rows in blocks by expert: checks of the sizes or ids, and one that sorts."""
     if name.startswith("grouped_matmul"):
         return 3 if "contiguous" in name else 2
     return 0
@@ -85,7 +85,7 @@ def test_all_products_are_few_dispatches(name: str, target: str) -> None:
         try:
             every = names(PRODUCTS[name], target, m)
             found = computing(every)
-        except QmlirError:  # no such product on the target: docs/support.md says why
+        except QmlirError:  # the target has no such product: docs/support.md says why
             continue
         assert len(found) <= most(name, target), (m, found)
         assert len(every) - len(found) <= sorting(name), (m, every)

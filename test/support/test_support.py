@@ -1,7 +1,7 @@
-"""The support matrix: every form is on the best instruction that its target has for it, or the cell says why not.
+"""The support matrix: every form uses the best instruction that its target has for it, or the cell says why not.
 
-matrix.json is what `python test/support/run.py` found, which judges each cell (`judge.py`). The fast tier finds and
-judges some of its cells again, other ones for each commit, the slow tier all.
+matrix.json holds the results of `python test/support/run.py`, which judges each cell (`judge.py`). The fast tier
+compiles and judges some cells again, different ones for each commit; the slow tier all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.run import TARGETS, Cell, compile_cell, read
 
 RESULTS = read()
 BY_NAME = {form.name: form for form in FORMS}
-# One form of each kind, where its route is a different one.
+# Forms of each kind, on targets that compile them by different routes.
 SAMPLE = (
     ("scaled_matmul: s8 x s8, per token and channel", "cuda:sm_90a"),
     ("scaled_matmul: s8 x s4, group 128", "rocm:gfx1100"),
@@ -38,7 +38,7 @@ def test_every_cell_is_there() -> None:
 
 
 def found(form: Form, target: str) -> Cell:
-    """A cell as it is today, after it is judged."""
+    """Compile and judge a cell again."""
     cell = compile_cell(form, target)
     assert not problem(form, target, cell), (form.name, target, cell)
     return cell
@@ -62,7 +62,7 @@ def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Pat
     BY_NAME["dynamic_quantize: f16, per token, asymmetric"].compile(
         target, m=None, flags=(f"--iree-hal-dump-executable-sources-to={tmp_path}",)
     )
-    assert len(list(tmp_path.glob("*.mlir"))) == 1  # by a kernel of ours, or of IREE's
+    assert len(list(tmp_path.glob("*.mlir"))) == 1  # by a kernel of qmlir's or of IREE's
 
 
 @pytest.mark.sweep(fast=6, slow=12)
@@ -73,7 +73,7 @@ def test_sample(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("number", range(len(TARGETS)))
 def test_cells_of_this_commit(number: int, rotation: int) -> None:
-    """One of each target."""
+    """One cell of each target."""
     form, target = FORMS[(rotation + 13 * number) % len(FORMS)], TARGETS[number]
     assert found(form, target) == RESULTS[form.name][target], (form.name, target)
 
@@ -92,7 +92,7 @@ def test_whole_matrix(target: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
 def test_other_cuda_targets_do_as_the_first(target: str) -> None:
-    """They have its instructions and less shared memory: other tiles, nothing else."""
+    """They have the instructions of sm_80 and less shared memory, so only their tiles differ."""
 
     def unnamed(cell: dict[str, Any]) -> dict[str, Any]:
         return {**cell, "notes": [note.replace(target, "cuda:sm_80") for note in cell.get("notes", [])]}

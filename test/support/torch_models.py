@@ -25,7 +25,7 @@ LENGTH = torch.export.Dim("length", min=2, max=64)
 
 
 class Called(nn.Module):
-    """A function of tensors as a module, which is what torch exports."""
+    """A module that calls a function of tensors; torch exports only modules."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens [B, T] i64 below 50, of which 0 is padding, to [B, 32]: embeddings, two blocks, the mean over tokens."""
+    """[B, T] i64 -> [B, 32]: embeddings, two blocks, the mean over tokens. Tokens are below 50; 0 is padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ PT2E: dict[str, Callable[[], Any]] = {
 
 
 def example(model: str, *sizes: int, seed: int = 1) -> Any:
-    """An argument of a model; `sizes`: of its dynamic axes, those of the example where left out."""
+    """An argument of a model. `sizes`: sizes of its dynamic axes; default: those of `MODELS`."""
     torch.manual_seed(seed)
     _, shape, axes, _ = MODELS[model]
     wanted = [*(sizes or shape[: len(axes)]), *shape[len(axes) :]]
@@ -159,7 +159,7 @@ def quantised(model: str, scheme: str) -> Any:
 
 
 def exported(module: Any, x: Any, axes: dict[int, Any] | None) -> Any:
-    """The module as an exported program; `axes`: dynamic ones."""
+    """The module as an exported program. `axes`: its dynamic axes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.export.export(

@@ -1,15 +1,15 @@
-"""torch's own samples of its operators, exported, compiled, and compared with eager torch.
+"""Export and compile torch's own samples of its operators, and compare their results with eager torch.
 
     python test/support/torch_samples.py [--target cpu] [--dtype f32] [--dynamic] [--only REGEX] [--not-right]
         [--record DIR]
 
-It writes torch_samples.json. With `--record DIR` nothing is run: the programs are written for `recorded.py`, which
-packs them for a machine with the device.
+The outcomes are written to torch_samples.json. With `--record DIR` nothing is run: the programs are written for
+`recorded.py`, which packs them for a machine with the device.
 
-Each operator of `torch.testing`'s database is called with some of its samples (arguments made to meet its branches:
-empty tensors, tensors without axes, negative axes, broadcasts, strides). The record holds what is not right by target
-and dtype (`cpu f32`; `cpu f32 dynamic` where every size that torch lets be is dynamic), operator and number of the
-sample: `refused: ` and what the front end said. Anything else is a defect.
+Each operator of `torch.testing`'s database is called with some of its samples (arguments that reach its branches: empty
+tensors, tensors without axes, negative axes, broadcasts, strides). The file holds the outcomes that are not right, by
+target and dtype (`cpu f32`; `cpu f32 dynamic` if every size that torch allows is dynamic), operator and number of the
+sample: `refused: ` and the front end's message. Any other outcome is a defect.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from support.children import is_acceptable
 RESULTS = Path(__file__).with_name("torch_samples.json")
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
           "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}  # fmt: skip
-SAMPLES = 6  # of an operator, spread over those that it has
-# Relative to the largest number of the result. Eager torch rounds each operator of 16 bits; what is compiled, fewer.
+SAMPLES = 6  # per operator, spread over those that it has
+# Relative to the largest value of the result. Eager torch rounds after each 16-bit operator; compiled programs do less.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # What is in memory that nobody wrote, or drawn at random; a test's own loops; places among equals.
 NOT_COMPARED = re.compile(r"empty|rand|bernoulli|multinomial|^normal|dropout|rrelu|uniform|exponential|cauchy|geometric"
@@ -67,7 +67,7 @@ def _samples(dtype: str, name: str) -> list[Any]:
 
 
 class _Call(torch.nn.Module):
-    """A function of the tensors in a tree of arguments; the others are constants."""
+    """A function whose arguments are the tensors in a tree of arguments; the other leaves are constants."""
 
     def __init__(self, function: Any, tree: Any, leaves: Sequence[Any]) -> None:
         super().__init__()
@@ -84,14 +84,14 @@ class _Call(torch.nn.Module):
 
 
 def _outcome(run: str, name: str, number: int, record: Path | None = None) -> str:
-    """What becomes of one sample. `run` is a target, a dtype, and `dynamic` or nothing."""
+    """The outcome of one sample. `run`: a target, a dtype, and `dynamic` or nothing."""
     import qmlir
     from qmlir.emulation.backends import emulated_targets
 
     target, dtype, *dynamic = run.split()
     sample = _samples(dtype, name)[number]
     if name in ("sort", "argsort"):
-        sample.kwargs.setdefault("stable", True)  # else places among equals are torch's secret
+        sample.kwargs.setdefault("stable", True)  # otherwise the order of equal elements is unspecified
     leaves, tree = torch.utils._pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
     call = _Call(operators(dtype)[name].op, tree, leaves)
     tensors = tuple(x for x in leaves if isinstance(x, torch.Tensor))
@@ -120,15 +120,15 @@ def _outcome(run: str, name: str, number: int, record: Path | None = None) -> st
         return _judged(found if isinstance(found, tuple) else (found,), expected, lambda: call(*in_f64))
 
     said = children.outcome(lambda: qmlir.compile(program, target=target, cache=False), compared)
-    # A refusal without the place in this file.
+    # Leave out the location in this file from a refusal.
     return said.partition(", ")[0] if said.startswith("refused: the operator") else said
 
 
 def _judged(
     found: Sequence[Any], expected: Sequence[torch.Tensor], in_f64: Callable[[], Sequence[torch.Tensor]]
 ) -> str:
-    """Eager torch rounds each step of 16-bit floats. What is within the tolerance of the function of doubles is right
-    too, and what is nearer to it than eager torch."""
+    """`right`, or what differs. Because eager torch rounds each step of 16-bit floats, elements are also right if they
+    are within the tolerance of the function computed in f64, or nearer to it than eager torch."""
     for i, (x, y) in enumerate(zip(found, expected, strict=True)):
         x = torch.as_tensor(x)
         if x.shape != y.shape or x.dtype != y.dtype:
@@ -153,7 +153,7 @@ def _judged(
 
 
 def outcomes(run: str, names: Sequence[str], record: Path | None = None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Of each operator the samples that are not right, from child processes."""
+    """For each operator the outcomes of the samples that are not right, computed in child processes."""
     dtype = run.split()[1]
     operators(dtype)  # inherited by the children, which must not wait for threads that only this process has
     torch.set_num_threads(1)
@@ -164,7 +164,7 @@ def outcomes(run: str, names: Sequence[str], record: Path | None = None) -> Iter
 
 
 def recorded() -> dict[str, dict[str, dict[str, str]]]:
-    """What is not right, by target and dtype, operator and sample."""
+    """The recorded outcomes that are not right, by target and dtype, operator and sample."""
     return dict(json.loads(RESULTS.read_text())["not right"]) if RESULTS.exists() else {}
 
 

@@ -1,4 +1,4 @@
-"""Programs in linalg form and a compiler that shows what became of them; shared by the tests of targets."""
+"""Programs in linalg form, and their compilation for a target with a view of the generated instructions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Forms:
         attributes: str = "",
         extension: str = "",
     ) -> str:
-        """`[m, k] x [n, k]` (or `[k, n]`), then a scale per column."""
+        """`[m, k] x [n, k]` (or `[k, n]`), then one scale per column."""
         floating = dtype[0] in "fb"
         acc = "f32" if floating else "i32"
         ext = extension or ("arith.extf" if floating else "arith.extsi")
@@ -122,7 +122,7 @@ class Forms:
         stride: int = 1,
         groups: int = 0,
     ) -> str:
-        """`conv_2d_nhwc_fhwc`, or with `groups` `conv_2d_nhwgc_gfhwc` of `c` and `f` channels a group."""
+        """`conv_2d_nhwc_fhwc`, or with `groups` `conv_2d_nhwgc_gfhwc` with `c` and `f` channels per group."""
         o = (h - window) // stride + 1
         g = (groups,) if groups else ()
         x = f"tensor<{_dims(n, h, h, *g, c)}xi8>"
@@ -152,7 +152,7 @@ def _convolution(op: str, x: str, w: str, y: str, n: int | None, stride: int) ->
 
 
 class Selected:
-    """A module after `qmlir-select`, with what the pass decided and noted."""
+    """A module after `qmlir-select`, with the decisions and notes of the pass."""
 
     def __init__(self, text: str, target: str, prefer: str = "") -> None:
         self.target = resolve(target)
@@ -160,7 +160,7 @@ class Selected:
             module = ir.Module.parse(text)
             state = State()
             SelectPass(target, prefer).run(module, state)
-            for text in self.target.passes:  # what follows the selection for this target
+            for text in self.target.passes:  # the passes that follow the selection for this target
                 if text.startswith("qmlir-decode"):
                     parse_pass(text).run(module, state)
             assert module.operation.verify()
@@ -179,8 +179,8 @@ class Selected:
         return plan
 
     def instructions(self, folder: Path) -> Instructions:
-        """Compile for the target and look at the code. Never longer than a minute: a form that sends the
-        compiler into endless unrolling fails here."""
+        """Compile for the target and read the code. The limit of a minute makes forms fail that send the
+        compiler into endless unrolling."""
         source = folder / "in.mlir"
         source.write_text(self.text, encoding="utf-8")
         command = [str(tool_path("iree-compile")), str(source), "-o", str(folder / "out.vmfb")]
@@ -219,7 +219,7 @@ class Instructions:
 
 
 def run_on_cpu(text: str) -> Any:
-    """Compile a module for this host, whatever target was selected for: its `f` as a function of arrays."""
+    """Compile a module for this host, whichever target it was selected for; return its `f` as a function of arrays."""
     import iree.compiler
     import iree.runtime
 

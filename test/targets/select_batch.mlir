@@ -1,6 +1,6 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=rocm:gfx942}' %s | filecheck %s
-// IREE 3.13 would drop the masks of the padded rows behind the batch: a sum of one term stands in front of it. Whole tiles
-// have no masks, and without a batch in front IREE keeps them.
+// IREE 3.13 would drop the masks of the padded rows behind a batch axis: a sum of one term is added in front of it.
+// Whole tiles have no masks, and IREE keeps the masks if there is no batch axis.
 
 // CHECK-DAG: padding = [1, 32, 64, 1, 16], promote_operands = [0, 1], qmlir.unit_sum
 // CHECK-DAG: #[[LHS:.*]] = affine_map<(d0, d1, d2, d3, d4) -> (d3, d0, d1, d4)>

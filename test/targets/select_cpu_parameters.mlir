@@ -3,7 +3,7 @@
 util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4x5xi8>
 util.global private mutable @state = #flow.parameter.named<"model"::"state"> : tensor<4x5xi8>
 
-// A weight that never changes is packed by an initialiser; the kernel reads what that has stored.
+// A weight that never changes is packed by an initialiser; the kernel reads the packed weight.
 // CHECK: util.global private @[[NAME:packed_.+]] : tensor<1x4x32x4xi8>
 // CHECK: util.initializer {
 // CHECK: %[[CODES:.+]] = util.global.load @w : tensor<4x5xi8>
@@ -33,7 +33,7 @@ func.func @once(%x: tensor<9x5xi8>) -> tensor<9x4xi32> {
   return %r : tensor<9x4xi32>
 }
 
-// State may differ from call to call, and packing it in each does not pay for nine rows.
+// A mutable global may differ from call to call, and to pack it in each call does not pay off for nine rows.
 // CHECK-LABEL: func.func @each(
 // CHECK: util.global.load @state
 // CHECK: linalg.generic

@@ -1,11 +1,11 @@
 // RUN: qmlir-opt --split-input-file --pass-pipeline='qmlir-select{target=cpu:znver4}' %s | filecheck %s
-// What no kernel takes stays a linalg op.
+// A contraction that no kernel accepts stays a linalg op.
 
 #mk = affine_map<(m, n, k) -> (m, k)>
 #nk = affine_map<(m, n, k) -> (n, k)>
 #mn = affine_map<(m, n, k) -> (m, n)>
 
-// It adds to something else than zero.
+// Its accumulator starts from values other than zero.
 // CHECK-LABEL: func.func @accumulates
 // CHECK: linalg.generic
 func.func @accumulates(%x: tensor<20x8xi8>, %w: tensor<20x8xi8>, %init: tensor<20x20xi32>) -> tensor<20x20xi32> {
@@ -27,7 +27,7 @@ func.func @accumulates(%x: tensor<20x8xi8>, %w: tensor<20x8xi8>, %init: tensor<2
 #nk = affine_map<(m, n, k) -> (n, k)>
 #mn = affine_map<(m, n, k) -> (m, n)>
 
-// Unsigned codes that nobody biased.
+// Unsigned codes that have not been biased to signed codes.
 // CHECK-LABEL: func.func @unsigned
 // CHECK: linalg.generic
 func.func @unsigned(%x: tensor<20x8xi8>, %w: tensor<20x8xi8>) -> tensor<20x20xi32> {

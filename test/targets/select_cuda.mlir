@@ -1,5 +1,5 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cuda:sm_80 prefer=exact-f16}' %s | filecheck %s
-// int8 on f16 tensor cores: K = 2048 in two chunks of 1024, whose sums are exact, added in i32.
+// int8 on f16 tensor cores: K = 2048 is split into two chunks of 1024, whose sums are exact, and are added in i32.
 
 // CHECK-LABEL: func.func @matmul
 // CHECK: tensor.expand_shape

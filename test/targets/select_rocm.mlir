@@ -1,5 +1,5 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=rocm:gfx942}' %s | filecheck %s
-// The dynamic rows get padding; the module names its device; the magnitudes are gone.
+// Dynamic rows are padded, the module states its device, and the magnitudes are dropped.
 
 // CHECK-DAG: padding = [
 // CHECK-DAG: MFMA_I32_16x16x32_I8

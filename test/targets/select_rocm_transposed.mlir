@@ -1,5 +1,5 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=rocm:gfx942}' %s | filecheck %s
-// Tiles are those of the result's axes: IREE would take the transpose into the product, and leave the tiles.
+// The transpose is folded into the product, whose tiles follow the new axes: IREE would fuse it but keep the tiles.
 
 // CHECK-DAG: #[[OUT:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2)>
 // CHECK-DAG: workgroup = [32, 1, 16, 0, 0]
@@ -31,7 +31,7 @@ func.func @transposed(%lhs: tensor<16x?x32xf16>, %rhs: tensor<16x16x32xf16>) -> 
   return %result : tensor<?x16x16xf32>
 }
 
-// A result that something else reads too stays as it is.
+// A result with another reader keeps its transpose.
 // CHECK-LABEL: func.func @read_twice
 // CHECK: compilation_info
 // CHECK: linalg.transpose

@@ -1,4 +1,4 @@
-"""The inner loops of AMD's kernels, and the count that judges them."""
+"""The inner loops of AMD kernels: their share of matrix instructions, counted in issue cycles."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_resources() -> None:
 def test_the_main_loop_and_its_count() -> None:
     loop = isa.main_loop(LOOP)
     assert [x for x in loop if x.startswith("v_")] == ["v_mfma_i32_16x16x32_i8"] * 2
-    # Two of 16 cycles; beside them eight for 1 KiB from LDS, and three issue slots.
+    # Two matrix instructions of 16 cycles each, 8 cycles for 1 KiB from LDS, and three issue slots of 4 cycles.
     assert isa.matrix_share(loop) == pytest.approx(32 / (32 + 8 + 12))
     assert isa.cycles("v_mfma_f32_32x32x8_f16") == 32
     assert isa.cycles("v_fma_f64") == 8
@@ -57,7 +57,7 @@ def test_the_main_loop_and_its_count() -> None:
 
 
 def test_a_worse_loop_is_seen() -> None:
-    """What the count is for: vector code between the matrix instructions, or codes read one by one, show."""
+    """The share falls if vector code is between the matrix instructions, or if codes are read one by one."""
     good = isa.matrix_share(isa.main_loop(LOOP))
     slow = LOOP.replace("\ts_waitcnt", "\tds_read_u8 v1, v20\n" * 16 + "\ts_waitcnt")
     assert isa.matrix_share(isa.main_loop(slow)) < good / 2
@@ -74,7 +74,7 @@ def _products(zeros: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("zeros", [False, True])
 def test_w8a8_on_mi300(zeros: bool, tmp_path: Path) -> None:
-    """IREE's tiles, and our kernel, which adds up the rows beside the product."""
+    """IREE's tiles; with zero points qmlir's kernel, which also sums the rows of the lhs."""
     flags = (f"--iree-hal-dump-executable-files-to={tmp_path}",)
     made = qmlir.ops.scaled_matmul.compile(target="rocm:gfx942", flags=flags, **_products(zeros))
     assert made.manifest.strategies[0]["chosen"] == ("matrix" if zeros else "mma")

@@ -1,5 +1,5 @@
-"""When programs for this host use AMX: where Linux grants its tiles and a test of its kernels passes; and what else is
-chosen where they would be slower."""
+"""Programs for this host use AMX if Linux grants its tiles and the self-test of its kernels passes; other kernels are
+chosen for products on which AMX would be slower."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ func.func @main(%lhs: tensor<{m}x256x{dtype}>) -> tensor<{m}x256x{out}> {{
 
 
 def answers(m: int | str, dtype: str = "i8") -> tuple[str, dict[str, str]]:
-    """What an explanation for `cpu` says is chosen, and why the others are not."""
+    """The strategy that `explain` for `cpu` chooses, and the reasons why the others are not accepted."""
     code, more = ("i8", "") if dtype == "i8" else ("i4", 'compute_dtype = "f32",')
     text = PRODUCT.format(m=m, dtype=dtype, out="f32", code=code, more=more)
     (row,) = qmlir.explain(text, target="cpu").contractions
@@ -65,7 +65,7 @@ def test_tiles_are_chosen_where_they_are_faster() -> None:
 @pytest.mark.usefixtures("a_host_with_amx")
 @pytest.mark.parametrize(("m", "other"), [(64, "avx512-vnni"), (1, "amx-int8")])
 def test_which_of_both_is_a_knob(m: int, other: str) -> None:
-    """Also where the estimates prefer vectors."""
+    """AMX can be chosen even if the estimates prefer vector instructions."""
     rows = qmlir.explain(PRODUCT.format(m=m, dtype="i8", out="f32", code="i8", more=""), target="cpu").contractions
     knobs = {knob.name: knob.values for knob in space_of(resolve("cpu"), rows)}
     assert other in knobs["strategy"]
@@ -74,7 +74,7 @@ def test_which_of_both_is_a_knob(m: int, other: str) -> None:
 
 
 def _accepted(knob: str, values: tuple[int, ...]) -> list[int]:
-    """Which values of a knob a choice may have."""
+    """The values of a knob that a choice may have."""
     found = []
     for value in values:
         with suppress(UsageError):
@@ -103,7 +103,7 @@ def test_where_every_kernel_fails_none_is_said_to_have_passed(monkeypatch: pytes
 
 
 def test_every_kernel_for_tiles_has_a_test() -> None:
-    """A host with AMX-FP16 would have used its kernel untested. What the test computes is right, by other kernels."""
+    """A host with AMX-FP16 would have used its kernel untested. Other kernels pass the same self-test."""
     assert self_test._TESTS.keys() == host.TILE_FEATURES
     if "avx512f" in host.host_features():
         assert self_test._half("f16", "avx512-fma") == self_test._half("bf16", "avx512-fma") == ""
@@ -131,8 +131,8 @@ def test_tiles_that_linux_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch) 
 def test_a_process_that_tests_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: dict[str, str]
 ) -> None:
-    """Whatever happens to it, the caller lives, and learns of each feature whether it may be used. A machine is tested
-    once."""
+    """Whatever happens to the process, the caller goes on and knows for each feature whether it may be used. A machine
+    is tested once."""
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
@@ -160,7 +160,7 @@ def test_a_damaged_outcome_is_tested_again(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.skipif("amx-int8" not in host.host_features() or host.tiles_refused() != "", reason="the host has no AMX")
 def test_a_host_that_has_amx_uses_it() -> None:
-    """What its tests found in this run: its cache is new, and whatever came first has run them."""
+    """The results are from this test run: its cache is new, and the first compilation has run the self-tests."""
     assert set(self_test.known_or_tested(host.host_features()).values()) == {""}
     assert host.withheld() == {}
     assert answers(64)[0] == "amx-int8"

@@ -1,4 +1,4 @@
-"""Programs for an architecture that the present device is not."""
+"""Programs for an architecture other than the present device's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_device_that_does_not_say_what_it_is() -> None:
 
 
 def test_it_is_said_before_the_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver says no more than that a PTX JIT compilation failed."""
+    """The driver's own message says only that a PTX JIT compilation failed."""
     made = qmlir.ops.scaled_matmul.compile(
         qmlir.TensorSpec((2, 8), "i8"), np.eye(8, dtype=np.int8), out_dtype="i32", target="cuda:sm_120"
     )
@@ -60,6 +60,6 @@ def test_it_is_said_before_the_program_is_loaded(monkeypatch: pytest.MonkeyPatch
     for device in (None, "cuda", "cuda://0"):
         with pytest.raises(TargetError, match=said):
             qmlir.load(made, device=device)
-    # Of which it is not known which it is; another test of this process may emulate the driver.
+    # It is not known which device `GPU-0` is; another test of this process may emulate the driver.
     with pytest.raises(TargetError, match=r"no device for the driver 'cuda'|process emulates the driver"):
         qmlir.load(made, device="cuda://GPU-0")

@@ -14,7 +14,7 @@ from qmlir.targets.strategy import Contraction
 def described(text: str) -> list[Contraction]:
     with context():
         module = ir.Module.parse(text)
-        # Read while the module lives; the ops themselves are not looked at afterwards.
+        # The descriptions are read while the module lives; the ops must not be used afterwards.
         return [Contraction(**{**vars(c), "op": None}) for c in find_contractions(module)]
 
 

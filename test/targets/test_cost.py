@@ -1,4 +1,4 @@
-"""The cost model: seconds from what a kernel does and from a device's figures; what is missing is said."""
+"""The cost model: seconds from a kernel's work and a device's figures; missing figures are named."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_amounts_become_seconds_of_one_unit() -> None:
 
 
 def test_the_formula() -> None:
-    """The longest of what goes on at the same time, and everything that nothing hides."""
+    """The longest of the amounts of work that overlap, plus the work that does not overlap."""
     work = Work(3, 10, {"multiply": 2.0, "cache": 5.0}, {"promote": 1.0}, fixed=4.0, once=7.0)
     assert work.compute == 3 * (10 * (5 + 1) + 4) + 7
     cost = Figures(KNOWN).cost(work)
@@ -84,7 +84,7 @@ def test_what_is_not_known_of_a_device_is_in_its_explanation() -> None:
 
 
 def test_no_device_is_estimated_to_beat_its_bound() -> None:
-    """A GPU's own figures bound what the model says of a large product."""
+    """The estimate for a large product is not below the bound from the GPU's figures."""
     for target in ("cuda:sm_80", "cuda:sm_90a", "rocm:gfx942", "vulkan:ada"):
         for answer in qmlir.explain(product(1024, 1024, 1024), target=target).contractions[0]["answers"]:
             if "cost" in answer and answer["seconds"] is not None:

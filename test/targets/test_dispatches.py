@@ -1,4 +1,4 @@
-"""A product with quantised weights is one dispatch on every GPU of AMD's and through Vulkan, whatever its rows."""
+"""A product with quantised weights is one dispatch on every AMD GPU and on Vulkan, for any number of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGETS = [t.spelling for t in all_targets() if t.backend in ("rocm", "vulkan")]
 ROWS = (1, 4, 16, 33, 128, None)
 SAMPLE = [
     ("w8a8, zero points", None, "rocm:gfx1100"),
-    ("w8a8", None, "rocm:gfx1151"),  # three rounds along K, which spilled where LLVM unrolled them
+    ("w8a8", None, "rocm:gfx1151"),  # three rounds along K, which spilled when LLVM unrolled them
     ("w4a8, group 128", 4, "rocm:gfx950"),
     ("w4a16, group 32", 33, "rocm:gfx942"),
     ("w4a8, group 64, zero points", 128, "vulkan:rdna4"),

@@ -1,4 +1,4 @@
-"""Every target's programs as files: what one process writes, a fresh one opens."""
+"""The program files of every target: a fresh process opens a file that another one wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from qmlir.targets import all_targets
 
-# A product of M rows and what follows it.
+# A product and its scale.
 FUNCTION = """
 func.func @NAME(%x: tensor<ROWSx64xi8>, %s: tensor<ROWSx1xf32>) -> tensor<ROWSx32xf32> {
   %w = arith.constant dense<3> : tensor<64x32xi8>
@@ -23,7 +23,7 @@ func.func @NAME(%x: tensor<ROWSx64xi8>, %s: tensor<ROWSx1xf32>) -> tensor<ROWSx3
 
 
 def command(*words: str) -> None:
-    """Run one in a process of its own."""
+    """Run a qmlir command in a process of its own."""
     done = subprocess.run([sys.executable, "-m", "qmlir", *words], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -31,7 +31,7 @@ def command(*words: str) -> None:
 @pytest.mark.sweep(fast=45, slow=12)
 @pytest.mark.parametrize("target", [t.spelling for t in all_targets()])
 def test_a_saved_program_is_opened(target: str, tmp_path: Path) -> None:
-    """Programs with cooperative matrices were edited after they had been packed: their files could not be opened."""
+    """Regression: programs with cooperative matrices were edited after packing, and their files could not be opened."""
     source, file = tmp_path / "p.mlir", str(tmp_path / "p.vmfb")
     rows = {"static": "16", "dynamic": "?"}  # two functions, to compile half as often
     source.write_text("".join(FUNCTION.replace("NAME", n).replace("ROWS", r) for n, r in rows.items()))

@@ -1,4 +1,4 @@
-"""What the chosen plans become: the matrix instructions of each target, without spills.
+"""The code of the chosen plans: it has the matrix instructions of each target, and no spills.
 
 No device is needed; each case is one compilation of about half a second.
 """
@@ -51,7 +51,7 @@ MATRIX = {
     "cpu:x86-64": "pmul",
     "cpu:aarch64": "smlal|smull",
 }
-# One of each family takes every form; the others show that their description and instruction are right.
+# One target of each family compiles every form; the others show that their description and instruction are right.
 EVERY_FORM = ["rocm:gfx942", "cuda:sm_80", "vulkan:lavapipe", "rocm:gfx1100", "vulkan:rdna3", "cpu:znver4"]
 THOROUGH = others_slow(EVERY_FORM, "rocm:gfx942", "cuda:sm_80", "vulkan:lavapipe")
 FEW = {"rocm": r"v_dot4\w*", "vulkan": "OpSDotAccSat"}
@@ -64,7 +64,7 @@ def check(selected: Any, folder: Path, pattern: str) -> Any:
     return code
 
 
-# One target for each instruction: the others differ in what a target's description says, and are slow.
+# One target for each instruction: the others differ only in their descriptions, and are slow.
 ONE_EACH = set({pattern: target for target, pattern in reversed(MATRIX.items())}.values())
 
 
@@ -94,13 +94,13 @@ def test_forms(target: str, form: str, forms: Any, select: Any, tmp_path: Path) 
         "conv ragged": lambda: forms.conv(n=2, h=33, c=20, f=10, stride=2),
         "grouped conv": lambda: forms.conv(h=9, c=13, f=7, groups=5),
     }[form]()
-    # A few rows are threads that share K: reading the weight is all the time there is. A weight that is an argument and
-    # would be padded or turned for a cooperative matrix is read as it lies, by dot products.
+    # For few rows, threads share K: reading the weight takes all the time. A weight that is an argument, and would have
+    # to be padded or transposed for a cooperative matrix, is read in its stored layout, by dot products.
     few = form == "few rows" and target.startswith(("rocm", "vulkan"))
-    as_it_lies = target == "vulkan:rdna3" and form in ("ragged", "ragged kn", "narrow")
+    stored_layout = target == "vulkan:rdna3" and form in ("ragged", "ragged kn", "narrow")
     selected = select(text, target)
-    assert not as_it_lies or selected.chosen == "tiled"
-    check(selected, tmp_path, FEW[target.partition(":")[0]] if few or as_it_lies else MATRIX[target])
+    assert not stored_layout or selected.chosen == "tiled"
+    check(selected, tmp_path, FEW[target.partition(":")[0]] if few or stored_layout else MATRIX[target])
 
 
 @pytest.mark.sweep(fast=6, slow=9)
@@ -112,7 +112,7 @@ def test_forms(target: str, form: str, forms: Any, select: Any, tmp_path: Path) 
     ),
 )  # fmt: skip
 def test_dynamic_rows(target: str, forms: Any, select: Any, tmp_path: Path) -> None:
-    """On the stock route a dynamic M is one workgroup per output element."""
+    """On the stock route a dynamic M would become one workgroup per output element."""
     check(select(forms.matmul(None, 4096, 4096), target), tmp_path, MATRIX[target])
 
 
@@ -128,7 +128,7 @@ def test_dynamic_forms(target: str, form: str, forms: Any, select: Any, tmp_path
         "ragged": lambda: forms.matmul(None, 70, 51),
         "k groups": lambda: forms.k_groups(None, 50, 3, 32),
         "conv": lambda: forms.conv(n=None, h=16, c=20, f=10),
-        # IREE splits a dynamic size that is a known multiple, and used to drop the tiles with that.
+        # IREE splits a dynamic size that is a known multiple, and used to drop the tiles in doing so.
         "odd multiple": lambda: odd.replace("%zero =", collapse + "%zero =", 1),
     }[form]()
     check(select(text, target), tmp_path, MATRIX[target])
@@ -161,7 +161,7 @@ def test_forms_without_a_matrix_product_compile(
 
 
 def test_accumulating_onto_an_argument(forms: Any, select: Any, tmp_path: Path) -> None:
-    """Padding with such an init sent the compiler into minutes of unrolling."""
+    """Regression: padding a product with such an init sent the compiler into minutes of unrolling."""
     text = forms.matmul(33, 51, 70, scale=False)
     text = text.replace("%s: tensor<51xf32>", "%c0: tensor<33x51xi32>").replace("outs(%f : tensor", "outs(%c0 : tensor")
     check(select(text, "rocm:gfx942"), tmp_path, MATRIX["rocm:gfx942"])
@@ -174,7 +174,7 @@ def test_accumulating_onto_an_argument(forms: Any, select: Any, tmp_path: Path) 
         ("rocm:gfx942", "f8E4M3FNUZ", "v_mfma_f32_16x16x32_fp8_fp8"),
         ("rocm:gfx950", "f8E4M3FN", "v_mfma_f32_16x16x128_f8f6f4"),
         ("rocm:gfx1201", "f8E5M2", "v_wmma_f32_16x16x16_bf8_bf8"),
-        # No fp8 instruction: its sums keep too few bits. Formats of others are widened.
+        # Not the fp8 instruction: its sums keep too few bits. Formats of other devices are widened.
         ("cuda:sm_89", "f8E4M3FN", r"mma\.sync\.aligned\.m16n8k16\S*\.f16\.f16"),
         ("cuda:sm_90a", "f8E5M2FNUZ", r"mma\.sync\.aligned\.m16n8k16\S*bf16"),
         ("rocm:gfx942", "f8E4M3FN", "v_mfma_f32_16x16x16_bf16"),
@@ -188,7 +188,7 @@ def test_floats(target: str, dtype: str, pattern: str, forms: Any, select: Any, 
 
 @pytest.mark.parametrize("target", ["vulkan:rdna3", "vulkan:ada"])
 def test_floats_on_vulkan_are_vector_code(target: str, forms: Any, select: Any, tmp_path: Path) -> None:
-    """IREE would convert f16 cooperative matrices to f32 first, which no device has; the warning says so."""
+    """IREE would convert the operands to f32 first, and no device has f32 cooperative matrices; a warning says so."""
     selected = select(forms.matmul(64, 64, 128, dtype="f16"), target)
     assert selected.instructions(tmp_path).count("OpCooperativeMatrixMulAddKHR") == 0
     assert "cooperative matrix" in str(selected.notes[0])

@@ -1,5 +1,5 @@
-"""What a device has is a field of `Capabilities`; what a backend or a driver does, of its `Backend` or `RuntimeDriver`:
-no code asks for their names."""
+"""No code branches on the name of a target, backend or driver: the properties of a device are fields of `Capabilities`,
+the behaviour of a backend or driver is in its `Backend` or `RuntimeDriver`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Comparisons with names of backends, drivers, targets and AMD's or NVIDIA's architectures.
+# Comparisons with names of backends, drivers, targets and architectures of AMD or NVIDIA.
 _WORDS = r"cpu|cuda|hip|rocm|vulkan|host|present|local-(?:task|sync)|(?:gfx|sm_)\w*|(?:cpu|cuda|rocm|vulkan):\w*"
 _NAMES = rf"""["'](?:{_WORDS})["']"""
 ASKED = re.compile(
     rf"(?:==|!=)\s*{_NAMES}|{_NAMES}\s*(?:==|!=)|\bin\s*[(\[{{]\s*{_NAMES}|\.(?:starts|ends)with\(\(?{_NAMES}"
     rf"|\.remove(?:prefix|suffix)\({_NAMES}"
 )
-# Where a name is read, by lines: a target in the place of another argument; the type of a device of PyTorch.
+# Files that may read a name, and on how many lines: a target passed as another argument; a PyTorch device type.
 READ = {"qmlir/compat/bitblas.py": 1, "qmlir/frontends/torch/backend.py": 1}
 
 

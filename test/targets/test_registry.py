@@ -56,12 +56,12 @@ def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) ->
     assert target.capabilities.subgroup_sizes == own.get(target.name, (32,))
 
 
-# What LLVM's models of CPUs have and the code generator uses by intrinsics only, or not in 64-bit code.
+# Features of LLVM's CPU models that the code generator uses only through intrinsics, or not in 64-bit code.
 NO_CODE = """
     adx aes avx512bmm cldemote clflushopt clwb clzero cmov crc32 cx16 cx8 enqcmd fsgsbase fxsr invpcid mmx movdir64b
     movdiri mwaitx pclmul pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd rdseed sahf serialize sgx sha shstk sse
     tsxldtrk uintr waitpkg wbnoinvd x87 xsave xsavec xsaveopt xsaves"""
-# Only CPUs with avxvnniint16 beside AVX-512 have these.
+# Only CPUs with both AVX-512 and avxvnniint16 have these.
 DIAMOND_RAPIDS = """
     amx-avx512 amx-complex amx-fp8 amx-movrs avx10.1 avx10.2 ccmp cmpccxadd egpr jmpabs movrs ndd nf ppx push2pop2
     sha512 sm3 sm4 zu"""
@@ -70,7 +70,7 @@ DIAMOND_RAPIDS = """
 @pytest.mark.sweep(fast=4, slow=3)
 @pytest.mark.parametrize("spelling", [s for s in ALL if s.startswith("cpu:")])
 def test_a_cpu_has_the_features_that_code_is_made_of(spelling: str, tmp_path: Path) -> None:
-    """Regression: an illegal instruction (SSE4a's `extrq`) in a program for `cpu:znver4` that a host accepted."""
+    """Regression: a host accepted a program for `cpu:znver4` with an instruction it lacks (SSE4a's `extrq`)."""
     target = resolve(spelling)
     source = tmp_path / "f.mlir"
     source.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")
@@ -79,12 +79,12 @@ def test_a_cpu_has_the_features_that_code_is_made_of(spelling: str, tmp_path: Pa
     used: set[str] = set()
     found = re.search(r'cpu_features = "([^"]*)"', flow)
     assert found
-    for feature in found[1].split(","):  # the last one of a name counts
+    for feature in found[1].split(","):  # the last occurrence of a feature counts
         (used.add if feature[0] == "+" else used.discard)(feature[1:])
     if "neon" not in target.capabilities.cpu_features:
         newest = DIAMOND_RAPIDS.split() if "avxvnniint16" in used else []
         assert used - CODE_FEATURES - {*NO_CODE.split(), *newest} == set()
-    # LLVM knows that every 64-bit Arm has neon, and does not always say it.
+    # LLVM knows that every 64-bit Arm CPU has neon, and does not always list it.
     assert (used | {"neon"}) & CODE_FEATURES == {*target.capabilities.cpu_features} | {"neon"}
 
 

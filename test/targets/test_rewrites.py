@@ -1,4 +1,4 @@
-"""Plans that rewrite a contraction compute the same integers: applied for their own target, run on the CPU."""
+"""Plans that rewrite a contraction compute the same integers: they are applied for their target and run on the CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_chunks_cover_k_within_the_bound(k: int, limit: int) -> None:
     split = split_k(k, limit)
     assert split.length <= limit
     assert split.chunks * split.length >= k
-    assert (split.chunks - 1) * split.length < k  # no chunk of nothing but padding
+    assert (split.chunks - 1) * split.length < k  # no chunk is only padding
     if split.chunks > 1:
         assert split.length % 16 == 0
 

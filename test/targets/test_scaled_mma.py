@@ -1,4 +1,4 @@
-"""MXFP8 and MXFP4 on CDNA4's scaled matrix instructions: in the assembly, and as numbers."""
+"""MXFP8 and MXFP4 on CDNA4's scaled matrix instructions: the assembly uses them, and the results are right."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_instruction_is_used_for_other_rows(name: str, m: int, tmp_path: Pat
 def test_without_scaled_instructions_there_is_another_way() -> None:
     artifact = MX["scaled_matmul: e4m3 x e4m3, MX (32, e8m0)"].compile("rocm:gfx1201")
     (reason,) = (a["reason"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "scaled-mma")
-    assert reason == "rocm:gfx1201 has no matrix instruction with scales of blocks"
+    assert reason == "rocm:gfx1201 has no matrix instruction with block scales"
 
 
 @pytest.mark.parametrize("m", [None, 18])
@@ -53,7 +53,7 @@ def test_what_is_no_whole_instruction_is_not_padded(m: int | None) -> None:
         lhs_scale=TensorSpec((m, 5), "e8m0"), rhs_scale=np.ones((32, 5), DTYPES["e8m0"].numpy), target="rocm:gfx950",
     )  # fmt: skip
     (reason,) = (a["reason"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "scaled-mma")
-    assert reason == "a K of 160 is not whole instructions, so codes and scales would be padded first"
+    assert reason == "a K of 160 is not a multiple of the instruction's K, so codes and scales would have to be padded"
     assert artifact.source("configured").count("flow.dispatch ") == 1
 
 
@@ -76,7 +76,7 @@ def test_equal_scales_of_the_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [1, pytest.param(40, marks=pytest.mark.slow)])
 def test_rows_at_run_time_and_what_follows(rows: int, tmp_path: Path) -> None:
-    """Two kinds of codes, a dynamic number of rows, and an epilogue in the same kernel."""
+    """Operands with different code types, a dynamic number of rows, and an epilogue in the same kernel."""
     bias = np.arange(48, dtype=np.float32)
     _executed("e4m3", rows, 48, 256, tmp_path, other="e5m2", dynamic=True, bias=bias, activation="relu")
 
@@ -85,7 +85,7 @@ def _executed(
     dtype: str, m: int, n: int, k: int, tmp_path: Path, equal: bool = False, other: str = "", dynamic: bool = False,
     **finished: Any,
 ) -> None:  # fmt: skip
-    """`other`: the type of the weight, if not that of the activation."""
+    """Compile, run on the emulated device and compare. `other`: the weight's type if it is not the activation's."""
     pytest.importorskip("tinygrad")
     rng = np.random.default_rng(m + n + k)
 

@@ -1,4 +1,4 @@
-"""The pass `qmlir-select`: what is chosen, what is said about it, and refusals."""
+"""The pass `qmlir-select`: its choices, decisions and notes, and refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -
     }[form]()
     selected = select(text, target)
     assert selected.chosen == chosen
-    json.dumps(selected.decisions)  # what the manifest holds
+    json.dumps(selected.decisions)  # the manifest stores them
     declined = [a for a in selected.decisions[0]["answers"] if not a["accepted"]]
     assert all(answer["reason"] for answer in declined)
 
@@ -149,7 +149,7 @@ def test_an_unknown_target_is_a_target_error(forms: Any, select: Any) -> None:
                                     "vulkan:rdna3"])  # fmt: skip
 @pytest.mark.parametrize("batch", ["1x", "1x1x", "3x1x", "1x3x"])
 def test_a_batch_of_one_is_rows(target: str, batch: str, tmp_path: Path) -> None:
-    """Regression: with one product in the batch, which the lhs was taken not to follow, nothing was a contraction, and
+    """Regression: a batch dimension of size 1 was taken as one that the lhs does not have. No contraction was found, so
     every model with activations [1, M, K] ran IREE's loops."""
     text = f"""
       func.func @main(%x: tensor<{batch}64x256xi8>, %zero: tensor<i32>) -> tensor<{batch}64x128xi32> {{

@@ -1,4 +1,4 @@
-"""Programs of a dynamic number of rows hold several kernels, each of which fits the device's shared memory alone."""
+"""Programs with a dynamic number of rows hold several kernels; each requests its own shared memory, which fits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from qmlir import TensorSpec
 from qmlir.targets import all_targets, resolve
 from qmlir.targets.rocm.isa import resources
 
-# Bytes that a workgroup may have: CUDA C++ programming guide, "Technical specifications per compute capability"; AMD's
-# ISA guides, LDS.
+# Bytes of shared memory that a workgroup may have: CUDA C++ programming guide, "Technical specifications per compute
+# capability"; AMD's ISA guides, LDS.
 CUDA = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_90a": 232448, "sm_120": 101376,
         "sm_120a": 101376}  # fmt: skip
 LDS = {"gfx950": 163840}  # 65536 elsewhere
@@ -28,7 +28,7 @@ def _targets(backend: str) -> list[Any]:
 
 
 def _artifact(target: str, size: int, **more: Any) -> qmlir.Artifact:
-    """s8 x s8 per token and channel, of a dynamic number of rows."""
+    """s8 x s8 with per-token and per-channel scales and a dynamic number of rows."""
     return qmlir.ops.scaled_matmul.compile(
         TensorSpec((None, size), "i8"), np.ones((size, size), np.int8), rhs_transposed=True, target=target,
         lhs_scale=TensorSpec((None, 1), "f32"), rhs_scale=np.ones((size, 1), np.float32), **more,
@@ -57,7 +57,7 @@ def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize("target", [*QUICK[:2], "sm_120"])
 def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path) -> None:
-    """It asked for the tiles of its images twice, which sm_120 refused where their kernel fits."""
+    """Regression: it requested the bytes of its image tiles twice, so sm_120 refused kernels that fit."""
     image = TensorSpec((None, 4, 4, 32), "i8")
     artifact = qmlir.ops.conv2d_q.compile(
         image, np.ones((64, 3, 3, 32), np.int8), weight_layout="FHWC", padding=[1, 1, 1, 1], target=f"cuda:{target}",

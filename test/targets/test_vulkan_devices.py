@@ -1,4 +1,4 @@
-"""What a Vulkan device says of itself, and programs that are not for it."""
+"""The properties that a Vulkan device reports, and programs that do not fit the device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_unknown_device_gets_a_description(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_device_with_other_subgroups_than_its_name_says(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
-    """lavapipe on a machine with wider vectors."""
+    """As lavapipe on a machine with wider vectors."""
     (found,) = properties()
     wider = replace(found, subgroup=16, subgroups=(16, 16))
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (wider,))
@@ -67,7 +67,7 @@ def _product(target: str) -> qmlir.Artifact:
 
 
 def test_sums_are_bounded_on_a_software_device_without_a_name(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
-    """llvmpipe leaves loops after 65535 iterations; only under the name `vulkan:lavapipe` was that known."""
+    """Regression: llvmpipe leaves loops after 65535 iterations; only the target `vulkan:lavapipe` had the bound."""
     monkeypatch.setattr(description, "names_for", lambda device: ())
     x, w = TensorSpec((2, None), "f32"), TensorSpec((None, 3), "f32")
     for target in (lavapipe, "vulkan"):

@@ -1,4 +1,4 @@
-"""Cooperative matrices: what a device lists, what IREE is told, and the signs in the code it writes."""
+"""Cooperative matrices: those that a device lists, those that IREE is told of, and the signedness flags in its code."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _product(target: str, dtype: str, m: int | None = 40) -> qmlir.Artifact:
 
 
 def _shapes(artifact: qmlir.Artifact) -> list[str]:
-    """Of the matrices that the chosen kernels multiply."""
+    """The matrix kinds that the chosen kernels multiply."""
     plans = [a["plan"] for e in artifact.manifest.strategies for a in e["answers"] if a["strategy"] == e["chosen"]]
     return [plan["mma"] for plan in plans]
 
 
 def _multiplies(artifact: qmlir.Artifact) -> list[tuple[int, ...]]:
-    """The words of the matrix products behind their opcode."""
+    """The operand words of the matrix products (OpCooperativeMatrixMulAddKHR), without the opcode."""
     modules = spirv_modules(artifact.vmfb)
     return [tuple(rest) for module in modules for opcode, rest in spirv_instructions(module) if opcode == 4459]
 
@@ -53,7 +53,7 @@ def test_a_description_has_the_matrices_of_its_device(monkeypatch: pytest.Monkey
     target = description.target_for(Device("vulkan", 0, "Arc 7", ""))
     assert target is not None
     assert (target.spelling, target.capabilities.mma) == ("vulkan:present", _ARC.matrices)
-    assert "KHR" not in target.device_attribute  # IREE knows no such names
+    assert "KHR" not in target.device_attribute  # IREE does not know these names
 
 
 def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest
     ],
 )
 def test_named_targets_use_theirs(target: str, dtype: str, shape: str) -> None:
-    """The matrices of the SPIR-V have the size and type of the table's row."""
+    """The matrices in the SPIR-V have the type and size of the target's matrix kind."""
     artifact = _product(f"vulkan:{target}", dtype)
     assert _shapes(artifact) == [shape]
     found = sum((spirv_multiplies(module) for module in spirv_modules(artifact.vmfb)), Counter())
@@ -101,7 +101,7 @@ def test_other_matrices_are_refused_at_load(monkeypatch: pytest.MonkeyPatch, lav
 
 
 def test_codes_and_sums_are_signed() -> None:
-    """All four of the operands' flags: with those of A and B only the product is one of unsigned codes to Mesa."""
+    """All four signedness flags are set: with those of A and B only, Mesa computes a product of unsigned codes."""
     found = _multiplies(_product("vulkan:rdna3", "i8"))
     assert {words[5:] for words in found} == {(0b1111,)}
     assert {words[5:] for words in _multiplies(_product("vulkan:rdna3", "f16"))} == {()}
@@ -141,7 +141,7 @@ def test_saved_programs_open(tmp_path: Path) -> None:
 
 
 def test_weights_that_look_like_code_stay() -> None:
-    """A constant that holds SPIR-V's magic number, a header and a product of signed codes with unsigned sums."""
+    """Here a constant holds SPIR-V's magic number, a header and a product of signed codes with unsigned sums."""
     looks = [0x07230203, 0x10600, 0, 9, 0, 7 << 16 | 4459, 1, 2, 3, 4, 5, 3]
     bias = np.array([30, *looks, *range(35)], np.uint32).view(np.float32)
     w = np.random.default_rng(0).integers(-8, 8, (48, 64)).astype(np.int8)
@@ -153,7 +153,7 @@ def test_weights_that_look_like_code_stay() -> None:
 
 
 def test_tiles_that_do_not_fit_shared_memory_are_not_taken(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
-    """Vulkan promises 16 KiB only."""
+    """Vulkan guarantees only 16 KiB."""
     (found,) = properties()
     small = replace(found, matrices=("KHR_I32_8x8x8_I8",), shared_memory=16384)
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (small,))

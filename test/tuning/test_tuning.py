@@ -1,4 +1,4 @@
-"""Tuning: what is tried, that it is measured and kept, and that a database cannot lose or smuggle anything."""
+"""Tuning: the candidates, their measurement and storage, and that a database loses nothing and cannot inject flags."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ func.func @main(%x: tensor<128x512xi8>) -> tensor<128x256xi32> {
 
 @pytest.mark.slow
 def test_candidates_of_a_kernel_follow_its_model() -> None:
-    """The default first, then by what the model says; no plan twice, nothing hopeless, no flag for a kernel of ours."""
+    """The default is first, then the order is by estimate; no plan twice, none hopeless, no flag for a qmlir kernel."""
     zen = resolve("cpu:znver4")
 
     def explained(choice: dict[str, Any]) -> qmlir.Explanation:
@@ -171,7 +171,7 @@ def test_a_choice_reaches_the_plan_and_the_key(tmp_path: Path) -> None:
 
 
 def test_what_ships_is_a_sound_database() -> None:
-    """Every choice of it is one that the target declares; and a file of the user's own stands before it."""
+    """Every choice in it is one that its target declares. Entries of the user's file take precedence over it."""
     shipped = Database.of("shipped")
     for key, records in shipped.entries.items():
         target = resolve(key.partition(";")[0].partition(" ")[0])
@@ -183,7 +183,7 @@ def test_what_ships_is_a_sound_database() -> None:
 
 
 def _kernels_first(choice: dict[str, Any]) -> int:
-    """Another kernel is another program on every CPU; sizes of chunks may make none of so small a product."""
+    """Sort key: another kernel is another program on every CPU; chunk sizes may not change so small a product."""
     return 0 if not choice else 1 if "strategy" in choice else 2
 
 
@@ -210,7 +210,7 @@ def folder(emitted: tuple[Path, Path], tmp_path: Path) -> Path:
 
 
 class Timer:
-    """Instead of a clock; interrupted after `limit` comparisons."""
+    """Replaces the measurement; is interrupted after `limit` comparisons."""
 
     def __init__(self, limit: int = 1000) -> None:
         self.limit, self.pairs = limit, 0
@@ -263,7 +263,7 @@ RUNTIME_ONLY = ("numpy", "numpy.libs", "ml_dtypes", "platformdirs", "filelock", 
 
 @pytest.fixture(scope="module")
 def runtime_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a virtual environment of its own, which has the package and the runtime, and no compiler."""
+    """The interpreter of a virtual environment that has the package and the runtime, but no compiler."""
     place = tmp_path_factory.mktemp("runtime")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "venv"], check=True)
     python = place / "venv" / "bin" / "python"
@@ -283,7 +283,7 @@ def runtime_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_steps_on_two_environments(
     emitted: tuple[Path, Path], folder: Path, runtime_python: Path, tmp_path: Path
 ) -> None:
-    """Compiled by this environment, measured by one without a compiler, merged and compiled by here."""
+    """Compiled in this environment, measured in one without a compiler, merged and compiled in this one."""
     clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [runtime_python, "-m", "qmlir", "tune", "--measure", folder, "--budget", "20s", "--database"]
     ran = subprocess.run([*command, tmp_path / "there.json"], env=clean, cwd=tmp_path, capture_output=True, text=True,
@@ -304,7 +304,7 @@ def test_two_steps_on_two_environments(
 
 @pytest.mark.slow
 def test_the_workers_of_a_cluster_measure(folder: Path, tmp_path: Path) -> None:
-    """Two processes of a local cluster of Dask; by the command line, as one would."""
+    """Two processes of a local Dask cluster, used through the command line."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         command = [sys.executable, "-m", "qmlir", "tune", "--measure", folder, "--dask", cluster.scheduler_address]
@@ -336,7 +336,7 @@ def test_tune_is_never_worse_than_the_default(emitted: tuple[Path, Path], folder
 
 @pytest.mark.slow
 def test_another_result_is_no_candidate(emitted: tuple[Path, Path], folder: Path, tmp_path: Path) -> None:
-    """However fast it is."""
+    """A program with another result is not chosen, however fast it is."""
     wrong = qmlir.compile(TEXT.replace("{\n    operand", '{\n    lhs_dtype = "u8", operand', 1))
     plan = measure.read_plan(folder)
     other = next(c for c in plan["candidates"][1:] if "file" in c)

@@ -1,5 +1,5 @@
-"""Arguments of each operation that it does not take: other numbers of axes, types, sizes and values. Each is an error
-that names it, or a program. The words of messages are in `robustness/operations.py`."""
+"""Arguments of other ranks, types, sizes and values for each operation: each gives either an error that names the
+argument, or a program. The words of messages are in `robustness/operations.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs end behind the verifier: what is accepted here is compiled elsewhere."""
+    """Stop compilations after the verifier: other tests compile the programs that are accepted here."""
     monkeypatch.setattr("qmlir.ops.operation.compile_built", lambda build, target, options, key: run_compiler(
         build, target, options, until="qmlir"))  # fmt: skip
 
@@ -28,7 +28,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_number_of_axes(call: str, verified: None) -> None:
-    """18 of these were an IndexError."""
+    """Regression: 18 of these raised IndexError."""
     name, specs, attributes = CALLS[call]
     operation = getattr(qmlir.ops, name)
     operation.compile(**specs, **attributes)
@@ -51,7 +51,7 @@ def said_of(operation: Any, **given: Any) -> str:
 @pytest.mark.sweep(fast=15, slow=9)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_type(call: str, verified: None) -> None:
-    """`moe` of 4-bit activations ended in an error of the builder."""
+    """Regression: `moe` with 4-bit activations ended in an error of the builder."""
     name, specs, attributes = CALLS[call]
     for operand, spec in specs.items():
         for dtype in DTYPES:
@@ -73,8 +73,8 @@ def test_every_size(call: str, verified: None) -> None:
 
 @pytest.mark.parametrize("call", [c for c in CALLS if c not in ("packed", "fp8", "routed", "weighted")])
 def test_every_value(call: str, verified: None) -> None:
-    """Negative sizes were errors of MLIR's bindings, a size of zero a division by it, and what an operation needs a
-    KeyError."""
+    """Regression: negative sizes raised errors of MLIR's bindings, a size of zero was divided by, and the absence of a
+    required attribute was a KeyError."""
     name, specs, attributes = CALLS[call]
     operation = getattr(qmlir.ops, name)
     values = (None, -1, 0, 3, 1 << 40, -2.5, "zzz", "i8", True, [], [1, 2], {}, object())
@@ -85,7 +85,7 @@ def test_every_value(call: str, verified: None) -> None:
 
 
 def test_a_result_with_too_few_axes() -> None:
-    """In a program's text nothing infers the result. The rules read its axes."""
+    """In a program's text the result type is stated, not inferred. The rules read its axes."""
     text = """
     func.func @main(%x: tensor<8x64xi8>, %w: tensor<4x64x8xi8>, %n: tensor<4xi32>) -> tensor<f32> {
       %0 = "qmlir.grouped_matmul"(%x, %w, %n) {operand_names = ["lhs", "rhs", "group_sizes"]}

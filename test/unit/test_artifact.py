@@ -1,4 +1,4 @@
-"""Artifacts: one file that is whole or refused, with its manifest inside."""
+"""Artifacts: one file, with its manifest inside, that is either intact or refused."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ print(json.dumps(results))
 
 
 def test_damage_is_refused_or_harmless(saved: Path, tmp_path: Path) -> None:
-    """In a process of its own: what is not refused reaches IREE, which may crash."""
+    """Runs in a process of its own: a damaged file that is not refused reaches IREE, which may crash."""
     size = saved.stat().st_size
     np.save(tmp_path / "x.npy", X)
     cuts = sorted({0, 1, 63, 64, 65, size // 3, size // 2, *range(size - 24, size), *range(0, size, 997)})
@@ -306,12 +306,12 @@ def test_random_bytes_are_never_a_container() -> None:
             check_container(rng.randbytes(size), "noise")
 
 
-# ---- what a manifest from a stranger may ask for
+# ---- manifests from an untrusted source
 
 
 @pytest.fixture(scope="module")
 def from_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program compiled from a file, saved beside its source."""
+    """A program compiled from a file, saved next to its source."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "p.mlir").write_text(
         "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = arith.addf %x, %x : tensor<4xf32>\n"
@@ -321,7 +321,7 @@ def from_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hostile(saved: Path, **options: Any) -> Artifact:
-    """The program as somebody else has written its manifest."""
+    """The program with fields of its manifest replaced, as an attacker could write them."""
     artifact = Artifact.open(saved)
     for name, value in options.items():
         place = artifact.manifest.source
@@ -350,22 +350,22 @@ def test_a_program_shows_its_levels_again(from_file: Path) -> None:
         ({"choice": {"strategy": "stock}},iree-hal-dump-executable-sources{path=OUT"}},
          "makes a choice that no strategy of cpu declares"),
         ({"start": "nowhere"}, r"starts at an unknown level \(nowhere\)"),
-        ({"keep_parameters": "elsewhere"}, "keeps its parameters in an unknown way"),
+        ({"keep_parameters": "elsewhere"}, "has an unknown value of keep_parameters"),
         ({"import_options": {"parameters": "OUT"}}, r"names options of a front end \(parameters\)"),
-        ({"path": "/etc/hostname"}, r"names files that lie neither beside it nor in the current folder: /etc/hostname; "
-         r"to read them, say so: artifact\.source\(level, read_outside=True\)"),
-        ({"path": "../../secret"}, r"neither beside it nor in the current folder: \.\./\.\./secret"),
-        ({"path": "LINK"}, "neither beside it nor in the current folder: LINK"),
-        ({"parameters": {"w": "/etc/hostname"}}, "neither beside it nor in the current folder: /etc/hostname"),
-        ({"path": "x" * 5000}, "which is not here"),
-        ({"path": "gone.mlir"}, "compiled from gone.mlir, which is not here"),
+        ({"path": "/etc/hostname"}, r"names files that are neither in its folder nor in the current one: /etc/hostname"
+         r"; to read them, say so: artifact\.source\(level, read_outside=True\)"),
+        ({"path": "../../secret"}, r"neither in its folder nor in the current one: \.\./\.\./secret"),
+        ({"path": "LINK"}, "neither in its folder nor in the current one: LINK"),
+        ({"parameters": {"w": "/etc/hostname"}}, "neither in its folder nor in the current one: /etc/hostname"),
+        ({"path": "x" * 5000}, "which does not exist"),
+        ({"path": "gone.mlir"}, "compiled from gone.mlir, which does not exist"),
         ({"sha256": "0"}, "has changed since"),
     ],
 )  # fmt: skip
 def test_a_hostile_manifest(
     options: dict[str, Any], message: str, from_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Flags and passes of any file were run: the first of these wrote into a folder of the file's choice."""
+    """Regression: the flags and passes in a file were run: the first case wrote into a folder that the file named."""
     monkeypatch.chdir(tmp_path)
     link, out = from_file.parent / "LINK", tmp_path / "out"
     link.unlink(missing_ok=True)
@@ -381,7 +381,7 @@ def test_files_outside_are_read_when_the_caller_says_so(
     monkeypatch.chdir(tmp_path)
     there = Path(shutil.copy(from_file, tmp_path))
     source = str(from_file.with_suffix(".mlir"))
-    with pytest.raises(UsageError, match="lie neither beside it nor in the current folder"):
+    with pytest.raises(UsageError, match="neither in its folder nor in the current one"):
         hostile(there, path=source).source("linalg")
     assert "arith.addf" in hostile(there, path=source).source("linalg", read_outside=True)
     with pytest.raises(ArtifactError, match="names compiler flags"):

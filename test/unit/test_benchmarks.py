@@ -1,4 +1,4 @@
-"""The CPU benchmarks compare what they say: every work is there, and all compute the reference's result."""
+"""The CPU benchmarks compare what they state: every work exists, and all candidates compute the reference's result."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ ROWS = {
     "convolutions of current models": 9,
 }
 WORKS = works()
-# One work of each row with its own kind of problem; the slow tier takes them all. Rows that differ from another in the
-# number of images or of rows alone are among its works.
+# The fast tier takes the first work of each row, except rows that differ from another only in the number of images or
+# rows (`OTHER_SIZES`). The slow tier takes all works.
 FIRST = {next(w.name for w in WORKS if w.row == row) for row in ROWS}
 OTHER_SIZES = {"ResNet-50 convolutions, batch 8", "w8a8, M >= 128", "w8a8, M = 1"}
 assert set(ROWS) >= OTHER_SIZES
@@ -76,7 +76,7 @@ def test_ours_and_peers_compute_the_reference(work: Any) -> None:
     for peer in PEERS if exact else ():
         try:
             found = candidates(peer, problem, 1)
-        except Absent:  # which of them take part is the environment's choice, and the suite says so
+        except Absent:  # the environment decides which peers take part, and the suite says so
             continue
         for c in found:
             if isinstance(c, LeftOut):
@@ -86,7 +86,7 @@ def test_ours_and_peers_compute_the_reference(work: Any) -> None:
 
 
 def test_peers_leave_the_process_as_it_is() -> None:
-    """Regression: "use_per_session_threads must be false", in whatever asked ONNX Runtime for a session after them."""
+    """Regression: later ONNX Runtime sessions of the process failed with "use_per_session_threads must be false"."""
     onnxruntime = pytest.importorskip("onnxruntime")
     from onnx import parser
 
@@ -147,12 +147,12 @@ def test_page_and_table_say_who_is_absent() -> None:
 
 @pytest.mark.slow
 def test_decoders_agree(tmp_path: Any) -> None:
-    """Our two programs and llama.cpp, where it is installed, say the same of one file."""
+    """qmlir's two programs, and llama.cpp if it is installed, compute similar logits from one file."""
     sizes = decoder.Sizes(layers=1, hidden=64, inner=96, heads=2, kv_heads=1, vocabulary=1000, context=16)
     path = tmp_path / "m.gguf"
     assert decoder.write(path, sizes, "Q4_0") == 2 * 1000 * 64 + 64 * (64 + 32 + 32 + 64 + 3 * 96)
     found = {"ours, f32": decoder.ours(path, 16, False), "ours, int8": decoder.ours(path, 16, True)}
-    if importlib.util.find_spec("llama_cpp") is not None:  # which peers take part is the environment's choice
+    if importlib.util.find_spec("llama_cpp") is not None:  # the environment decides which peers take part
         found["llama.cpp"] = decoder.llama(path, 16, 1, True)
     times, logits = decoder.race(found, np.arange(9, dtype=np.int32), 4, 1)
     exact = logits["ours, f32"]

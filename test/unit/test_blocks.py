@@ -1,5 +1,5 @@
-"""Every block of code in the README and the documentation is run: Python as it stands, one block after the other of a
-page; commands are parsed by the command line that they name, and those of `docs/commands.md` were run to write it."""
+"""Every code block of the README and the documentation is checked: the Python blocks of a page are run in order, and
+commands are parsed by the command line that they name. Those of `docs/commands.md` are run to generate the page."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from qmlir.cli.opt import build_parser as build_opt_parser
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "samples").rglob("*.md"))
-# What a page supposes to be there, by page.
+# Code that runs before the blocks of a page, because the page assumes its results.
 GIVEN = {
-    # What it shows runs as it says: no product in floats that is quantised, no part of a model eagerly.
+    # Its examples have to run as it says: no quantised product in floats, no part of a model eagerly.
     "README.md": (
         "import warnings\nfrom qmlir.errors import SlowFallbackWarning\n"
         "warnings.simplefilter('error', SlowFallbackWarning)\nwarnings.filterwarnings('error', '.*runs eagerly')\n"
@@ -63,7 +63,7 @@ model, x = torch.nn.Sequential(*layers).eval(), torch.randn(4, 32)
 w, s = torch.ones(8, 32, dtype=torch.int8), torch.ones(8, 1)
 """,
 }  # fmt: skip
-# Models through torch and ONNX: test/frontends has tests of the same functions. Of schemes that compile one is enough.
+# Models through torch and ONNX: test/frontends tests the same functions. Of the compiled schemes one is enough.
 SLOW = {"README.md", "docs/notebook.md", "docs/torch.md", "docs/compat.md", "docs/checkpoints.md"}
 SLOW |= {"docs/schemes/asymmetric.md", "docs/schemes/w4a8.md"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
@@ -77,7 +77,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
     return [text for language, text in BLOCK.findall(page.read_text()) if language in languages]
 
 
-# Its blocks are errors, which `docs/generate.py` runs to write the page.
+# The blocks of these pages raise errors; `docs/generate.py` runs them to generate the page.
 RUN_ELSEWHERE = {"docs/errors.md"}
 
 
@@ -97,7 +97,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Every line that is typed, with its page."""
+    """Every command line, with the page that shows it."""
     found = []
     for page in PAGES:
         lines = [
@@ -129,7 +129,7 @@ def test_commands_exist(page: str, line: str) -> None:
 
 
 def test_mlir_of_the_pages_parses() -> None:
-    """But for the passes' and the pipeline's, which are printed by the compiler."""
+    """Except the pages of passes and of the pipeline, whose MLIR the compiler has printed."""
     from qmlir.compiler.parsing import parse
     from qmlir.core.mlir import context
 

@@ -1,4 +1,4 @@
-"""Bounds of integers against what IREE computes, and the checks of computed indices."""
+"""Bounds of integers against the values that IREE computes, and the checks of computed indices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ NARROW = SEVEN + "%n = arith.remsi %in, %c7 : i32\n"  # -6 to 6
 def test_elements_are_within_their_bounds(steps: str, expected: tuple[int, int]) -> None:
     text = elementwise(steps)
     assert bounds_of(text) == expected
-    x = np.array([0, 1, 7, 13, 2**31 - 1, 100], np.int32)  # not negative: x86's conversions of NaN are not a number
+    x = np.array([0, 1, 7, 13, 2**31 - 1, 100], np.int32)  # not negative: NaN has no defined i32 value on x86
     made = qmlir.load(qmlir.compile(text, target="cpu")).main(x)
     assert expected[0] <= made.min()
     assert made.max() <= expected[1]
@@ -141,7 +141,7 @@ func.func @main(%x: tensor<2x3xi32>, %t: tensor<5xf32>) -> tensor<2x3xf32> {
 
 
 def test_a_computed_index_outside_of_the_table_ends_the_call() -> None:
-    """Regression: RoBERTa with more words than positions read from behind its table."""
+    """Regression: RoBERTa with more tokens than positions read past the end of its table."""
     main = qmlir.load(qmlir.compile(COUNTED.replace("MOST", "1000"), target="cpu")).main
     table, x = np.arange(5, dtype=np.float32), np.array([[0, 1, 2], [1, 0, 2]], np.int32)
     np.testing.assert_array_equal(main(x, table), table[x * x])
@@ -151,7 +151,7 @@ def test_a_computed_index_outside_of_the_table_ends_the_call() -> None:
 
 
 def test_an_index_of_a_deep_program_is_checked() -> None:
-    """Regression: what an index depends on was followed by recursion, which 1,000 ops ended."""
+    """Regression: the ops that an index depends on were followed by recursion, which failed at 1,000 ops."""
     steps = "\n".join(
         f"%x{i + 1} = linalg.generic {{indexing_maps = [#at, #at], iterator_types = ['parallel']}} "
         f"ins(%x{i} : tensor<4xi32>) outs(%e : tensor<4xi32>) {{\n^bb0(%a: i32, %o: i32):\n"

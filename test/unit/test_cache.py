@@ -1,4 +1,4 @@
-"""The compilation cache: keyed by everything that matters, never half an entry, never a damaged one."""
+"""The compilation cache: its key holds everything that matters, and it never returns a partial or damaged entry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = product(4, 8, 16)
 
 
 class Counter:
-    """How often something was compiled; compiles for real unless `stub`."""
+    """Counts compilations; returns `stub` instead of compiling if it is given."""
 
     def __init__(self, real: Callable[..., Any], stub: bytes | None) -> None:
         self.real, self.stub, self.count = real, stub, 0
@@ -53,14 +53,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def counter(compiled: bytes, monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """Every compilation gives the same program at once: only whether there is one is looked at."""
+    """Replace compilations: each returns the same program at once, because the tests only count them."""
     found = Counter(compilation.run_compiler, compiled)
     monkeypatch.setattr(compilation, "run_compiler", found)
     return found
 
 
 def files(folder: Path) -> list[str]:
-    """Suffixes of what is there, but for what a test of a host's AMX found."""
+    """Suffixes of the files in the folder, except the results of the host's AMX self-test."""
     return sorted(p.suffix for p in folder.rglob("*") if p.is_file() and p.parent != Cache(folder).tests("").parent)
 
 
@@ -168,12 +168,12 @@ VERSIONS = ("qmlir 0.1.0 aaaa, iree 3.13.0", "qmlir 0.1.0 bbbb, iree 3.13.0", "q
 
 
 def test_no_change_meets_a_stale_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shape, dtype, group size, target, flag, version: each alone is another program, and what comes back is the
-    program that was asked for, not one that looks like it."""
+    """A change of shape, dtype, group size, target, flag or version alone is another program, and the cache returns the
+    requested program, not a similar one."""
     real, kept = compilation.run_compiler, Counter(compilation.run_compiler, None)
 
     def stamped(build: Any, target: Any, options: Any, **kw: Any) -> Any:
-        # What IREE would make of it takes long and is not the question: the text that it gets, in a real file.
+        # IREE's compilation is slow and not tested here: the text that IREE would get is stored instead of the program.
         kept.count += 1
         found: dict[str, Any] = {}
         real(build, target, options, until="qmlir", after=lambda level, module: found.__setitem__(level, str(module)))
@@ -240,7 +240,7 @@ def test_a_damaged_entry_is_rebuilt(how: str, part: str, folder: Path, counter: 
 
 
 def test_an_interrupted_writer_leaves_no_entry(folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest comes last: an entry without one is never read."""
+    """The digest is written last, and an entry without a digest is never read."""
     real = cache_module.write_atomically
 
     def stop(path: Path, data: bytes) -> Path:
@@ -364,7 +364,7 @@ def test_two_processes_with_four_threads_each(tmp_path: Path, monkeypatch: pytes
         assert worker.returncode == 0, err
         results.append(json.loads(out))
     assert all(right for right, _ in results)
-    # Two programs: each was compiled by one of the processes, unless one took the lock as the other let it go.
+    # Two programs: one of the processes compiled each, unless the other took the lock just as the first released it.
     assert 2 <= sum(count for _, count in results) <= 4
     assert files(folder) == [".sha256", ".sha256", ".vmfb", ".vmfb"]
 
@@ -382,7 +382,7 @@ def test_entries_and_clear(folder: Path, counter: Counter) -> None:
     qmlir.compile(TEXT)
     assert counter.count == 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cache, "drop", lambda *_: None)  # as in a folder of somebody else
+        patch.setattr(Cache, "drop", lambda *_: None)  # as in another user's folder
         with pytest.raises(UsageError, match="1 of 1 entries cannot be removed"):
             Cache().clear()
 

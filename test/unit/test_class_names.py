@@ -1,4 +1,4 @@
-"""A name means one thing: no two modules of the package define a public class, or an alias of a type, of one name."""
+"""A name means one thing: no two modules of the package define a public class or type alias with the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiling a large weight costs: memory, and bytes of the program. Seconds are measured by benchmarks.compile."""
+"""The cost of compiling a large weight: memory, and bytes of the program. benchmarks.compile measures the seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qmlir import TensorSpec as T
 @pytest.mark.parametrize("work", ["int8 4096x11008, any rows", "int4 g128 4096x11008, any rows"])
 @pytest.mark.slow
 def test_a_large_weight_is_compiled_in_little_memory_and_stored_once(work: str) -> None:
-    held = np.ones(costs.PEAK_MIB << 20, np.int8)  # what a process before it held does not count
+    held = np.ones(costs.PEAK_MIB << 20, np.int8)  # memory that the process has held before does not count
     del held
     found = costs.run(work)
     assert found["peak_mib"] < costs.PEAK_MIB
@@ -23,7 +23,7 @@ def test_a_large_weight_is_compiled_in_little_memory_and_stored_once(work: str) 
 
 
 def test_two_products_with_one_weight_store_it_once() -> None:
-    """Large constants are resources, which IREE does not compare."""
+    """Large constants are resources, which IREE does not compare with each other."""
     codes = np.random.default_rng(0).integers(-127, 128, (1024, 1024), dtype=np.int8)
     one = qmlir.ops.scaled_matmul.compile(
         T((1, 1024), "i8"), codes, lhs_scale=np.float32(1), rhs_scale=np.ones((1, 1024), np.float32)

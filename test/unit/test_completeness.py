@@ -1,4 +1,4 @@
-"""Every op and every pass has all its parts: a forgotten one is a failure here, not a surprise later."""
+"""Every op and every pass has all its parts (verifier, reference, lowering, documentation, tests)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = sorted(name.removeprefix("qmlir.") for name in OPS)
 
 
 def texts(*folders: str, suffixes: tuple[str, ...]) -> str:
-    """All files of the folders with these endings, but what lit left behind."""
+    """The text of all files in the folders with these suffixes, except the output of lit."""
     return "\n".join(
         path.read_text()
         for folder in folders
@@ -59,7 +59,7 @@ def test_op_is_complete(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_function_has_the_signature_of_its_op(name: str) -> None:
-    """What completion and help() show is what a call takes."""
+    """Completion and help() show the arguments that a call takes."""
     cls, operation = OPS[f"qmlir.{name}"], qmlir.ops.BY_NAME[name]
     signature = inspect.signature(operation)
     by_position = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -90,7 +90,7 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
-    """What the reference takes an argument for that is not given is what the definition says."""
+    """An argument's default in the reference is the one in the op's definition."""
     cls = OPS[f"qmlir.{name}"]
     shared = inspect.signature(ReferenceEpilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
     given = {**shared, **inspect.signature(reference.BY_NAME[name]).parameters}
@@ -101,7 +101,7 @@ def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
 
 
 def test_reference_states_no_default_of_its_own() -> None:
-    """A default that is a number or a text would be a second place that says it."""
+    """A literal default would state the definition's default a second time."""
     folder = Path(str(reference.__file__)).parent
     public = {function.__name__ for function in reference.BY_NAME.values()}
     for path in sorted(folder.glob("*.py")):
@@ -132,7 +132,7 @@ def test_pass_is_complete(name: str) -> None:
     cls = pass_class(name)
     assert cls.name == name
     assert cls.summary
-    # A dataclass without a docstring gets its signature for one.
+    # The docstring of a dataclass without one is its signature.
     assert cls.__doc__
     assert not cls.__doc__.startswith(f"{cls.__name__}(")
     assert importlib.import_module(cls.__module__).__doc__

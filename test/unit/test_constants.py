@@ -46,7 +46,7 @@ def test_splats_come_back(name: str) -> None:
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
 def test_a_constant_weight_of_small_floats(name: str) -> None:
-    """The reader of constants raised a TypeError."""
+    """Regression: the reader of constants raised a TypeError."""
     rng = np.random.default_rng(1)
     x, w = (rng.integers(-4, 5, s).astype(np.float32).astype(DTYPES[name].numpy) for s in ((5, 32), (7, 32)))
     kw = {"rhs_transposed": True, "rhs_scale": np.float32(0.5)}

@@ -1,4 +1,4 @@
-"""What a compilation leaves in memory: nothing, whether it succeeds or not."""
+"""A compilation leaves no MLIR context in memory, whether it succeeds or not."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def compiled(rows: int) -> None:
 
 
 def test_a_compilation_leaves_no_context() -> None:
-    """IREE's bindings own the contexts that Python makes and not those of sessions: 4 MB stayed of each small program,
-    and all constants of a large one."""
+    """Regression: IREE's bindings own the contexts that Python makes, but not those of sessions. Each small program
+    leaked 4 MB, a large one all its constants."""
     compiled(4)
     mlir.release_contexts()
     before = list(map(id, mlir._contexts))
@@ -58,7 +58,7 @@ def test_a_context_in_use_stays() -> None:
 
 
 def test_a_context_with_constants_in_buffers_is_destroyed() -> None:
-    """Large weights are buffers of Python, which the context frees: that crashed from Python 3.12 on."""
+    """Regression: large weights are Python buffers that the context frees, which crashed from Python 3.12 on."""
     weight = np.random.default_rng(0).integers(-128, 128, (512, 512), dtype=np.int8)
     scale = np.full((1, 512), 0.5, np.float32)
     qmlir.ops.scaled_matmul.compile(TensorSpec((5, 512), "f32"), weight, rhs_scale=scale, target="cpu")

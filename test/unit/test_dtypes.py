@@ -62,7 +62,7 @@ def test_pack_takes_them_too(given: object) -> None:
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("given", ["i8", "int8", np.int8, TorchLike("int8")])
 def test_every_dtype_argument_takes_them(given: object) -> None:
-    """Of functions on arrays, of those of the reference, and of sparse weights."""
+    """The functions on arrays, the reference's functions, and sparse weights."""
     x, codes = np.ones((4, 16), np.float32), np.ones((4, 16), np.int8)
     weight = qmlir.SparseWeight.from_dense(np.eye(16, dtype=np.int8), dtype=given)  # type: ignore[arg-type]
     assert weight.dtype == qmlir.SparseSpec("csr", (16, 16), given, 16).dtype == "i8"  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_every_dtype_argument_takes_them(given: object) -> None:
 
 @pytest.mark.parametrize("given", ["i8", "int8", "torch.int8"])
 def test_torch_operators_take_them(given: str) -> None:
-    """Where a program is traced too: the dtype of a result was looked up by the name as it was given."""
+    """Also when a program is traced. Regression: the dtype of a result was looked up by the name as given."""
     torch = pytest.importorskip("torch")
     import qmlir.frontends.torch.custom_ops as custom
 

@@ -1,4 +1,4 @@
-"""The folder of benchmarks.gpu: built, and run as far as a machine without a GPU can."""
+"""The folder that benchmarks.gpu builds, run as far as a machine without a GPU can."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.gpu.build import CHECK_TARGETS, TARGET, build, constants, write_
 from benchmarks.gpu.checks import checks
 from benchmarks.gpu.works import DECODE, L2_BYTES, LARGE, LONGEST, works
 
-# (row, goals): what has to be shown on an H200.
+# Row -> goals (peer -> ratio) that have to be shown on an H200.
 ROWS = {
     "w8a8, large": {"torch._int_mm + scales": 1.0},
     "fp8, large": {"torch._scaled_mm": 1.0},
@@ -108,7 +108,7 @@ def test_a_missing_device_is_said(trial: Path) -> None:
 
 
 def test_the_runner_opens_a_cuda_device(tmp_path: Path) -> None:
-    """With what it has copied of qmlir, up to the driver's library, which a machine without a GPU has not."""
+    """With the copied files of qmlir only, up to the driver's library, which a machine without a GPU does not have."""
     write_runner(tmp_path)
     script = """
 import sys
@@ -169,7 +169,7 @@ def test_a_build_that_was_stopped_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_folder_for_a_gpu_is_read_without_one(tmp_path: Path) -> None:
-    """Compiled for the real targets: every program is a module that loads up to its device, its arrays are there."""
+    """Compiled for the real targets: every program is a module that loads up to its device, and its arrays exist."""
     folder = tmp_path / "folder"
     names = ("w8a8: ragged", "w4a8: group 64", "conv 7x7x512 1x1")
     contents = build(folder, only=names, wheel=False, say=lambda text: None)

@@ -1,4 +1,4 @@
-"""Bounds on the sources of the GPU kernels, so that a second form of a thing is not added where one is there."""
+"""Bounds on the sources of the GPU kernels, so that no second form is added of something that exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_files_and_classes_are_short(path: Path) -> None:
 
 
 def test_all_products_follow_the_one_loop() -> None:
-    """Whatever multiplies is a subclass of the loop, which alone goes through K and adds up groups."""
+    """Every product is a subclass of the loop; only the loop iterates over K and sums groups."""
     from qmlir.targets.cuda.kernels.fp8 import _Block as fp8
     from qmlir.targets.cuda.kernels.gemv import _Block as gemv
     from qmlir.targets.cuda.kernels.wgmma_fp8 import _Block as wgmma_fp8

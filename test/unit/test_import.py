@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# What takes tens of milliseconds and more; `import qmlir` and help need none of it.
+# Modules that take tens of milliseconds or more to import; `import qmlir` and help need none of them.
 HEAVY = ("iree.compiler", "iree.runtime", "torch", "torchao", "onnx", "onnxruntime", "scipy", "sklearn", "matplotlib",
          "distributed", "cryptography", "rich", "numpy", "ml_dtypes", "safetensors", "qmlir.core.mlir")  # fmt: skip
 PARSER = "from qmlir.cli import build_parser; build_parser().format_help()"

@@ -1,4 +1,4 @@
-"""Constants that are only moved are found without compiling anything; torch's, too, which are resources."""
+"""Constants that are only moved (transposed, padded, reshaped) are found without compiling; also torch's resources."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_resources_are_known_where_they_were_made() -> None:
         kind = ir.RankedTensorType.get([6], ir.F32Type.get())
         with kept_resources():
             made = resource(array, kind)
-            with kept_resources():  # of the same context: the same ones
+            with kept_resources():  # of the same context: they share the outer resources
                 assert resource(array.copy(), kind) == made
             read = ir.Attribute.parse(str(ir.DenseElementsAttr.get(array)))
             assert resource_array(read) is None
             np.testing.assert_array_equal(resource_array(made), array)
-            with context(), kept_resources():  # what is equal in another context is not the same
+            with context(), kept_resources():  # an equal array in another context is another resource
                 other = resource(array, ir.RankedTensorType.get([6], ir.F32Type.get()))
                 assert other.context is not made.context
         assert resource_array(made) is None
 
 
 @pytest.mark.sweep(fast=2, slow=12)
-@pytest.mark.parametrize("channels", [24, 160])  # a weight of 20 KB is stored by its elements, one of 920 KB is not
+@pytest.mark.parametrize("channels", [24, 160])  # a weight of 20 KB is stored as elements, one of 920 KB is not
 def test_weights_of_floats_are_packed_when_a_program_is_compiled(channels: int) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What is known to be slow is said once, also of a program from the cache, and is an error where asked."""
+"""A program that is known to be slow gives one warning, also from the cache, and an error with `strict`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_said_once_and_again_from_the_cache(program: Path, monkeypatch: pytest.M
     with pytest.warns(qmlir.SlowFallbackWarning, match=REASON) as caught:
         artifact = qmlir.compile(program, target=TARGET)
     assert len(caught) == 1
-    assert caught[0].filename == __file__  # in the name of the caller
+    assert caught[0].filename == __file__  # the warning points to the caller
     assert str(caught[0].message).startswith(f"{program}:2:8: {TARGET} ")
     assert [n.location for n in artifact.notes] == [f"{program}:2:8"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        qmlir.compile(program, target=TARGET)  # said already
+        qmlir.compile(program, target=TARGET)  # the warning was given already
 
     monkeypatch.setattr(notes, "_warned", set())  # as in a new process
     monkeypatch.setattr(compilation, "run_compiler", None)  # from the cache, then

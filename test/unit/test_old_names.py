@@ -1,4 +1,4 @@
-"""Arguments by names that they had before: the same result, and a warning that says the new name."""
+"""Arguments by their old names: the same result, and a warning that states the new name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_old_names_do_the_same(op: str, api: Any) -> None:
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("op", CASES)
 def test_compile_takes_old_names(op: str) -> None:
-    """Programs of old and new names are one, in the cache too; the program's own arguments have the new names."""
+    """Old and new names give one program, in the cache too; the program's own arguments have the new names."""
     same, changed = CASES[op]
     first = next(iter(same))
     given = {**same, first: qmlir.TensorSpec(same[first].shape, str(same[first].dtype))}
@@ -100,7 +100,7 @@ def test_a_sparse_product_says_the_new_name() -> None:
 
 
 def test_messages_say_the_names_of_the_operation() -> None:
-    """Rules that all products share speak of a convolution's input and weight."""
+    """Messages of rules that all products share name a convolution's operands input and weight."""
     kw = {"input": IMAGE.view(np.int8), "weight": np.ones((6, 3, 3, 4), np.int8)}
     with pytest.raises(VerifyError, match=r"'input_scale' of a convolution must be per tensor"):
         ops.conv2d_q(**kw, input_scale=np.ones((5, 1), F))

@@ -1,4 +1,4 @@
-"""An option has one name in Python and on the command line; names that it had before work, with a warning."""
+"""An option has one name in Python and on the command line; its old names work, with a warning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qmlir.tools.count import count
 from qmlir.tuning.search import emit
 
 COMPILE = (qmlir.compile,)
-# What a command calls. Options of `qmlir.compile` reach it through `**options` of the others.
+# The functions that a command calls. Options of `qmlir.compile` reach it through `**options` of the others.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "compile": COMPILE,
     "run": (qmlir.load, qmlir.Emulation),
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "explain": (qmlir.explain, *COMPILE),
     "import": (qmlir.importing.decoder, Imported.save, open_checkpoint),
 }
-# What only a command has: how it prints, files that a function returns the contents of, and the child process.
+# Options that only a command has: how it prints, files for contents that a function returns, and the child process.
 PRINTED = {"help", "quiet", "verbose", "json", "output", "plot", "csv"}
 OF_COMMANDS = {
     "compile": {"stop", "no_cache"},  # qmlir.source(program, level); cache=False
@@ -42,7 +42,7 @@ OF_COMMANDS = {
     # qmlir.importing.linear; the mapping that a checkpoint is; the second path of Imported.save
     "import": {"linear", "list", "save_parameters"},
 }
-# What only a function has: objects of Python, and what the others imply.
+# Arguments that only a function has: Python objects, and values that other options imply.
 OF_FUNCTIONS = {
     "compile": {"cache", "import_options", "isolated"},  # --no-cache; a command compiles in a child process
     "run": {"progress", "seed"},
@@ -77,7 +77,7 @@ def test_options_are_keyword_arguments(command: str) -> None:
 
 @pytest.mark.parametrize("command", FUNCTIONS)
 def test_keyword_arguments_are_options(command: str) -> None:
-    """Of the functions that a command is for; what is not compiled has no options of the compiler."""
+    """Keyword arguments of the command's own functions; commands that do not compile have no compiler options."""
     own = tuple(f for f in FUNCTIONS[command] if command == "compile" or f not in COMPILE)
     positional = {"artifact", "model", "name", "program", "path", "emulate", "tolerance"}
     assert keywords(own) - set(options(command)) - positional == OF_FUNCTIONS[command]

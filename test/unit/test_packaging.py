@@ -21,7 +21,7 @@ import qmlir
 ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
 MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"}
-# What comes with the package although it is not a Python file.
+# Files of the package that are not Python files.
 DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
     f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
 }
@@ -51,7 +51,7 @@ def test_package_list_equals_the_folders() -> None:
 
 
 def test_what_is_installed_lies_in_the_ranges() -> None:
-    """tools/constraints.txt pins what pyproject.toml has a range of."""
+    """tools/constraints.txt pins versions within the ranges of pyproject.toml."""
     lines = [
         line for line in (ROOT / "tools" / "constraints.txt").read_text().splitlines() if line[:1] not in ("#", "")
     ]
@@ -63,7 +63,7 @@ def test_what_is_installed_lies_in_the_ranges() -> None:
 
 
 def test_every_package_has_an_init() -> None:
-    # A folder without one is a namespace package: it imports here, and hides a missing file elsewhere.
+    # A folder without one is a namespace package: it imports here, which hides that a file is missing elsewhere.
     assert {f"{name.replace('.', '/')}/__init__.py" for name in listed_packages()} <= package_files()
 
 
@@ -126,7 +126,7 @@ def test_installs_and_imports(
     form: str, distributions: tuple[Path, Path], checkout: Path, python: Path, tmp_path: Path
 ) -> None:
     install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]
-    # The dependencies once, with the resolver; each form then replaces the package alone.
+    # Install the dependencies once, with the resolver; each form then replaces only the package.
     run(python, "-m", "pip", "install", "--quiet", distributions[1], cwd=tmp_path)
     if form == "wheel":
         run(*install, distributions[1], cwd=tmp_path)
@@ -134,7 +134,7 @@ def test_installs_and_imports(
         strict = ["--config-settings", "editable_mode=strict"] if form.endswith("strict") else []
         run(*install, *strict, "--editable", checkout, cwd=tmp_path)
 
-    # The patterns of a front end are of the framework's classes: they come with its extra.
+    # The patterns of a front end use the framework's classes, which its extra installs.
     of_extras = ("qmlir.frontends.onnx.", "qmlir.frontends.torch.")
     names = [*(n for n in listed_packages() if not n.startswith(of_extras)), "qmlir.errors"]
     public = "import qmlir; [getattr(qmlir, name) for name in qmlir.__all__]"

@@ -1,4 +1,4 @@
-"""The other versions of Python: each in an environment of its own, made by the package's metadata."""
+"""The other versions of Python: each in an environment of its own, installed from the package's metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = [(3, minor) for minor in range(10, 14) if (3, minor) != sys.version_info[:2]]
-# What depends on the interpreter and on versions of packages: front ends, the runtime, annotations read at run time.
+# Tests that depend on the Python and package versions: front ends, the runtime, annotations read at run time.
 TESTS = [
     "test/unit/test_import.py", "test/unit/test_artifact.py", "test/unit/test_arguments.py", "test/unit/test_dtypes.py",
     "test/unit/test_contexts.py", "test/runtime", "test/passes", "test/numerics/test_edges.py",
@@ -26,7 +26,7 @@ def interpreter_of(version: str) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     on_path = [found] if (found := shutil.which(f"python{version}")) else []
     for python in [*on_path, *map(str, pyenv.glob(f"versions/{version}.*/bin/python{version}"))]:
-        # pyenv puts a command on the PATH for each version, which fails but for the one that is chosen.
+        # pyenv puts a command for each version on the PATH; all fail except that of the selected version.
         if subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0:
             return python
     return None
@@ -36,7 +36,7 @@ def interpreter_of(version: str) -> str | None:
 @pytest.mark.sweep(slow=9)
 @pytest.mark.parametrize("version", VERSIONS, ids=[f"{a}.{b}" for a, b in VERSIONS])
 def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
-    """One version a run of the slow tier: an environment is 3 GB."""
+    """One version per run of the slow tier: an environment takes 3 GB."""
     interpreter = interpreter_of("{}.{}".format(*version))
     if interpreter is None:
         pytest.skip("no Python {}.{} that makes virtual environments is installed".format(*version))

@@ -1,4 +1,4 @@
-"""Sweeps, and slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started."""
+"""Sweeps, and slices of the slow tier: each slow test is in one of N slices; after a time limit no test starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "pytest", "-rA", *arguments]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take longer than the tests
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take longer than the tests
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
@@ -82,7 +82,7 @@ def test_slices_hold_each_slow_test_once_in_an_order_of_their_own(folder: Path) 
     for names in slices:
         files = [name.partition("::")[0] for name in names]
         orders.append(tuple(dict.fromkeys(files)))
-        assert sum(a != b for a, b in pairwise(files)) == 2  # those of a file are together
+        assert sum(a != b for a, b in pairwise(files)) == 2  # the tests of a file are together
     assert len(set(orders)) > 1
 
 

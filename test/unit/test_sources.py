@@ -1,4 +1,4 @@
-"""Files that are no sources: the message says what they are, and what takes them."""
+"""Files that are not sources: the message says what they are, and which command or function takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qmlir.errors import ParseError, TargetError, UsageError
         ("model.gguf", "holds weights and no program; `qmlir import` makes a program"),
         ("model.safetensors", "holds weights and no program; `qmlir import` makes a program"),
         ("model.vmfb", "is compiled already; `qmlir run` and qmlir.load take it"),
-        ("model.tflite", "is a TensorFlow Lite model, of which there is no front end"),
+        ("model.tflite", "is a TensorFlow Lite model, for which there is no front end"),
         ("model.bin", "is not MLIR text"),
     ],
 )
@@ -33,7 +33,7 @@ def test_a_torch_module_is_to_be_exported() -> None:
 
 
 def test_what_is_not_compiled_is_not_loaded() -> None:
-    """It was a TypeError of pathlib's."""
+    """Regression: pathlib raised a TypeError."""
     for wrong in (b"bytes", object(), None):
         with pytest.raises(
             UsageError, match=r"cannot load a builtins.*; give the path of a .vmfb, or what qmlir.compile"
@@ -42,7 +42,7 @@ def test_what_is_not_compiled_is_not_loaded() -> None:
 
 
 def test_a_text_is_no_list_of_flags_and_a_target_is_a_text() -> None:
-    with pytest.raises(UsageError, match=r"flags holds '-', which is no flag: flags=\['--iree-opt-level=O3'\]"):
+    with pytest.raises(UsageError, match=r"flags holds '-', which is not a flag: flags=\['--iree-opt-level=O3'\]"):
         qmlir.compile("func.func @main() { return }\n", flags="--iree-opt-level=O3")
     with pytest.raises(TargetError, match="a target is a text, such as 'rocm:gfx942', not None"):
         qmlir.compile("func.func @main() { return }\n", target=None)  # type: ignore[arg-type]

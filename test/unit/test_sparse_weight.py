@@ -1,4 +1,4 @@
-"""SparseWeight and SparseSpec: what they hold, against scipy and torch, and every refusal."""
+"""SparseWeight and SparseSpec: their contents, compared with scipy and torch, and every refusal."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _of_scipy(dense: Any, layout: str) -> Any:
 
 
 def _assert_equal(weight: SparseWeight, other: SparseWeight) -> None:
-    """The same structure and contents; torch's indices are 64-bit integers where scipy's are 32-bit ones."""
+    """The same structure and contents; torch's indices are 64-bit integers, scipy's 32-bit ones."""
     for name in ("format", "shape", "block", "rhs_transposed", "dtype", "packing"):
         assert getattr(weight, name) == getattr(other, name), name
     for name in ("values", "indices", "indptr"):
         assert np.array_equal(getattr(weight, name), getattr(other, name)), name
 
 
-# What is held
+# Contents
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
@@ -90,7 +90,7 @@ def test_from_torch(layout: str, dtype: Any) -> None:
 
 
 class _Tensor:
-    """As much of a torch tensor as `from_torch` reads."""
+    """The part of a torch tensor that `from_torch` reads."""
 
     def __init__(self, layout: str, shape: tuple[int, ...], **arrays: Any) -> None:
         self.layout, self.shape, self._arrays = f"torch.{layout}", shape, arrays
@@ -207,8 +207,8 @@ TWO = {"format": "2:4", "shape": (1, 4), "values": np.ones((1, 2), np.int8), "in
         ({**CSR, "packing": "low_first"}, "i8 values fill whole bytes; use packing='none'"),
         ({**CSR, "shape": (2, 3, 4)}, "must be two sizes"),
         ({**CSR, "shape": (-2, 3)}, "must be two sizes"),
-        ({**CSR, "values": np.array([1.0, 2.0])}, "values of dtype float64 are not codes that a product takes"),
-        ({**CSR, "values": np.array([1, 2])}, "values of dtype int64 are not codes"),
+        ({**CSR, "values": np.array([1.0, 2.0])}, "values of dtype float64 are not accepted by a product"),
+        ({**CSR, "values": np.array([1, 2])}, "values of dtype int64 are not accepted"),
         ({**CSR, "dtype": "u8"}, "'values' is i8, but u8 codes with packing 'none' are held in u8"),
         (
             {**CSR, "dtype": "i4", "packing": "low_first"},
@@ -264,7 +264,7 @@ def test_refusals_of_dense_arrays() -> None:
         (bad, {"dtype": "i1"}, "a dense array cannot show which entries are absent"),
         (bad, {"dtype": "nf4"}, "dtype='nf4' is not known"),
         (bad, {"dtype": "i4", "packing": "up"}, "packing='up' is not known"),
-        (bad.astype(np.int64), {}, "values of dtype int64 are not codes"),
+        (bad.astype(np.int64), {}, "values of dtype int64 are not accepted"),
     ]
     for array, kw, message in cases:
         with pytest.raises(UsageError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""Every command as it is seen: on terminals of 80 and of 200 columns, and piped to a file."""
+"""The output of every command: on terminals of 80 and 200 columns, and piped to a file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_as_it_is_seen(command: str, place: Path) -> None:
     for columns in (80, 200):
         seen, code = on_terminal(words, place, columns)
         assert code == COMMANDS[command], seen
-        # Bars are drawn over each other; colours take no room. A path or a hash is not cut.
+        # Only the last drawing of a progress bar counts, and colours have no width. Paths and hashes are not cut.
         drawn = [line.rpartition("\r")[2] for line in seen.replace("\r\n", "\n").split("\n")]
         lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in drawn]
         wide = [line for line in lines if len(line.rstrip()) > columns and not re.search(r"/|[0-9a-f]{64}", line)]

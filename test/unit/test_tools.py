@@ -1,4 +1,4 @@
-"""`explain`, `inspect`, `bench` and what the commands share, as functions."""
+"""`explain`, `inspect`, `bench` as functions, and what the commands share."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_bench_alternates_and_states_its_limits() -> None:
 
 
 def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
-    """ONNX Runtime on the arguments and the threads of ours."""
+    """ONNX Runtime is measured with the same arguments and threads as qmlir."""
     onnx = pytest.importorskip("onnx")
     weight = onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 8])
@@ -175,7 +175,7 @@ def test_limits_of_targets() -> None:
     assert found.bandwidth is not None
 
 
-# ---- arguments that are made up
+# ---- generated arguments
 
 
 def test_arguments_fit_their_roles() -> None:
@@ -203,11 +203,11 @@ def test_the_manifest_tells_the_roles() -> None:
     assert [r["role"] for r in artifact.manifest.arguments["main"]] == ["lhs", "lhs_scale"]
 
 
-# ---- what is seen of long work
+# ---- progress of long work
 
 
 def on_terminal(command: list[str], **env: str) -> tuple[str, int]:
-    """What a command writes to a terminal of 80 columns, both streams."""
+    """The output of a command on a terminal of 80 columns (both streams), and its exit code."""
     master, slave = pty.openpty()
     child = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm", **env}

@@ -1,4 +1,4 @@
-"""A file is written whole, or not at all."""
+"""A file is written completely, or not at all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """As /dev/null and /dev/stdout are: a file in their place is one too many."""
+    """Like /dev/null and /dev/stdout, which must not be replaced by a file."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

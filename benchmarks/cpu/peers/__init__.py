@@ -1,9 +1,9 @@
-"""Who else computes the works. A peer is a module with `PACKAGES` (the distributions that it is) and
+"""The other implementations of the works. A peer is a module with `PACKAGES` (its distributions) and
 
     candidates(problem, threads) -> list[Candidate | LeftOut]
 
-which raises `Absent` with the reason when there is nothing to offer. `PEERS` lists them. A peer that computes faster
-after a change of its whole process has `prepare(threads)`.
+which raises `Absent` with the reason if the peer cannot compute the problem. `PEERS` lists them. A peer that is faster
+with a process-wide setting has `prepare(threads)`, which makes that setting.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PEERS = ("ort", "torch", "llama", "iree")
 
 
 class Absent(Exception):
-    """The peer does not take part, with the reason."""
+    """The peer does not take part; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way of a peer to compute a problem.
+    """One way in which a peer computes a problem.
 
-    `run()` is what is timed; `real(run())` are the result's real values, and they agree with the problem's reference
-    but for `tolerance` times its largest value: peers round where we do not, quantise activations on their own, or
-    return 8-bit codes. `kind` says what weights it has (works.FOUR_BITS, works.EIGHT_BITS). `problem` is the problem
-    that it computes where that is another one than was asked for: int8 weights beside our int4.
+    `run()` is timed. `real(run())` gives the result as real values, which differ from the problem's reference by at
+    most `tolerance` times its largest value: peers round where qmlir does not, quantise activations themselves, or
+    return 8-bit codes. `kind` names the width of its weights (works.FOUR_BITS, works.EIGHT_BITS). `problem` is set if
+    the peer computes a different problem than the requested one: int8 weights where qmlir has int4.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One way that a peer could compute the problem and does not here, with the reason."""
+    """One way in which the peer could compute the problem but does not here, with the reason."""
 
     name: str
     reason: str
@@ -59,15 +59,15 @@ def module_of(peer: str) -> ModuleType:
 
 
 def prepare(peers: Iterable[str], threads: int) -> None:
-    """Lets the peers set this process up for that many threads, once and before anything else asks for them: only for
-    processes that do nothing else."""
+    """Lets the peers set up this process for that many threads, once, before their first use. Only for processes that
+    do nothing else."""
     for peer in peers:
         with suppress(Absent):
             getattr(module_of(peer), "prepare", lambda threads: None)(threads)
 
 
 def candidates(peer: str, problem: Any, threads: int) -> list[Candidate | LeftOut]:
-    """The peer's ways to compute the problem. Raises Absent when there is none."""
+    """The ways in which the peer computes the problem. Raises Absent if there are none."""
     found: list[Candidate | LeftOut] = module_of(peer).candidates(problem, threads)
     if not found:
         raise Absent(f"{peer} is not asked for a {type(problem).__name__}")

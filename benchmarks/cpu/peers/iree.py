@@ -1,5 +1,5 @@
-"""Stock IREE: the same program as plain linalg, as our lowering leaves it, compiled by IREE alone with its best flags
-for this host (data tiling, O3). No strategy or kernel of ours has touched it."""
+"""Stock IREE: the same program in plain linalg, as qmlir's lowering emits it, compiled by IREE alone with its best
+flags for this host (data tiling, O3), without any of qmlir's strategies or kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backe
          "--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling",
          "--iree-llvmcpu-stack-allocation-limit=262144", "--iree-input-demote-f64-to-f32=false"]  # fmt: skip
 
-# Text of a program is several times its weights; beyond this it is not worth the minutes.
+# In bytes of weights. The text of a program is several times as large; compiling more than this takes minutes.
 LARGEST = 32 << 20
 
 
@@ -33,7 +33,7 @@ def candidates(problem: Problem, threads: int) -> list[Candidate]:
     artifact, arguments = problem.program()
 
     def fresh() -> bytes:
-        # Without the attributes that our passes leave on contractions.
+        # Removes the attributes that qmlir's passes leave on contractions.
         text = re.sub(r"(, )?qmlir\.\w+ = (\"[^\"]*\"|[^,}\"]+)", "", artifact.source("linalg")).replace("{, ", "{")
         try:
             return bytes(tools.compile_str(text, input_type="none", extra_args=FLAGS))
@@ -48,10 +48,10 @@ def candidates(problem: Problem, threads: int) -> list[Candidate]:
 
 
 class Main:
-    """`@main` on buffers that were made before."""
+    """`@main` of a program, called on buffers that are allocated once."""
 
     def __init__(self, vmfb: bytes, threads: int, arguments: list[Array], results: int) -> None:
-        # The device that our programs use: pinned workers, the steadier setting.
+        # The device that qmlir's programs use: its workers are pinned, which gives steadier times.
         self.device = device("local-task" if threads > 1 else "local-sync")
         instance = rt.VmInstance()
         module = rt.VmModule.copy_buffer(instance, vmfb)

@@ -1,8 +1,8 @@
 """llama.cpp's products on the CPU: ggml graphs of one `mul_mat` through ctypes, the weight Q4_0 or Q8_0.
 
-Activations are f32 and quantised to int8 in blocks of 32 as part of the product, as llama.cpp does. The weight is tried
-as the file has it and repacked for this CPU (ggml's extra buffer types), and each way is a candidate. The library is
-that of llama-cpp-python, built from source without AMX, with which some of its versions crash:
+Activations are f32; the product quantises them to int8 in blocks of 32, as llama.cpp does. The weight in its stored
+layout and the weight repacked for this CPU (ggml's extra buffer types) are separate candidates. The library is that of
+llama-cpp-python, built from source without AMX, since some of its versions crash with it:
 
     CMAKE_ARGS="-DGGML_NATIVE=ON -DGGML_AMX_INT8=OFF -DGGML_AMX_TILE=OFF" pip install --no-binary :all: llama-cpp-python
 """
@@ -28,7 +28,7 @@ PACKAGES = ("llama-cpp-python",)
 
 BLOCK = 32
 _F32, _TYPES = 0, {4: 2, 8: 8}  # enum ggml_type: bits -> Q4_0, Q8_0
-_CONTEXT_BYTES = 1 << 20  # tensors and the graph, without their data
+_CONTEXT_BYTES = 1 << 20  # metadata of the tensors and the graph, without data
 
 
 class _InitParams(ctypes.Structure):
@@ -75,7 +75,7 @@ def _device() -> Any:
 
 
 def _buffer_types() -> dict[str, Any]:
-    """Where a weight may lie: in plain memory, and where it is repacked on its way there."""
+    """The buffer types for a weight, by name: plain memory, and those that repack the weight when it is stored."""
     g = _library()
     registry = g["ggml_backend_cpu_reg"]()
     found = {"as stored": g["ggml_backend_cpu_buffer_type"]()}
@@ -88,7 +88,7 @@ def _buffer_types() -> dict[str, Any]:
 
 
 def quantised(codes: Array, scale: Array, bits: int) -> Array:
-    """Bytes of Q4_0 or Q8_0: codes `[N, K]` i8 and scales `[N, K / 32]`, an f16 in front of each block's codes.
+    """Bytes of Q4_0 or Q8_0 from codes `[N, K]` i8 and scales `[N, K / 32]`: each block's scale as f16, then its codes.
 
     Source: ggml's block_q4_0 (code + 8; the first half of a block in the low nibbles) and block_q8_0.
     """
@@ -104,7 +104,7 @@ def quantised(codes: Array, scale: Array, bits: int) -> Array:
 
 
 def _run(m: int, n: int, k: int, bits: int, weight: Array, x: Array, where: Any, threads: int) -> Callable[[], Any]:
-    """A call of the graph, which returns its result's tensor. Raises Absent where ggml does not repack such weights."""
+    """A function that computes the graph and returns its result. Raises Absent if ggml cannot repack such weights."""
     g = _library()
 
     def context() -> Any:
@@ -140,7 +140,7 @@ def _run(m: int, n: int, k: int, bits: int, weight: Array, x: Array, where: Any,
 
 
 def _result(m: int, n: int) -> Callable[[Any], Array]:
-    """Reads a tensor `[M, N]`."""
+    """A function that copies a result tensor into an array `[M, N]`."""
 
     def real(y: Any) -> Array:
         out = np.empty((m, n), np.float32)

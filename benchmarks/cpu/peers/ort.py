@@ -1,5 +1,6 @@
-"""onnxruntime, in its fast forms: u8 activations x s8 weights, the fused MatMulIntegerToFloat that its optimiser makes
-of MatMulInteger and its scales, MatMulNBits, and QLinearConv in both layouts. Inputs and outputs are bound."""
+"""onnxruntime in its fastest forms: u8 activations x s8 weights, the MatMulIntegerToFloat into which its optimiser
+fuses MatMulInteger and the scales, MatMulNBits, and QLinearConv in both layouts. Inputs and outputs are bound in
+advance."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _shared = False
 
 
 def prepare(threads: int) -> None:
-    """One pool of spinning threads a process: the sessions of a loop would fight with a pool each."""
+    """Sets up one pool of spinning threads for the process: pools of several sessions would compete for the cores."""
     global _shared
     onnxruntime.set_global_thread_pool_sizes(threads, 1)
     _shared = True
@@ -58,11 +59,11 @@ class Graph:
         return results[0] if count == 1 else results
 
     def ms(self, op: str, *operands: Any, **attributes: Any) -> Any:
-        """An op of onnxruntime's own domain."""
+        """Adds an op of onnxruntime's own domain."""
         return self.add(op, *operands, domain="com.microsoft", **attributes)
 
     def session(self, result: str, kind: int, threads: int, *, dynamic: bool = False) -> Any:
-        """`dynamic`: the first axis of inputs is."""
+        """A session that computes `result`. With `dynamic`, the first axis of each input is dynamic."""
         inputs = []
         for name, a in self.inputs.items():
             shape: list[Any] = ["rows", *a.shape[1:]] if dynamic else list(a.shape)
@@ -79,7 +80,7 @@ class Graph:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(self, result: str, kind: int, threads: int) -> Callable[[], Any]:
-        """A call with bound inputs and outputs: no copies, no allocation."""
+        """A function that computes `result` with bound inputs and outputs: a call copies and allocates nothing."""
         session = self.session(result, kind, threads)
         binding = session.io_binding()
         for name, a in self.inputs.items():
@@ -188,7 +189,7 @@ def _mlp(p: GatedMlp, threads: int) -> list[Candidate]:
 
 @_candidates.register
 def _moe(p: Moe, threads: int) -> list[Candidate]:
-    """A loop over the experts that are met, each a session of its own."""
+    """A loop over the experts that have tokens, with one session each."""
     x, rows = unsigned(p.x), p.rows()
     sessions = []
     for e, token, _ in rows:
@@ -225,7 +226,7 @@ def _network(p: Network, threads: int) -> list[Candidate]:
         else:
             w = n.layer
             assert w is not None
-            # A sum's other half is quantised too: with a zero point in the middle, for it may be negative.
+            # QLinearAdd takes codes: the convolution's result may be negative, so its zero point is in the middle.
             out_zero = zero if n.residual is None else ZERO
             y = g.add("QLinearConv", source, w.in_scale, zero_of(n.source),
                       np.ascontiguousarray(w.weight.transpose(0, 3, 1, 2)), w.scale,
@@ -238,7 +239,7 @@ def _network(p: Network, threads: int) -> list[Candidate]:
     w = p.last
     flat = values[len(p.nodes) - 1]
     if p.nodes[-1].kind != "average":
-        flat = g.add("Transpose", flat, perm=[0, 2, 3, 1])  # the product reads pixels in the order NHWC
+        flat = g.add("Transpose", flat, perm=[0, 2, 3, 1])  # the weight is in NHWC order
     flat = g.add("Flatten", flat)
     weight = np.ascontiguousarray(w.weight.reshape(len(w.weight), -1).T)
     y = g.ms("MatMulIntegerToFloat", flat, weight, w.in_scale, w.scale, zero)

@@ -1,8 +1,8 @@
-"""torch on the CPU: oneDNN's quantised operators as torch's own compiled path (inductor) emits them, `_int_mm`, and the
-int4 operators that torchao's CPU layouts call. Images are channels_last.
+"""torch on the CPU: oneDNN's quantised operators as inductor emits them, `_int_mm`, and the int4 operators that
+torchao's CPU layouts call. Images are channels_last.
 
-torchao's own C++ operators (`torchao::da8w4_linear_cpu`) are not in its wheels from the index: built with
-`USE_CPU_KERNELS=1` they register themselves, and are measured here when they are there.
+torchao's own C++ operators (`torchao::da8w4_linear_cpu`) are not in its published wheels. A build with
+`USE_CPU_KERNELS=1` registers them, and they are measured if registered.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _eight_bits(p: Product) -> list[Candidate]:
         return found
     forms = [("u8s8", unsigned(p.lhs), 128)]
     if "amx-int8" in host_features():
-        # Without AMX oneDNN multiplies s8 x s8 by its reference loop: a minute a call.
+        # Without AMX, oneDNN multiplies s8 x s8 in its reference loop, which takes a minute per call.
         forms.append(("s8s8", p.lhs, 0))
     for name, codes, zero in forms:
         x = tensor(codes)
@@ -98,7 +98,7 @@ def _eight_bits(p: Product) -> list[Candidate]:
             return linear(x, scale, zero)
 
         found.append(Candidate(f"torch onednn.qlinear {name}", EIGHT_BITS, run, value, 1e-4))
-    x, weight = tensor(p.lhs), tensor(p.weight.T).t()  # columns one behind the other: its faster form
+    x, weight = tensor(p.lhs), tensor(p.weight.T).t()  # column-major, for which _int_mm is faster
     scales = float(SCALE) * linear.scale
 
     def int_mm() -> Any:
@@ -138,7 +138,7 @@ def _product(p: Product) -> list[Candidate | LeftOut]:
 
 
 def _torchao_da8w4(p: Product) -> Candidate:
-    """torchao's int8-dynamic int4 kernel, where its wheel has it."""
+    """torchao's kernel of int4 weights and int8 activations, if its build has it."""
     import torchao.ops  # noqa: F401  (registers the operators)
 
     ops = torch.ops.torchao
@@ -161,7 +161,7 @@ class Conv:
     def __init__(self, weight: Array, scale: Array, in_scale: Any, in_zero: int, stride: int, padding: int, groups: int,
                  into: tuple[int, ...], out_scale: Any, out_zero: int, bias: Array | None = None,
                  after: str = "none") -> None:  # fmt: skip
-        # `bias` is f32, as inductor hands it in: oneDNN adds it behind the scales.
+        # `bias` is f32, as inductor passes it: oneDNN adds it after the scales.
         self.bias = None if bias is None else tensor(bias)
         self.scale, self.zero = tensor(scale), torch.zeros(len(weight), dtype=torch.int32)
         self.in_scale, self.in_zero, self.out_scale, self.out_zero = (
@@ -182,7 +182,7 @@ class Conv:
                                       "")  # fmt: skip
 
     def add(self, x: Any, other: Any, scale: float, zero: int) -> Any:
-        """With the sum of `other`, then relu. The sum is written over `other`."""
+        """The convolution plus `other`, then relu. The result overwrites `other`."""
         return onednn.qconv2d_pointwise.binary(
             x, self.in_scale, self.in_zero, self.weight, self.scale, self.zero, other, self.bias, *self.geometry,
             self.out_scale, self.out_zero, torch.uint8, scale, zero, "sum", 1.0, "relu", [], "",
@@ -190,7 +190,7 @@ class Conv:
 
 
 def channels_last(image: Array) -> Any:
-    """NHWC memory under the shape NCHW."""
+    """An NHWC array as a tensor of shape NCHW with NHWC strides."""
     return tensor(image).permute(0, 3, 1, 2)
 
 
@@ -229,7 +229,7 @@ def _mlp(p: GatedMlp) -> list[Candidate]:
     compiled = torch.compile(run)
     try:
         compiled()
-    except Exception:  # whatever is wrong with the C++ compiler, eager mode stays
+    except Exception:  # whatever is wrong with the C++ compiler, the eager candidate remains
         return found
     found.append(Candidate("torch onednn.qlinear chain, compiled", EIGHT_BITS, compiled, value, 0.01))
     return found
@@ -237,7 +237,7 @@ def _mlp(p: GatedMlp) -> list[Candidate]:
 
 @_candidates.register
 def _moe(p: Moe) -> list[Candidate]:
-    """A loop over the experts that are met."""
+    """A loop over the experts that have tokens."""
     _load_decomposed()
     x = tensor(unsigned(p.x))
     layers = [
@@ -286,7 +286,7 @@ def _network(p: Network) -> list[Candidate]:
         for i, n in enumerate(p.nodes):
             source = values[n.source]
             if n.kind == "max_pool":
-                # The pooling of quantised tensors is the one that takes bytes.
+                # Only the pooling of quantised tensors accepts u8.
                 wrapped = torch._make_per_tensor_quantized_tensor(source, 1.0, 0)
                 values[i] = torch.max_pool2d(wrapped, 3, 2, 1).int_repr()
             elif n.kind == "average":

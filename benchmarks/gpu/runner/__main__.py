@@ -2,11 +2,11 @@
 
 run                      checks, then measures; needs the device of the programs
 run --checks             checks only
-run --dry                reads every file and loads every program as far as that goes without a device
+run --dry                reads every file and loads every program as far as possible without a device
 run --device local-sync  programs that were built for a CPU
 
-Needs numpy and iree-base-runtime (unpacked from wheels/ where it is not installed); torch, gemlite and triton are peers
-where they are there. Exit status 1 when a check fails.
+Needs numpy and iree-base-runtime (unpacked from wheels/ if it is not installed). torch, gemlite and triton are peers if
+they are installed. Exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from arguments import Arrays  # noqa: E402
 from device import Device, NoDevice, find_runtime, read_program  # noqa: E402
 from report import environment, table  # noqa: E402
 
-CALLS = 3  # of each check: results that change from call to call are wrong
-CHECK_SECONDS, WORK_SECONDS = 60.0, 120.0  # after which a device is taken for one that will not answer
+CALLS = 3  # of each check; results that differ between calls are wrong
+CHECK_SECONDS, WORK_SECONDS = 60.0, 120.0  # after which the device counts as hung
 
 
 def check(contents: dict[str, Any], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What came of every case: `right`, `wrong`, `refused` (by the compiler), `failed`, or `no device`."""
+    """Runs every case. The results are `right`, `wrong`, `refused` (by the compiler), `failed`, or `no device`."""
     results = []
     for index, row in found_by_children("checks", chosen(contents["checks"], args.only), args, CHECK_SECONDS):
         case = contents["checks"][index]
@@ -72,8 +72,8 @@ def chosen(entries: list[dict[str, Any]], only: list[str]) -> list[int]:
 def found_by_children(
     kind: str, indices: list[int], args: argparse.Namespace, seconds: float
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What came of each entry, in a process of its own from the first on that fails, never ends or kills it: a fault on
-    a device ends the context of whoever has it."""
+    """Results of the entries, computed by child processes. After an entry that fails, hangs or kills its process, a new
+    process takes the remaining ones, because a fault on a device makes the process's device context unusable."""
     found: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 
     def work(mine: list[int]) -> None:
@@ -98,7 +98,7 @@ def command(kind: str, args: argparse.Namespace) -> list[str]:
 
 
 def child(contents: dict[str, Any], args: argparse.Namespace) -> int:
-    """Do the entries whose numbers are given, and print a line of JSON for each. It ends after one that fails."""
+    """Runs the entries with the given indices and prints a line of JSON for each. Ends after one that fails."""
     kind, indices = args.child[0], [int(i) for i in args.child[1:]]
     entries = [contents[kind][i] for i in indices]
     arrays = Arrays(FOLDER / "arrays.npz")
@@ -140,7 +140,7 @@ def case_checker(devices: Mapping[str, Device | NoDevice], arrays: Arrays) -> Ca
             calls = [loaded[1].call_arrays(inputs, program["outputs"]) for _ in range(CALLS)]
             expected = [arrays.stored[name] for name in case["expected"]]
             return judge.judged(calls, expected, program["outputs"], case["tolerance"])
-        except Exception as e:  # whatever a driver says belongs into the report
+        except Exception as e:  # the report shows any error of a driver
             return {"result": "failed", "why": f"{type(e).__name__}: {e}"[:500]}
 
     return one
@@ -164,7 +164,7 @@ def work_measurer(
 
 
 def dry(contents: dict[str, Any], arrays: Arrays) -> int:
-    """Everything that can be done without a device."""
+    """Verifies everything that needs no device. Returns the number of faulty entries."""
     wrong = 0
     seen = set()
     for entry in (*contents["checks"], *contents["works"]):
@@ -189,7 +189,7 @@ def dry(contents: dict[str, Any], arrays: Arrays) -> int:
 
 
 def write(args: argparse.Namespace, contents: dict[str, Any], checks: list[Any], works: list[Any]) -> None:
-    """A run that is stopped has left what it found."""
+    """Writes the results so far, so that an interrupted run leaves them."""
     if args.json:
         result = {"environment": environment(), "versions": contents["versions"], "target": contents["target"]}
         if checks or not args.json.exists():

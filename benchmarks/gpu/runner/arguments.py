@@ -1,4 +1,4 @@
-"""Arguments: those that are in the folder, and those that are drawn here."""
+"""Arguments of programs: those stored in the folder, and those drawn at random."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Arrays:
-    """`stored`: what came with the folder, by name."""
+    """`stored`: the arrays of the folder, by name."""
 
     def __init__(self, file: Path) -> None:
         with np.load(file) as found:
@@ -17,12 +17,12 @@ class Arrays:
 
 
 def drawn(argument: dict[str, Any], seed: int) -> Any:
-    """Random bits of an argument, as numpy has them."""
+    """Random values of an argument; types that numpy lacks as their bits."""
     rng = np.random.default_rng(seed)
     shape, dtype, fill = argument["shape"], argument["dtype"], argument["fill"]
     if fill == "scale":
         return (rng.random(shape) * 0.01 + 0.001).astype({"f16": np.float16}.get(dtype, np.float32))
-    if fill == "ids":  # of different experts in each row
+    if fill == "ids":  # distinct experts in each row
         return np.argsort(rng.random((shape[0], argument["limit"])), axis=1)[:, : shape[1]].astype(np.int32)
     if fill == "normal":
         return rng.standard_normal(shape, np.float32).astype(np.float16)

@@ -13,13 +13,13 @@ MARK = "@result "
 
 
 def say(index: int, row: dict[str, Any] | None) -> None:
-    """The child has begun an entry, or has done it."""
+    """Reports that the child has begun an entry (`row` is None) or finished it."""
     print(MARK + json.dumps([index, row]), flush=True)
 
 
 def results(command: Sequence[str], indices: Sequence[int], seconds: float) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What a child says of each entry, until one fails. The one at which it dies, or on which it spends more than
-    `seconds`, has failed; so has the first one where the child does not begin."""
+    """The results that a child reports, up to the first failed one. An entry has failed if the child dies during it or
+    spends more than `seconds` on it; if the child does not start, the first entry has failed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines: queue.Queue[str | None] = queue.Queue()
 

@@ -1,4 +1,4 @@
-"""A device of IREE's runtime, and programs on it."""
+"""A device of IREE's runtime and programs loaded on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# Of each dtype: the element type of the runtime, and the bits in numpy.
+# dtype -> the runtime's element type, and the numpy type for its bits.
 DTYPES = {
     "i8": ("INT_8", np.int8), "u8": ("INT_8", np.uint8), "i16": ("INT_16", np.int16), "u16": ("INT_16", np.uint16),
     "i32": ("INT_32", np.int32), "u32": ("INT_32", np.uint32), "i64": ("INT_64", np.int64),
@@ -28,7 +28,7 @@ class NoDevice(Exception):
 
 
 def find_runtime(folder: Path) -> str:
-    """Make iree.runtime importable, from the folder's wheel where it is not installed; says where it is from."""
+    """Make iree.runtime importable, from the folder's wheel if it is not installed. Returns a text that says which."""
     where = "installed"
     if importlib.util.find_spec("iree") is None or importlib.util.find_spec("iree.runtime") is None:
         wheels = sorted((folder / "wheels").glob("iree_base_runtime-*.whl"))
@@ -51,7 +51,7 @@ def binding() -> Any:
 
 
 def read_program(file: Path, draw: list[list[int]], seed: int) -> Any:
-    """The module of a file, random bytes in the place of its large constants."""
+    """The module of a file, with random bytes in place of its large constants."""
     data = bytearray(lzma.decompress(file.read_bytes()))
     random = np.random.default_rng(seed)
     for start, length in draw:
@@ -106,7 +106,7 @@ class Program:
         self.main = module.lookup_function("main")
 
     def call(self, buffers: list[Any], results: int) -> Any:
-        """The results as a list of the runtime; it returns when they are there."""
+        """Runs the program and waits for its results, which are returned as a list of the runtime."""
         b = binding()
         inputs, outputs = b.VmVariantList(len(buffers)), b.VmVariantList(results)
         for buffer in buffers:

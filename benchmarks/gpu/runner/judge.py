@@ -1,4 +1,4 @@
-"""Whether results are right."""
+"""Compares results with the expected ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def judged(calls: list[list[Any]], expected: list[Any], dtypes: list[str], tolerance: float) -> dict[str, Any]:
-    """`right` or `wrong`, with what is wrong. `calls`: the results of several calls, which have to be the same. Without
-    a tolerance every bit counts; with one, errors relative to the largest expected value."""
+    """`right` or `wrong`, with the reason. `calls` are the results of several calls, which must be identical. With a
+    tolerance of 0 results must be bit-exact; otherwise errors are relative to the largest expected value."""
     error = 0.0
     for i, (want, dtype) in enumerate(zip(expected, dtypes, strict=True)):
         got = calls[0][i]
@@ -32,7 +32,7 @@ def judged(calls: list[list[Any]], expected: list[Any], dtypes: list[str], toler
 
 
 def numbers(bits: Any, dtype: str) -> Any:
-    """Float64 values of an array; floats that numpy lacks come as their bits."""
+    """Float64 values of an array; `bits` holds the bits of float types that numpy lacks."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if dtype == "e5m2":

@@ -1,4 +1,4 @@
-"""Our time and the peers' time of one work, in turns."""
+"""Measures qmlir and the peers alternately on one work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ INT8_PEAK = FP8_PEAK = 1979e12  # dense, of an H100 or H200 SXM (NVIDIA's data s
 
 
 def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, seconds: float) -> dict[str, Any]:
-    """Microseconds of one product: ours, of which in kernels, every peer's; ratios; the share of the limit that is
-    aimed at."""
+    """The row of a work: microseconds of one product for qmlir (and the part in kernels) and for every peer, the
+    ratios, and the share of the device's limit if the work has a goal for it."""
     row = {"name": work["name"], "row": work["row"], "us": {}, "ratios": {}, "missing": {}, "goals": work["goals"]}
     if "refused" in work:
         return {**row, "refused": work["refused"]}
@@ -39,7 +39,7 @@ def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, second
             times[name] += burst(seconds / ROUNDS)
     row["us"] = {name: statistics.median(t) * 1e6 for name, t in times.items()}
     row["calls"] = {name: len(t) for name, t in times.items()}
-    if peers is not None and (found := kernels(lambda: ours(0))) is not None:  # else another profiler looks on
+    if peers is not None and (found := kernels(lambda: ours(0))) is not None:  # None if another profiler is attached
         row["kernels"] = found / work["repeats"]
     mine = row["us"]["ours"]
     row["ratios"] = {name: mine / us for name, us in row["us"].items() if name != "ours"}
@@ -54,7 +54,7 @@ def measured(work: dict[str, Any], folder: Path, device: Any, peers: Any, second
 
 
 def kernels(call: Callable[[], object]) -> float | None:
-    """Microseconds that the device spends in the kernels of a call; None without torch's profiler for it."""
+    """Microseconds that the device spends in the kernels of a call; None if torch's profiler is unavailable."""
     try:
         from torch.profiler import ProfilerActivity, profile, supported_activities
     except ImportError:
@@ -63,7 +63,7 @@ def kernels(call: Callable[[], object]) -> float | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
-        for _ in range(2):  # in the first, what records them is loaded
+        for _ in range(2):  # the first loads the profiler
             with profile(activities=[ProfilerActivity.CUDA]) as recorded:
                 call()
         recorded.export_chrome_trace(str(trace))
@@ -72,7 +72,7 @@ def kernels(call: Callable[[], object]) -> float | None:
 
 
 def _ours(work: dict[str, Any], folder: Path, device: Any) -> Any:
-    """Runs calls for some seconds and returns the seconds of one product of each call."""
+    """A function that runs calls for some seconds and returns, for each call, the seconds per product."""
     program = work["program"]
     loaded = device.load(folder / program["file"], program["draw"], seed=1)
     sets = [[device.buffer(drawn(o, 100 * i + j), o["dtype"]) for j, o in enumerate(work["operands"])]

@@ -1,4 +1,4 @@
-"""The peers, in torch: each on random data, on operands that take turns, timed with the device's events."""
+"""The peers, in torch: each on random data, with several sets of operands in turn, timed with the device's events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ L2_BYTES = 60 << 20
 
 
 class Peers:
-    """Makes peers of works; `absent` says why there are none, empty where there are."""
+    """Makes the peers of a work. `absent` is the reason why there are none, or empty."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._copy = seconds, None
@@ -29,14 +29,14 @@ class Peers:
             torch.set_grad_enabled(False)
 
     def make(self, name: str, work: dict[str, Any]) -> tuple[Burst | None, str]:
-        """What measures a peer at a work, or why nothing does."""
+        """A function that measures a peer at a work, or None and the reason."""
         if self.absent:
             return None, self.absent
         try:
             run, count = _MAKERS[name](self.torch, work["problem"])
             run(0)
             self.torch.cuda.synchronize()
-        except Exception as e:  # a peer that lacks this product, or this device
+        except Exception as e:  # a peer that does not support this product or this device
             return None, f"{type(e).__name__}: {e}".splitlines()[0][:200]
         return self._burst(run, count), ""
 
@@ -63,7 +63,7 @@ class Peers:
         return burst
 
     def copy_bandwidth(self) -> float | None:
-        """Bytes a second, read and written, of a copy of a gibibyte."""
+        """Bytes per second, read plus written, of a copy of one gibibyte."""
         if self.absent:
             return None
         if self._copy is None:
@@ -75,7 +75,7 @@ class Peers:
 
 
 def _sets(one: int) -> int:
-    """How many sets of operands of `one` bytes are larger than the cache."""
+    """How many sets of operands, of `one` bytes each, together exceed the cache."""
     return max(2, min(64, -(-2 * L2_BYTES // max(one, 1))))
 
 
@@ -88,7 +88,7 @@ def _scales(torch: Any, *shape: int) -> Any:
 
 
 def _int_mm(torch: Any, p: dict[str, Any]) -> Any:
-    """cuBLASLt's int8 product, then the scales, by torch's own elementwise code: compiled where that works."""
+    """cuBLASLt's int8 product, then the scales in torch's elementwise code, compiled if possible."""
     m, n, k = p["m"], p["n"], p["k"]
     count = _sets(m * k + n * k)
     x, w = [_int8(torch, m, k) for _ in range(count)], [_int8(torch, n, k) for _ in range(count)]
@@ -177,7 +177,7 @@ def _conv(torch: Any, p: dict[str, Any]) -> Any:
 
 
 def _experts(torch: Any, p: dict[str, Any]) -> Any:
-    """The rows of each expert are gathered and multiplied; which they are is known before."""
+    """For each expert, gathers its rows and multiplies them. The indices of the rows are computed in advance."""
     tokens, experts, topk, n, k = (p[name] for name in ("tokens", "experts", "topk", "n", "k"))
     x = torch.randn(tokens, k, device="cuda", dtype=torch.float16)
     w = torch.randn(experts, n, k, device="cuda", dtype=torch.float16)

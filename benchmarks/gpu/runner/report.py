@@ -1,4 +1,4 @@
-"""What was found, as text."""
+"""The results as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def environment() -> dict[str, Any]:
-    """The machine, and the versions of who takes part."""
+    """The machine and the versions of the packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
@@ -26,7 +26,7 @@ def environment() -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]], heads: bool = True) -> str:
-    """One line a work; a goal that is missed is marked."""
+    """One line per work; missed goals are marked."""
     lines = []
     if heads:
         lines.append(f"{'work':58} {'us':>10} {'kernels':>8} {'Top/s':>8} {'GB/s':>8}  ours / peer")

@@ -1,4 +1,4 @@
-"""A product of int8 by int8 with scales of rows and columns, in Triton: grouped blocks, stages, tuned."""
+"""An int8 x int8 product with per-row and per-column scales in Triton: grouped blocks, pipelined, autotuned."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _kernel(x, w, out, sx, sw, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
 
 
 def multiply(x: Any, w: Any, sx: Any, sw: Any) -> Any:
-    """x: [M, K], w: [N, K] of int8; scales [M], [N]; f16 [M, N]."""
+    """The f16 product [M, N] of int8 x [M, K] and w [N, K], with scales [M] and [N]."""
     m, k = x.shape
     n = w.shape[0]
     out = torch.empty((m, n), device=x.device, dtype=torch.float16)

@@ -48,7 +48,7 @@ RULES: dict[str, LoweringRule] = {
 
 @dataclass(frozen=True)
 class LowerToLinalgPass(Pass):
-    """Rewrites every qmlir op. Raises PassError for an op without a rule."""
+    """Rewrites every qmlir op. Raises PassError for ops that their rules refuse."""
 
     name: ClassVar[str] = "qmlir-lower-to-linalg"
     summary: ClassVar[str] = "lower qmlir ops to linalg, arith and tensor"
@@ -74,13 +74,13 @@ class LowerToLinalgPass(Pass):
 
 
 class _OpaqueZeros:
-    """One 0 : i32 behind a barrier a function, made at its start when first asked for."""
+    """One `0 : i32` per function, behind a barrier, created at the function's start on first use."""
 
     def __init__(self) -> None:
         self._made: list[tuple[OpLike, ir.Value]] = []
 
     def of(self, op: OpLike) -> ir.Value:
-        """The zero of the function that holds `op`."""
+        """The zero of the function that contains `op`."""
         holder = op.parent
         while holder.operation.name != "func.func":
             holder = holder.operation.parent
@@ -95,7 +95,7 @@ class _OpaqueZeros:
 
 
 def _typed(new: ir.Value, old: ir.Value, op: OpLike) -> ir.Value:
-    """`new` with the declared type: static sizes that the rule derived are forgotten where the op says `?`, and
+    """`new` cast to the declared type: a static size that the rule derived becomes `?` if the op declares `?`, and
     the other way round."""
     if new.type == old.type:
         return new

@@ -1,13 +1,13 @@
-"""Rows that belong to groups, brought into blocks of one group each.
+"""Gather rows that belong to groups into blocks with rows of one group each.
 
-The block-aligned form is the one of the MoE kernels of vLLM and AITER (`moe_align_block_size`): every block is a
+The block-aligned form is that of the MoE kernels of vLLM and AITER (`moe_align_block_size`): every block is a
 dense tile for the target's matrix instructions. With R rows, G groups and blocks of B rows there are at most
 `min(R, ceil(R/B) + G - 1)` blocks that hold a row, which bounds the (static) number of blocks.
 
-Sorting is counting: no loop carries a value and nothing is scattered, so that every step is a linalg generic that
-runs on every target. Rows are cut into chunks; a row's rank is the count of its group in the chunks before plus that
-in its own chunk before it, and the way back finds the chunk, then the row in it. With chunks of about sqrt(R) rows
-that is O(R * (sqrt(R) + G)) steps.
+Rows are sorted by counting: no loop carries a value and nothing is scattered, so every step is a linalg generic that
+runs on every target. Rows are cut into chunks. A row's rank is the number of rows of its group in earlier chunks plus
+the number before it in its own chunk. The inverse lookup finds the chunk, then the row in it. With chunks of about
+sqrt(R) rows that is O(R * (sqrt(R) + G)) steps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def constant(value: int) -> ir.Value:
 
 
 def flag(condition: ir.Value) -> ir.Value:
-    """1 where the condition holds."""
+    """The i1 `condition` as i32: 1 if it holds."""
     return arith.extui(i32(), condition)
 
 
@@ -71,11 +71,11 @@ def count(
     body: Callable[..., ir.Value],
     facts: Mapping[str, FactValue] | None = None,
 ) -> ir.Value:
-    """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
+    """i32 sums over all loops except `out`; `sizes` are the trip counts of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
 
-    The summed loops are the outer ones: as inner ones, IREE's SPIR-V route does not legalise some sizes of the
-    reduction across lanes that it makes of them.
+    The summed loops are outermost: IREE's SPIR-V route makes inner ones a reduction across lanes, some sizes of which
+    it does not legalise.
     """
     order = [i for i in range(len(sizes)) if i not in out] + out
     place = {loop: i for i, loop in enumerate(order)}
@@ -96,7 +96,7 @@ def read(source: ir.Value, *where: ir.Value) -> ir.Value:
 def gather(source: ir.Value, rows: ir.Value) -> ir.Value:
     """`source [R, ...]` at `rows [..]` (i32) -> `[.., ...]`.
 
-    A generic that reads: `iree_linalg_ext.gather` does not get a lowering configuration on Vulkan.
+    A generic that reads by index, because `iree_linalg_ext.gather` gets no lowering configuration on Vulkan.
     """
     depth = rows.type.rank
     sizes = [*dims(rows), *dims(source)[1:]]
@@ -111,7 +111,7 @@ def gather(source: ir.Value, rows: ir.Value) -> ir.Value:
 
 
 def bounded(x: ir.Value, size: int) -> ir.Value:
-    """An i32 clamped to `[0, size)`, so that a read stays inside."""
+    """An i32 clamped to `[0, size)`, so that a read at it stays in bounds."""
     return arith.maxsi(arith.minsi(x, constant(size - 1)), constant(0))
 
 
@@ -130,16 +130,16 @@ def _before(sizes: ir.Value, groups: int) -> ir.Value:
 
 
 class RowRouting(Protocol):
-    """Which group each row belongs to, and where in it."""
+    """The group that each row belongs to, and its place in that group."""
 
     rows: Extent
     groups: int
-    owner: ir.Value  # [R] i32; outside [0, G) for rows that no group has
+    owner: ir.Value  # [R] i32: the group; outside [0, G) for rows that belong to no group
     position: ir.Value  # [R] i32: the row's place in its group
     sizes: ir.Value  # [G] i32
 
     def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
-        """The rows `[NB, B]` at places `[NB, B]` of groups `[NB]`; anything inside [0, R) where there is none."""
+        """The rows `[NB, B]` at places `[NB, B]` of groups `[NB]`; any value in [0, R) for a place without a row."""
 
 
 class Sorted:
@@ -156,13 +156,15 @@ class Sorted:
                                     lambda o: arith.subi(loop_i32(0), read(start, bounded(o, groups))))  # fmt: skip
 
     def _assert_sizes(self) -> None:
-        """The sizes are not negative and add up to the rows: anything else would leave rows without a result."""
+        """Check that sizes are not negative and add up to the row count: otherwise rows would have no result."""
         total = generic([Arg(self.sizes, (0,))], filled([], constant(0)), [], 1, lambda s, acc: arith.addi(acc, s))
         least = generic([Arg(self.sizes, (0,))], filled([], constant(0)), [], 1, lambda s, acc: arith.minsi(acc, s))
         expected = arith.index_cast(i32(), as_index(self.rows))
         fits = arith.cmpi(_EQ, tensor.extract(total, []), expected)
         positive = arith.cmpi(_EQ, tensor.extract(least, []), constant(0))
-        assert_that(arith.andi(fits, positive), "group_sizes must be non-negative and add up to the rows of lhs")
+        assert_that(
+            arith.andi(fits, positive), "group_sizes must be non-negative and add up to the number of rows of lhs"
+        )
 
     def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
         def row(g: ir.Value, p: ir.Value) -> ir.Value:
@@ -173,13 +175,13 @@ class Sorted:
 
 
 class Ranked:
-    """Rows in any order, each with the group that it names."""
+    """Rows in any order; the group of each row is given."""
 
     def __init__(self, owner: ir.Value, rows: Extent, groups: int) -> None:
         self.rows, self.groups, self.owner = rows, groups, owner
         self._width = width = _chunk_width(rows)
         self._chunks = chunks = _chunk_count(rows, width)
-        # The owners by chunk; past the last row, none.
+        # The owners by chunk; -1 past the last row.
         self._table = fusion_barrier(elementwise([], [chunks, width], i32(), self._owner_or_none), Reason.INDEXED_READS)
         in_chunk = count([Arg(self._table, (0, 2))], [chunks, groups, width], [0, 1],
                          lambda at, o: flag(arith.cmpi(_EQ, o, at(1))))  # fmt: skip
@@ -209,7 +211,7 @@ class Ranked:
 
     def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
         blocks, width = dims(place)
-        # Where each chunk starts in the block's group.
+        # The place in the block's group at which each chunk's rows start.
         start = elementwise(
             [Arg(group, (0,))], [blocks, self._chunks], i32(), lambda g: read(self._before, loop_i32(1), g)
         )
@@ -234,7 +236,7 @@ class Ranked:
 
 
 def _chunk_width(rows: Extent) -> int:
-    """The power of two at or above the root of the rows, from 8 to 128; 64 where the rows are dynamic."""
+    """The power of two at or above the square root of the row count, from 8 to 128; 64 if that is dynamic."""
     if not isinstance(rows, int):
         return 64
     width = 8
@@ -251,14 +253,14 @@ def _chunk_count(rows: Extent, width: int) -> Extent:
 
 
 class RowBlocks:
-    """Where rows live in blocks: `row_of [NB, B]` (row of each slot, any row where empty), `group_of [NB]` (any group
-    for unused blocks), and for the way back `block_of [R]` and `slot_of [R]`."""
+    """The tables of rows in blocks: `row_of [NB, B]` (row of each slot; any row if it is empty), `group_of [NB]` (any
+    group for unused blocks), and for the inverse direction `block_of [R]` and `slot_of [R]`."""
 
     def __init__(self, routing: RowRouting, width: int | None = None) -> None:
         self.routing = routing
         rows, groups = routing.rows, routing.groups
-        # Tables that the program asked for, by their width, have the size that it knows of; those of products are never
-        # one block: the axis would fold away, and the product would be no batch that a strategy knows.
+        # Tables that the program requests, with a width, have the size that it expects. Products have at least two
+        # blocks: an axis of one would fold away, and strategies would not recognise the product as a batch.
         least = 0 if width else 2
         self.width = width = width or _block_width(rows, groups)
         self.count = _block_count(rows, groups, width, least)
@@ -306,8 +308,8 @@ class RowBlocks:
         )  # fmt: skip
 
     def value_back(self, y: ir.Value, skipped: ir.Value | None, row: ir.Value, column: ir.Value) -> ir.Value:
-        """One element of what `back` returns, inside a body. Places are read by the row's number, not as operands of
-        the body: so IREE sees that neighbours in a row of `y` are asked for, and loads vectors of them."""
+        """One element of the result of `back`, inside a body. Block and slot are read by the row's index, not as
+        operands of the body: then IREE sees that adjacent elements of a row of `y` are read, and loads vectors."""
         at = [arith.index_cast(ir.IndexType.get(), tensor.extract(t, [row])) for t in (self.block_of, self.slot_of)]
         value = tensor.extract(y, [*at, column])
         if skipped is None:
@@ -316,7 +318,7 @@ class RowBlocks:
         return arith.select(names_a_group(owner, self.routing.groups), value, skipped)
 
     def padded_rows(self, none: ir.Value) -> ir.Value:
-        """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""
+        """`row_of`, with the i32 `none` for empty slots, `[NB, B]`."""
 
         def body(row: ir.Value, group: ir.Value, place: ir.Value) -> ir.Value:
             return arith.select(arith.cmpi(_SLT, place, read(self.routing.sizes, group)), row, none)
@@ -334,7 +336,7 @@ class RowBlocks:
 
 
 def _block_width(rows: Extent, groups: int) -> int:
-    """Rows of a block: the power of two near the mean group, from 8 to 64; 32 where the rows are dynamic."""
+    """Rows per block: the power of two at or above the mean group size, from 8 to 64; 32 if rows are dynamic."""
     if not isinstance(rows, int):
         return 32
     width = 8
@@ -351,14 +353,14 @@ def _block_count(rows: Extent, groups: int, width: int, least: int) -> Extent:
 
 
 def assert_ids(ids: ir.Value, groups: int) -> None:
-    """Every id of `[T, topk]` names an expert. The message tells the runtime where to look for the first that does
-    not: which argument of the function the ids are."""
+    """Check that every id of `[T, topk]` names an expert. The message says which argument of the function the ids are,
+    so that the runtime can find the first invalid one."""
     refuse([Arg(as_i32(ids), (0, 1))], 2, lambda o: outside(o, 0, groups - 1),
            f"an id of {_described(ids)} is outside [0, {groups})")  # fmt: skip
 
 
 def _described(ids: ir.Value) -> str:
-    """Which argument of a public function a value is, where it is one."""
+    """The name of the ids in a message, with the argument's number if they are an argument of a public function."""
     owner = ids.owner
     if not isinstance(owner, ir.Block) or "sym_visibility" in owner.owner.attributes:
         return "expert_ids"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def _batch_axes(side: Side, batch: Sequence[Extent]) -> list[int | None]:
-    """Loops of a side's batch axes: right-aligned with the result's; None for size one. Where the result has one
-    product too, the lhs follows its loop, which would belong to neither side: such a product has rows in two axes."""
+    """Loops of a side's batch axes, right-aligned with the result's; None for size one. If the result's axis has size
+    one too, the lhs follows its loop, which would otherwise belong to neither side: it becomes a second row axis."""
     t = side.codes.type
     axes: list[int | None] = []
     for i, loop in enumerate(range(len(batch) - side.batch, len(batch))):
@@ -29,8 +29,7 @@ def _batch_axes(side: Side, batch: Sequence[Extent]) -> list[int | None]:
 def side_axes(
     side: Side, batch: Sequence[Extent], row: int, k: int | None, group: int | None = None
 ) -> tuple[int | None, ...]:
-    """Loops of the axes of a side's codes, those of the result's `batch` first; with `group`, K is split into (group,
-    k)."""
+    """Loops of the axes of a side's codes, the batch loops first; with `group`, K is split into (group, k)."""
     axes: list[int | None] = [*_batch_axes(side, batch)]
     for i in range(side.batch, side.batch + 2):
         if i == side.row:
@@ -72,7 +71,7 @@ def contract(
 
 
 def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Extent], keep: Sequence[int]) -> ir.Value:
-    """Sums over K of stored codes, i32, over the loops `keep`."""
+    """i32 sums of stored codes over K; the result follows those of the loops `keep` that the codes follow."""
     used = sorted({x for x in axes if x is not None})
     order = {loop: i for i, loop in enumerate(used)}
     kept = [x for x in keep if x in order]

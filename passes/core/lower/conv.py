@@ -1,7 +1,7 @@
 """conv2d_q to linalg: an implicit GEMM, with zero points as integer corrections.
 
-The padding is the code that stands for the real value 0, so that the correction terms are sums over whole
-windows. One form for all layouts: input NHWC, weight FHWC (a constant one is transposed at compile time).
+The padding is the code of the real value 0, so that the correction terms are sums over whole windows. All layouts
+are lowered to one form: input NHWC, weight FHWC (a constant weight is transposed at compile time).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .values import Side, constant_sums, dequantized, full_rank, make_side
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     nchw = op.input_layout == "NCHW"
     x = transpose(op.input, (0, 2, 3, 1)) if nchw else op.input
     a = make_side("lhs", x, op.lhs_code, dims(x), 0, 3, scale=_scalar(op.lhs_scale), zero=_scalar(op.lhs_zero_point),
@@ -118,7 +118,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> ir.Value:
     strides = (1, 1) if op.transposed else op.strides
     acc = _convolve(x, w, strides, op.dilations, op.groups, i32() if integer else element("f32"),
                     (a.magnitude(), b.magnitude()) if integer else None)  # fmt: skip
-    sizes = [dims(x)[0], *dims(acc)[1:]]  # without a reader of the product that only asks for its size
+    sizes = [dims(x)[0], *dims(acc)[1:]]  # so that the product has no use that only asks for its size
     inputs = Inputs()
     inputs.add("acc", acc, range(4))
     correction = _corrections(op, inputs, a, b, x, w, strides) if integer else None
@@ -144,7 +144,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> ir.Value:
 
 
 def _from_nchw(value: ir.Value) -> ir.Value:
-    """An epilogue operand in the result's layout NCHW as NHWC; `[F]` and `[]` fit as they are."""
+    """An epilogue operand in the result's layout NCHW as NHWC; `[F]` and `[]` stay unchanged."""
     return value if value.type.rank < 2 else transpose(full_rank(value, 4), (0, 2, 3, 1))
 
 
@@ -175,7 +175,7 @@ def _zero_code(op: Conv2dQOp, a: Side) -> ir.Value:
 
 
 def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
-    """Padded input; for a transposed convolution first spread by the stride."""
+    """The padded input; for a transposed convolution first spread by the stride (`_spread`)."""
     top, left, bottom, right = op.padding
     _, kh, kw, _ = op.filter_fhwc()
     (sh, sw), (dh, dw) = op.strides, op.dilations
@@ -187,7 +187,7 @@ def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
     edges = [
         dh * (kh - 1) - top,
         dw * (kw - 1) - left,
-        # The spread leaves stride - 1 fills after the last element; they count towards the padding.
+        # `_spread` adds stride - 1 fills after the last element too; they count as padding.
         dh * (kh - 1) - bottom + op.output_padding[0] - (sh - 1),
         dw * (kw - 1) - right + op.output_padding[1] - (sw - 1),
     ]
@@ -204,7 +204,7 @@ def _less(size: Extent, by: int) -> Extent:
 
 
 def _spread(x: ir.Value, sh: int, sw: int, fill: ir.Value) -> ir.Value:
-    """`stride - 1` fills after each element along H and W."""
+    """Insert `stride - 1` fills after each element along H and W."""
     if sh == sw == 1:
         return x
     n, h, w, c = dims(x)
@@ -213,7 +213,7 @@ def _spread(x: ir.Value, sh: int, sw: int, fill: ir.Value) -> ir.Value:
 
 
 def _rotate180(w: ir.Value) -> ir.Value:
-    """The kernel turned by 180 degrees."""
+    """The filter rotated by 180 degrees."""
     known = constant_array(w)
     if known is not None:
         return dense_like(known[:, ::-1, ::-1].copy(), w)
@@ -256,7 +256,7 @@ def _convolve(
         _annotate(y, bounds)
         return y
     if cg == 1 and f == groups:
-        hwc = _drop_first_kept(w)
+        hwc = _depthwise_filter(w)
         y = linalg.depthwise_conv_2d_nhwc_hwc(x, hwc, outs=[filled([*out, f], zero)], **options)
         _annotate(y, bounds)
         return y
@@ -269,12 +269,12 @@ def _convolve(
 
 
 def _annotate(y: ir.Value, bounds: tuple[int, int] | None) -> None:
-    """Bounds of the codes, for strategies that go through floats."""
+    """Note the bounds of the codes, for strategies that multiply them as floats."""
     if bounds is not None:
         note(defining_op(y), dict(zip(MAGNITUDES, bounds, strict=True)))
 
 
-def _drop_first_kept(w: ir.Value) -> ir.Value:
+def _depthwise_filter(w: ir.Value) -> ir.Value:
     """A depthwise weight `[C, KH, KW, 1]` as `[KH, KW, C]`."""
     known = constant_array(w)
     if known is not None:
@@ -293,7 +293,7 @@ def _extent(size: Extent, kernel: int, stride: int, dilation: int) -> Extent:
 def _corrections(
     op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: ir.Value, w: ir.Value, strides: Sequence[int]
 ) -> Callable[[Named], ir.Value] | None:
-    """`sum (x - zx)(w - zw)` from `sum x*w`: the body that corrects `acc`. See matmul.add_corrections."""
+    """The body that corrects `acc` from `sum x*w` to `sum (x - zx)(w - zw)`. See corrections.add_corrections."""
     f, kh, kw, cg = dims(w)
     groups = op.groups
     if not (a.int_zero or b.int_zero):
@@ -308,8 +308,8 @@ def _corrections(
     assert isinstance(kw, int)
     assert isinstance(cg, int)
     if b.int_zero:
-        # The sums under each window are a convolution with ones: one filter, or as many as there are where each
-        # group sees channels of its own.
+        # The sums of the input in each window are a convolution with ones: with one filter, or with as many as `w`
+        # has if there are groups, each of which reads channels of its own.
         filters = 1 if groups == 1 else f
         assert isinstance(filters, int)
         ones = dense(np.ones([filters, kh, kw, cg], np.int8))

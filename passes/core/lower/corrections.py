@@ -1,4 +1,4 @@
-"""What zero points add to an integer accumulator."""
+"""Corrections of an integer accumulator for zero points."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def add_corrections(
     b_axes: Sequence[int | None], sizes: list[Extent], keep: list[int], nb: int, m_loop: int, n_loop: int,
     g_loop: int | None, k: int,
 ) -> Callable[[Named], ir.Value] | None:  # fmt: skip
-    """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
-    them to `acc`.
+    """Integer corrections for zero points: add their operands to `inputs` and return the body that applies them to
+    `acc`; None if no correction is needed.
 
     With `za = zero_a - offset_a` (likewise `zb`):
     `sum (a - za)(b - zb) = sum ab - za * sum b - zb * sum a + K * za * zb`. `keep` are the loops of the
-    accumulator, `sizes` theirs, `k` the elements of K that one accumulator sums.
+    accumulator, `sizes` their trip counts, `k` the number of elements of K that one accumulator sums.
     """
     za_due, zb_due = a.int_zero, b.int_zero and not b.float_zero
     if b.float_zero:
@@ -41,7 +41,7 @@ def add_corrections(
         inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     if za_due:
         if b.sum is not None:
-            # With all batch axes, those of size one too, and no groups.
+            # `b.sum` has all batch axes, also those of size one, and no axis of groups.
             inputs.add("rhs_sum", b.sum, (*b_axes[: b.batch], n_loop))
         else:
             inputs.add("rhs_sum", row_sums(b_codes, b_axes, sizes, keep), [x for x in keep if x in b_axes])
@@ -50,8 +50,8 @@ def add_corrections(
 
 
 def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], ir.Value]:
-    """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
-    only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
+    """The body that corrects `acc` of a product or a convolution by the scalars `lhs_zero`, `rhs_zero` (if absent: the
+    offset of the stored codes alone), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
 
     def zero_of(side: Side, named: Named) -> ir.Value:
         zero = named.get(f"{side.name}_zero")

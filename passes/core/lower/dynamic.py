@@ -16,7 +16,7 @@ from .values import full_rank
 
 
 def lower_dynamic_quantize(op: DynamicQuantizeOp | FieldView) -> list[ir.Value]:
-    """Rows are what shares a scale: the whole tensor, a token, or a group."""
+    """The lowering rule of the op. A row is what shares one scale: the whole tensor, a token, or a group."""
     sizes = dims(op.input)
     rank = len(sizes)
     d = DTYPES[op.out_dtype]
@@ -36,10 +36,10 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | FieldView) -> list[ir.Value]:
     loops = len(wide)
 
     def largest(*bodies: Callable[..., ir.Value]) -> list[ir.Value]:
-        """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
+        """For each body, the maximum of its results over each row, at least 0, as the bits of an f32.
 
-        Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
-        integer's maximum is one instruction everywhere; a maximumf that a device reduces by loses NaN on some (see
+        The bits of positive floats order like integers, NaN above all; those of negative floats are negative integers.
+        An integer maximum is one instruction everywhere, while a reduction by maximumf loses NaN on some devices (see
         passes/workarounds/iree_3_13/keep_nan.py).
         """
         inits = [filled(rows, scalar(0, i32())) for _ in bodies]
@@ -58,13 +58,13 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | FieldView) -> list[ir.Value]:
     zero = None
     if op.symmetric:
         (amax,) = largest(math.absf)
-        scale = on_rows([amax], f32(), lambda m: _symmetric(_number(m), op.recipe, d, lo, hi, op.eps))
+        scale = on_rows([amax], f32(), lambda m: _symmetric(_as_float(m), op.recipe, d, lo, hi, op.eps))
     else:
-        # The range holds 0 by starting there. A NaN, of whichever sign, is in one of the two.
+        # The range contains 0, because both maxima start there. A NaN of either sign is in one of the two.
         below, above = largest(arith.negf, lambda v: v)
 
         def affine(b: ir.Value, a: ir.Value) -> tuple[ir.Value, ir.Value]:
-            return _affine(arith.negf(_number(b)), _number(a), op.recipe, lo, hi, op.eps)
+            return _affine(arith.negf(_as_float(b)), _as_float(a), op.recipe, lo, hi, op.eps)
 
         scale = on_rows([below, above], f32(), lambda *ends: affine(*ends)[0])
         zero = on_rows([below, above], i32(), lambda *ends: affine(*ends)[1])
@@ -93,7 +93,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | FieldView) -> list[ir.Value]:
     return results
 
 
-def _number(bits: ir.Value) -> ir.Value:
+def _as_float(bits: ir.Value) -> ir.Value:
     return arith.bitcast(f32(), bits)
 
 
@@ -127,11 +127,11 @@ def _affine(low: ir.Value, high: ir.Value, recipe: str, lo: int, hi: int, eps: f
     else:
         s = maximum(s, const(eps)) if eps else s
         z = arith.subf(const(float(lo)), math.roundeven(arith.divf(low, s)))
-    return s, arith.fptosi(i32(), clamp(_number_or(z, const(float(lo))), lo, hi))
+    return s, arith.fptosi(i32(), clamp(_unless_nan(z, const(float(lo))), lo, hi))
 
 
-def _number_or(value: ir.Value, otherwise: ir.Value) -> ir.Value:
-    """The value, or the other one where it is NaN: what that becomes as an integer is undefined."""
+def _unless_nan(value: ir.Value, otherwise: ir.Value) -> ir.Value:
+    """`value`, or `otherwise` if it is NaN, whose conversion to an integer is undefined."""
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, value, value), otherwise, value)
 
 
@@ -150,5 +150,5 @@ def _fbgemm(low: ir.Value, high: ir.Value, lo: int, hi: int) -> tuple[ir.Value, 
     err_min = arith.addf(c(abs(lo)), math.absf(at_min))
     err_max = arith.addf(c(abs(hi)), math.absf(at_max))
     z = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, err_min, err_max), from_min, from_max)
-    z = arith.minimumf(arith.maximumf(_number_or(math.roundeven(z), c(lo)), c(lo)), c(hi))
+    z = arith.minimumf(arith.maximumf(_unless_nan(math.roundeven(z), c(lo)), c(lo)), c(hi))
     return arith.truncf(f32(), s), arith.fptosi(i32(), z)

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitAxes:
-    """An elementwise operand whose axes are split where parameters cover blocks, so that their maps stay projections.
+    """An elementwise operand whose axes are split into blocks if a parameter has one value per block, so that indexing
+    maps stay projections.
 
     Attributes:
-        groups: the sizes that each axis is split into: how many blocks and how long, where a parameter covers blocks.
-        shape: of the operand.
+        groups: the sizes that each axis is split into: the number of blocks and their length, if there are blocks.
+        shape: the shape of the operand.
     """
 
     groups: list[list[Extent]]
@@ -38,8 +39,8 @@ class SplitAxes:
 
     @classmethod
     def of(cls, sizes: list[Extent], shape: Shape, *parameters: ir.Value | None) -> SplitAxes:
-        """`sizes` split by what one element of each parameter covers of `shape`: of blocks of two sizes by their
-        greatest common divisor."""
+        """Split `sizes` into the blocks of `shape` that one element of a parameter covers. If parameters have blocks of
+        different sizes, the greatest common divisor is used."""
         covered = [blocks(shape_of(p), shape, "scale", "input") for p in parameters if p is not None]
         groups: list[list[Extent]] = []
         for s, each in zip(sizes, zip(*covered, strict=True), strict=True):
@@ -52,7 +53,7 @@ class SplitAxes:
         return [s for g in self.groups for s in g]
 
     def split(self, value: ir.Value) -> Arg:
-        """The operand itself."""
+        """The operand with its axes split."""
         return Arg(expand(value, self.groups), tuple(range(len(self.wide))))
 
     def parameter(self, value: ir.Value) -> Arg:
@@ -69,7 +70,7 @@ class SplitAxes:
             elif covers == 1:
                 split.append(group)
                 loops += range(at, at + len(group))
-            else:  # as many as there are blocks of the split
+            else:  # one value per block of the split
                 block = next((size for size in group[1:] if isinstance(size, int)), 1)
                 value = repeat(value, axis, covers // block)
                 split.append(group[:1])
@@ -97,7 +98,7 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
     zero = op.zero_point
     if zero is not None and op.zero_mode == "packed_int":
         zero = unpack_stored(zero, d, op.packing, dims(op.scale)[-1] if op.scale.type.rank else None)
-    # Scales are handled here, in blocks along any axis: the side only carries codes and the meaning of a code.
+    # Scales are applied here, because they may have blocks along any axis. The side only has the codes and their type.
     side = make_side("input", op.input, d, sizes, -1, -1, scale=None, zero=None, mode=op.zero_mode,
                      packing=op.packing if length is not None else "none", codebook=op.codebook)  # fmt: skip
     split = SplitAxes.of(sizes, shape_of(op.result), op.scale, zero)
@@ -140,5 +141,5 @@ def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
 
 def lower_unpack(op: UnpackOp) -> list[ir.Value]:
     """Bytes to codes."""
-    # A dynamic length is all that the bytes hold.
+    # If the length is dynamic, all codes in the bytes are unpacked.
     return [unpack_stored(op.input, DTYPES[op.dtype], op.packing, shape_of(op.result)[-1])]

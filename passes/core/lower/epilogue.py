@@ -33,7 +33,7 @@ class Inputs:
             self.args.append(Arg(value, tuple(axes)))
 
     def aligned(self, name: str, value: ir.Value | None, sizes: Sequence[Extent]) -> None:
-        """Right-aligned with the result."""
+        """Add an operand that is right-aligned with the result."""
         if value is not None:
             self.names.append(name)
             self.args.append(Arg.aligned(value, sizes))
@@ -54,7 +54,7 @@ def finish(
     Args:
         sizes: the product's shape, `[.., M, N]` (before a gated activation pairs columns).
         inputs: the accumulator and whatever `start` needs.
-        start: from the named scalars to the i32 accumulator (raw results) or to the f32 value after step 2.
+        start: makes the i32 accumulator (raw results) or the f32 value after step 2 from the named scalars.
         align: brings epilogue operands to the product's axes (a convolution's per-filter vectors).
     """
     out = op.out_code
@@ -80,7 +80,7 @@ def _before_activation(
     op: ProductOp | FieldView, inputs: Inputs, start: Start, fit: Callable[[ir.Value], ir.Value], sizes: list[Extent]
 ) -> Start:
     """Steps 3 and 4."""
-    gated_out = op.gated and op.bias_stage == "out"  # added to the columns that are left: `_gated`
+    gated_out = op.gated and op.bias_stage == "out"  # added after the gate, in `_gated`
     if op.bias is not None and op.bias_stage != "acc" and not gated_out:
         inputs.aligned("bias", fit(op.bias), sizes)
     if op.c is not None:
@@ -132,7 +132,7 @@ def _after_activation(
             return requantize(y, factor, zero, op.rounding, lo, hi, element(out.name))
         t = element(out.name)
         if "bias" in named and op.bias_stage == "out":
-            # In the result's type: operands rounded to it, one rounding of the sum.
+            # The sum is in the result's type: operands are rounded to it, and the sum is rounded once.
             b = named["bias"]
             y = add(rounded(y, t), to_f32(b) if b.type == t else rounded(to_f32(b), t))
         return cast_f(y, t)

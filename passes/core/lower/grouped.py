@@ -1,5 +1,5 @@
-"""grouped_matmul to linalg: rows are brought into blocks that belong to one group each (`blocks`), the blocks are a
-batched product with the weight of their group, and the rows go back to their places."""
+"""grouped_matmul to linalg: rows are gathered into blocks of one group each (`blocks`), a batched product multiplies
+each block by the weight of its group, and the rows are gathered back to their places."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
     from ....core.mlir import ir
 
-# Parameters of the result: one value per column, a row of a token, or a group.
+# Epilogue operands: one value per column, or one row of values per row of the result or block of rows.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
 _FEW_SLOTS = 16
 ROW_PARAMETERS = ("lhs_scale", "lhs_zero_point", *_EPILOGUE)
 
 
 def lower_grouped_matmul(op: GroupedMatmulOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     groups = shape_of(op.rhs)[0]
     assert groups is not None
     if op.expert_ids is not None:
@@ -57,7 +57,7 @@ def lower_grouped_matmul(op: GroupedMatmulOp) -> list[ir.Value]:
 
 
 def spread(value: ir.Value, rows: Sequence[Extent]) -> ir.Value:
-    """A parameter `[.., X]` of blocks of rows with one value for each of them; axes that have one value stay."""
+    """Repeat a parameter `[.., X]` of blocks of rows so that it has one value per row; axes of size one stay."""
     for axis, (own, whole) in enumerate(zip(shape_of(value), rows, strict=False)):
         if own not in (None, 0, 1, whole) and isinstance(whole, int):
             value = repeated(value, axis, whole // own)
@@ -65,14 +65,14 @@ def spread(value: ir.Value, rows: Sequence[Extent]) -> ir.Value:
 
 
 def blocked_rows(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
-    """A parameter `[R, X]` of rows, or of blocks of them, to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
+    """Gather a parameter `[R, X]` of rows, or of blocks of rows, to `[NB, B, X]`; `[]` and `[1, X]` stay."""
     if value is None or value.type.rank < 2 or shape_of(value)[0] == 1:
         return value
     return fusion_barrier(blocks.rows_of(spread(value, [blocks.routing.rows])), Reason.SMALL_GATHER)
 
 
 def _group_parameter(blocks: RowBlocks, value: ir.Value | None) -> ir.Value | None:
-    """A per-group parameter `[G, X, Y]`, or one of blocks of groups, to `[NB, X, Y]`; shared ones stay."""
+    """Gather a parameter `[G, X, Y]` of groups, or of blocks of groups, to `[NB, X, Y]`; shared parameters stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
     return fusion_barrier(blocks.weights_of(spread(value, [blocks.routing.groups])), Reason.SMALL_GATHER)
@@ -111,7 +111,7 @@ def blocked_product(op: FieldView, blocks: RowBlocks, x: ir.Value) -> ir.Value:
 
 
 def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
-    """Each token meets the experts that its ids name."""
+    """The routed form: each token is multiplied by the weights of the experts that its ids name."""
     assert op.expert_ids is not None
     blocks, slots = route_rows(op.expert_ids, groups, op.skip_invalid)
     per_token = op.lhs.type.rank == 2
@@ -132,7 +132,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
 def route_rows(
     expert_ids: ir.Value, groups: int, skip_invalid: bool, width: int | None = None
 ) -> tuple[RowBlocks, list[Extent]]:
-    """The blocks (of `width` rows where given) of the slots `T * topk`, and `[T, topk]`."""
+    """The blocks (of `width` rows if given) of the `T * topk` slots, and `[T, topk]`."""
     if not skip_invalid:
         assert_ids(expert_ids, groups)
     ids = as_i32(expert_ids)
@@ -144,8 +144,8 @@ def route_rows(
 
 
 def slot_rows(value: ir.Value | None, slots: list[Extent], per_token: bool) -> ir.Value | None:
-    """A parameter of the tokens `[T, X]` (`per_token`), of the slots `[T, topk, X]`, or of blocks of either, with one
-    row a slot; shared ones stay."""
+    """Expand a parameter of tokens `[T, X]` (`per_token`), of slots `[T, topk, X]`, or of blocks of either to one row
+    per slot; shared parameters stay."""
     if value is None or value.type.rank < 2:
         return value
     tokens, topk = slots
@@ -157,13 +157,13 @@ def slot_rows(value: ir.Value | None, slots: list[Extent], per_token: bool) -> i
     for axis, size in ((0, tokens), (1, topk)) if set(shape_of(value)[:2]) != {1} else ():
         if shape_of(value)[axis] == 1:
             if not isinstance(size, int):
-                raise OpError("a parameter with one row for a dynamic number of tokens is not supported")
+                raise OpError("a parameter whose token axis has size 1 needs a static number of tokens")
             value = repeat(value, axis, size)
     return collapse(value, [[0, 1], [2]])
 
 
 def unblocked(blocks: RowBlocks, y: ir.Value, slots: list[Extent], skips: bool) -> ir.Value:
-    """`[NB, B, N]` to `[T, topk, N]`; slots that are skipped, if any may be, are zero."""
+    """`[NB, B, N]` to `[T, topk, N]`; with `skips`, skipped slots are zero."""
     flat = blocks.back(y, scalar(0, y.type.element_type) if skips else None)
     return expand(flat, [slots, [dims(flat)[1]]])
 
@@ -173,7 +173,7 @@ def combine(
 ) -> ir.Value:
     """`[NB, B, N]` to `[T, N]`: the sum over a token's slots, weighted, in f32 and ascending order; then the cast.
 
-    A few slots are written out one after the other: rows are read where they lie, and each is a run of neighbours.
+    Up to `_FEW_SLOTS` slots are unrolled: rows are then read directly from the blocks, as contiguous elements.
     """
     tokens, topk = slots
     n = dims(y)[2]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_scaled_matmul(op: ScaledMatmulOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     lhs_shape = dims(op.lhs)
     rank_a, rank_b = op.lhs.type.rank, op.rhs.type.rank
     row_a, k_a = (rank_a - 1, rank_a - 2) if op.lhs_transposed else (rank_a - 2, rank_a - 1)
@@ -64,8 +64,8 @@ def _broadcast(a: Sequence[Extent], b: Sequence[Extent]) -> list[Extent]:
     return out[::-1]
 
 
-# Multiplies and adds in another way than `contract`: from the tensor of lhs numbers, what makes a side's numbers, and
-# the bounds of integer ones, to the accumulator `[batch.., M, N]`.
+# A replacement of `contract`: makes the accumulator `[batch.., M, N]` from the tensor of lhs values, a function that
+# makes the values of a side, and the bounds of integer values.
 SideNumbers: TypeAlias = "Callable[[Side], ir.Value]"
 ContractionBuilder: TypeAlias = "Callable[[ir.Value, SideNumbers, tuple[int, int] | None], ir.Value]"
 
@@ -80,8 +80,8 @@ def product(
     k: Extent,
     contraction: ContractionBuilder | None = None,
 ) -> ir.Value:
-    """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales are constant along
-    K, and `b` need only hold what the epilogue reads: its scale, sums, and codes of the right rank."""
+    """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales must be constant
+    along K, and `b` needs only what the epilogue reads: its scale, sums, and codes of the right rank."""
     sizes = [*batch, m, n]
     if a.plain or b.plain:
         to = op.compute_dtype or (a if a.plain else b).d.name
@@ -98,7 +98,7 @@ def _accumulate(
     a: Side, b: Side, sizes: list[Extent], numbers: SideNumbers, bounds: tuple[int, int] | None,
     contraction: ContractionBuilder | None,
 ) -> ir.Value:  # fmt: skip
-    """The accumulator `[batch.., M, N]` of all of K."""
+    """The accumulator `[batch.., M, N]` over all of K."""
     if contraction is not None:
         return contraction(numbers(a), numbers, bounds)
     nb = len(sizes) - 2
@@ -117,7 +117,7 @@ def _float_product(
 
 
 def _decoded(side: Side, to: str) -> Side:
-    """A side whose codes are floats (tables are decoded to type `to`); integers stay."""
+    """A side with table codes decoded to floats of type `to`; integers and floats stay."""
     if side.d.kind != "table":
         return side
     plain = replace(side, scale=None, zero=None, block=None, global_scale=None)
@@ -125,12 +125,12 @@ def _decoded(side: Side, to: str) -> Side:
 
 
 def number_type(a: Side, b: Side) -> str:
-    """The shortest float that holds every number that codes of both sides stand for: matrix instructions want short
-    ones, and of one type. One-byte floats are left to the target, which may have an instruction for them."""
+    """The shortest float type that represents the values of all codes of both sides exactly: matrix instructions need
+    short operands of one type. One-byte floats are left to the target, which may have an instruction for them."""
 
     def short(side: Side) -> bool:
         if side.d.is_int:
-            return side.d.bits <= 8 and side.zero is None  # less a zero point it may be any i32
+            return side.d.bits <= 8 and side.zero is None  # minus a zero point it may be any i32
         return side.d.name in ("e2m1", "f16") or (side.d.kind == "float" and side.d.bits == 8)
 
     return "f16" if short(a) and short(b) else "f32"
@@ -144,7 +144,7 @@ def _one_group(
     k: int,
     contraction: ContractionBuilder | None,
 ) -> ir.Value:
-    """Scales and zero points constant along K."""
+    """A product whose scales and zero points are constant along K."""
     nb = len(sizes) - 2
     m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
     integer = a.integer and b.integer
@@ -185,7 +185,7 @@ def _one_group(
 
 
 def _numbers(side: Side, to: str) -> ir.Value:
-    """Codes as numbers of type `to` for a float contraction: less their zero point (floats as they are)."""
+    """The values of codes minus their zero point, in type `to`, for a float contraction; float codes stay."""
     if side.d.kind == "float":
         return side.codes
     bare = replace(side, scale=None, global_scale=None)
@@ -201,7 +201,7 @@ def scaled(value: ir.Value, named: Named) -> ir.Value:
 
 
 def apply_globals(value: ir.Value, named: Named) -> ir.Value:
-    """The one scale per tensor of NVFP4."""
+    """Multiply by the global scales: one per tensor, as in NVFP4."""
     for name in ("lhs_global", "rhs_global"):
         if name in named:
             value = arith.mulf(value, to_f32(named[name]))
@@ -237,7 +237,7 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
     for side, row in ((a, m_loop), (b, n_loop)):
         if side.scale is not None:
             inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, sizes[:nb], row, g_loop))
-    if op.bias is not None and op.bias_stage == "acc":  # all of K is one group
+    if op.bias is not None and op.bias_stage == "acc":  # only if all of K is one group
         axes = Arg.aligned(op.bias, sizes).axes
         inputs.add("acc_bias", op.bias, [axis if axis is None or axis < nb else axis + 1 for axis in axes])
     if b.float_zero:
@@ -281,8 +281,8 @@ def _many_groups(op: ProductOp | FieldView, a: Side, b: Side, sizes: list[Extent
 
 
 def _plain_codes(side: Side, codes: ir.Value, to: str) -> ir.Value:
-    """Codes as numbers of type `to` for a float contraction by groups; integer ones less their zero point cannot be
-    mixed with tables yet unless the zero point is absent."""
+    """Codes as values of type `to` for a float contraction by groups. Integer codes with a zero point are refused: they
+    cannot be mixed with tables yet."""
     if side.d.kind != "int":
         return codes
     if side.int_zero:

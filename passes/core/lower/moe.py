@@ -1,7 +1,7 @@
 """moe, its router and its sort to linalg.
 
 The layer stays in blocks from the first product to the last: one sort, one gather of tokens, two batched products
-with what lies between them, one way back.
+with any requantisation between them, and one gather back to the tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .values import full_rank
 
 
 def lower_moe(op: MoeOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     experts = shape_of(op.w1)[0]
     assert experts is not None
     blocks, slots = route_rows(op.expert_ids, experts, op.skip_invalid)
@@ -53,8 +53,8 @@ def lower_moe(op: MoeOp) -> list[ir.Value]:
 
 
 def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
-    """The tokens of each slot times their weight: the scale of codes, `[T, topk, 1]`, or floats without a scale,
-    `[T, topk, H]`, rounded to their type."""
+    """The tokens of each slot times their routing weight, and their scale. Codes stay, and their scale is multiplied,
+    `[T, topk, 1]`; floats without a scale are multiplied themselves, `[T, topk, H]`, and rounded to their type."""
     tokens, topk = dims(op.routing_weights)
     weights = Arg(op.routing_weights, (0, 1))
     t = op.input.type.element_type
@@ -75,13 +75,13 @@ def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
 
 
 def lower_route(op: RouteOp) -> list[ir.Value]:
-    """The rule of the op. The rank of an expert is the number of those before it; the k-th result sums over the
-    one expert of rank k."""
+    """The lowering rule of the op. The rank of an expert is the number of experts that sort before it. The k-th result
+    is a sum over experts in which only the expert of rank k counts."""
     tokens, experts = dims(op.logits)
     topk = op.topk
 
     def key(x: ir.Value) -> ir.Value:
-        """NaN counts as the least."""
+        """A logit as f32, with NaN as the smallest value."""
         x = to_f32(x)
         return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, x, x), const(-math.inf), x)
 
@@ -127,7 +127,7 @@ def _row_sums(values: ir.Value) -> ir.Value:
 
 
 def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     blocks, _ = route_rows(op.expert_ids, op.experts, op.skip_invalid, op.block_size)
     rows = blocks.routing.rows
     none = constant(rows) if isinstance(rows, int) else arith.index_cast(i32(), rows)

@@ -1,12 +1,12 @@
 """sparse_matmul to linalg, in one of three forms:
 
 * dense: the weight is made dense (2:4 metadata decoded, entries or blocks scattered), and the rest is scaled_matmul;
-* rows: entries `[N, W]`, each row of the weight padded to W of them; every product reads its lhs element by position.
-  Long rows are cut into pieces, whose sums are added, so that one dense row does not pad all others;
-* blocks: blocks `[N/r, L*c]`, padded likewise; the columns of lhs that a block row meets are gathered, and the products
-  are a batched contraction for the target's matrix instructions.
+* rows: entries `[N, W]`, each row of the weight padded to W entries; every product reads its lhs element by position.
+  Long rows are cut into pieces, whose sums are added, so that one dense row does not pad all other rows;
+* blocks: blocks `[N/r, r, L*c]`, padded likewise; the lhs columns that a row of blocks multiplies are gathered, and
+  the products are a batched contraction for the target's matrix instructions.
 
-`form_of` chooses by the share of entries, padding counted.
+`form_of` chooses by the share of entries, padding included.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .values import make_side
 
 
 def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:
-    """The rule of the op."""
+    """The lowering rule of the op."""
     lhs_shape = dims(op.lhs)
     nb = len(lhs_shape) - 2
     a = make_side("lhs", op.lhs, op.lhs_code, lhs_shape, nb, nb + 1, scale=op.lhs_scale, zero=op.lhs_zero_point,
@@ -51,13 +51,13 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:
     if a.int_zero:
         known = _constant_sums(op)
         b = replace(b, sum=gathered.sums() if known is None else known)
-    # What stands in the accumulator is the sum of the true codes.
+    # The accumulator holds sums of the true codes, without the offset of the stored ones.
     b = replace(b, offset=0, d=DTYPES["i8"] if b.d.name == "u8" else b.d)
     return [product(op, a, b, batch, m, n, k, gathered.contraction(batch, m))]
 
 
 def _constant_sums(op: SparseMatmulOp) -> ir.Value | None:
-    """Sums along K of the codes of a constant weight, i32 `[N]`; None where it is not constant."""
+    """Sums along K of the codes of a constant weight, i32 `[N]`; None if they are not known here."""
     weight = op.constant()
     if weight is None or op.format == "2:4" or not op.rhs_transposed:
         return None

@@ -77,7 +77,7 @@ def decompressed(op: SparseMatmulOp, codes: ir.Value) -> ir.Value:
 
 
 def _scattered(values: ir.Value, at: ir.Value, size: int) -> ir.Value:
-    """Zeros `[size, ...]` with `values [E, ...]` at the rows `at [E]`, which differ."""
+    """Zeros `[size, ...]` with `values [E, ...]` at the rows `at [E]`, which are distinct."""
     t = values.type.element_type
     bits = ir.IntegerType.get_signless(t.width) if isinstance(t, ir.FloatType) else t
     sizes = static(dims(values))

@@ -1,4 +1,4 @@
-"""Which of its three forms a sparse_matmul takes, by the share of entries, padding counted."""
+"""The choice between the three forms of a sparse_matmul, by the share of entries, padding included."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ....dialect.ops.sparse_matmul import SparseMatmulOp
 from ....dialect.shapes import show
 from ....dialect.sparse_formats import entries
 
-# The rule of `form_of`, measured on a CPU with VNNI (N = K = 1024, two threads). Reading lhs by position makes 1 to 3
-# products a nanosecond; the dense contraction of i8 30 (one row: reading the weight is the limit) to 360, of f32 10 to
-# 190.
-ROWS_BELOW = {"int": (1 / 32, 1 / 100), "float": (1 / 16, 1 / 64)}  # share of entries: up to 4 rows of lhs, more rows
+# The limits of `form_of`, measured on a CPU with VNNI (N = K = 1024, two threads). Reading lhs by position computes 1
+# to 3 products per nanosecond, the dense i8 contraction 30 (one row: limited by reading the weight) to 360, and the
+# dense f32 contraction 10 to 190.
+ROWS_BELOW = {"int": (1 / 32, 1 / 100), "float": (1 / 16, 1 / 64)}  # share of entries: for up to 4 lhs rows, for more
 BLOCKS_BELOW = 1 / 8
 BLOCK_AT_LEAST = 8  # rows and columns: smaller blocks leave matrix instructions mostly empty
 DENSE_ELEMENTS = 1 << 30  # a dense weight above this is never made
 
 
 def form_of(op: SparseMatmulOp) -> str:
-    """`dense`, `rows` or `blocks`. A form that gathers needs a weight `[N, K]` in csr or coo form with scales that are
-    constant along K, or a constant bsr one; `qmlir-fold` brings constant weights there. Rows that are known at run time
-    are gathered only where the weight is too large to be dense, padded to the longest.
+    """`dense`, `rows` or `blocks`. A gathering form needs a weight `[N, K]` in csr or coo form with scales that are
+    constant along K, or a constant bsr weight; `qmlir-fold` converts constant weights to these. Rows known only at run
+    time are gathered only if the weight is too large to be dense; they are padded to the longest.
 
     Raises:
         OpError: for a weight too large to be made dense, with what would work.
@@ -39,7 +39,7 @@ def form_of(op: SparseMatmulOp) -> str:
             raise OpError(f"the weight {show(op.rhs_shape)} is too large to be made dense, and {reason}")
         return "dense"
     form = "blocks" if op.format == "bsr" else "rows"
-    # Rows whose padding is known at run time do not compile for every target (`ir/limits.py`).
+    # Rows whose padding is known only at run time do not compile for every target (`ir/limits.py`).
     few = op.constant() is not None and padded_share(op) <= share_limit(op)
     return form if large or few else "dense"
 
@@ -74,7 +74,7 @@ def share_limit(op: SparseMatmulOp) -> float:
 
 
 def padded_share(op: SparseMatmulOp) -> float:
-    """Entries that the gathered form works on, of all, with their padding; the weight is constant and `[N, K]`."""
+    """The share of all elements that the gathered form computes, with padding, of a constant weight `[N, K]`."""
     size: int = math.prod(op.rhs_shape)
     weight = op.constant()
     depth: int = math.prod(op.block) if op.block is not None else 1
@@ -91,12 +91,12 @@ class Pieces:
 
     width: int
     count: Array  # of pieces, for each row; at least one
-    first: Array  # piece of each row
-    work: int  # entries with their padding, and sums of pieces
+    first: Array  # index of the first piece of each row
+    work: int  # entries with their padding, and additions of pieces
 
 
 def row_pieces(lengths: Array) -> Pieces:
-    """The width that makes the least work; the longest row's where a shorter one does not save a quarter."""
+    """Cut rows to the width with the least work; a width is shortened only where that saves over a quarter."""
     longest = max(1, int(lengths.max()))
     best: Pieces | None = None
     for width in sorted({longest, *(1 << p for p in range(3, longest.bit_length()))}, reverse=True):

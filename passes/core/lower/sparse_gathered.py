@@ -43,7 +43,7 @@ _SLT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sge"))
 
 @dataclass(frozen=True)
 class GatheredRows:
-    """Entries `[V, W]`: V rows, or pieces of rows, of the weight. `side` has one scale per row, `part` one a piece."""
+    """Entries `[V, W]`: V rows, or pieces of rows, of the weight. `side` has a scale per row, `part` one per piece."""
 
     side: Side
     part: Side
@@ -80,7 +80,7 @@ class GatheredRows:
         return self._joined(total)
 
     def _true(self, code: ir.Value) -> ir.Value:
-        """A stored code as the number that it stands for: unsigned ones are held less 128."""
+        """The value of a stored code: unsigned codes are stored less 128."""
         number = to_i32(code)
         return arith.addi(number, constant(self.part.offset)) if self.part.offset else number
 
@@ -96,7 +96,7 @@ class GatheredRows:
         plus = arith.addf if t == f32() else arith.addi
         cut = np.flatnonzero(pieces.count > 1)
         most = int(pieces.count.max())
-        # Rows of several pieces, added up; then each row from there or, of one piece, as it is.
+        # Add up the rows of several pieces; then take each row from these sums or, if it is one piece, unchanged.
         which = np.full(self.n, -1)
         which[cut] = np.arange(cut.size)
         tables = (pieces.first, pieces.first[cut], pieces.count[cut], which)
@@ -165,7 +165,7 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
     start, end = crop(pointers, [0], [n]), crop(pointers, [1], [n])
     longest = generic([Arg(start, (0,)), Arg(end, (0,))], filled([], constant(1)), [], 1,
                       lambda s, e, acc: arith.maxsi(acc, arith.subi(e, s)))  # fmt: skip
-    # Bounded: the checks have not been waited for yet.
+    # Bounded, because the host has not waited for the checks yet.
     width = arith.minsi(tensor.extract(longest, []), constant(columns))
     sizes: list[Extent] = [n, arith.index_cast(ir.IndexType.get(), width)]
 
@@ -179,15 +179,15 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
 
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
 
-    def read_apart(source: ir.Value) -> ir.Value:
+    def read_stored(source: ir.Value) -> ir.Value:
         return fusion_barrier(reading(fusion_barrier(source, Reason.INDEXED_READS)), Reason.INDEXED_READS)
 
-    return read_apart(codes), read_apart(inside)
+    return read_stored(codes), read_stored(inside)
 
 
 @dataclass(frozen=True)
 class GatheredBlocks:
-    """Blocks `[B, r, Q]`: for each block row the stored blocks side by side, padded. `part` holds them."""
+    """Blocks `[B, r, Q]`: for each block row the stored blocks concatenated along K, padded; the codes of `part`."""
 
     side: Side
     part: Side
@@ -247,6 +247,6 @@ def blocks_of(op: SparseMatmulOp) -> GatheredBlocks:
         one = shape_of(scale)[0] == 1
         scale = expand(scale, [[1, 1] if one else [block_rows, r], [1]])
     part = replace(side, scale=scale, row=1, k=2)
-    # The epilogue counts axes of the codes: those of the weight.
+    # The epilogue reads the rank of the codes, which must be that of the weight.
     flat = collapse(part.codes, [[0, 1], [2]])
     return GatheredBlocks(replace(side, codes=flat), part, dense(where.reshape(block_rows, longest * c)))

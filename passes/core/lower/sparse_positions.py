@@ -1,4 +1,4 @@
-"""Where the entries of a sparse weight are, and the checks that they follow the rules of its format."""
+"""The positions of the entries of a sparse weight, and checks that they follow the rules of its format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SLT, _SLE, _EQ, _SGT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", 
 
 
 def positions_of(op: SparseMatmulOp) -> tuple[ir.Value, ir.Value]:
-    """Row and column of each entry (`bsr`: block), i32 `[E]`. The program stops where they break the format's rules."""
+    """Row and column of each entry (`bsr`: block), i32 `[E]`. The program stops if they break the format's rules."""
     rows, columns = op.rows_columns
     stored = op.stored
     if op.format == "coo":
@@ -46,7 +46,7 @@ def _check_pointers(pointers: ir.Value, rows: int, stored: int) -> None:
 
 
 def _check_entries(row: ir.Value, column: ir.Value, rows: int, columns: int, stored: int) -> None:
-    """Inside the weight, sorted, and none twice."""
+    """Check that entries are inside the weight, sorted, and not repeated."""
 
     def outside(r: ir.Value, c: ir.Value) -> ir.Value:
         wrong = [arith.cmpi(p, x, constant(bound)) for x, size in ((r, rows), (c, columns))

@@ -1,4 +1,4 @@
-"""Codes as they are stored, one a byte: taken out of bytes and words, and out of tables."""
+"""Unpack codes from bytes and words to one code per byte, and decode table codes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ....ir.scalars import const, i32, to_f32, to_i32
 
 
 def unpack_codes(value: ir.Value, d: DType, packing: str, length: Extent | None) -> ir.Value:
-    """Bytes `[.., L*bits/8]` to i8 codes `[.., L]`: sign-extended for signed codes, 0.. for unsigned and table
-    ones; a 1-bit signed code becomes 2q - 1."""
+    """Bytes `[.., L*bits/8]` to i8 codes `[.., L]`: sign-extended for signed codes, zero-extended for unsigned
+    and table codes; a 1-bit signed code becomes 2q - 1."""
     known = constant_array(value)
     if known is not None:
         codes = unpack_array(known.view(np.uint8), d.name, packing, length if isinstance(length, int) else None)
@@ -55,7 +55,7 @@ def unpack_codes(value: ir.Value, d: DType, packing: str, length: Extent | None)
 
 
 def unpacked_dtype(d: DType) -> DType:
-    """The dtype of codes that `unpack_codes` gave: 1-bit ones are -1 and 1 by now."""
+    """The dtype of the results of `unpack_codes`: signed 1-bit codes have become -1 and 1."""
     return DTYPES["i2"] if d.name == "i1" else d
 
 
@@ -75,7 +75,7 @@ def _unpack_interleaved(
         raise OpError("packing 'interleaved' needs a static last axis")
     n = len(outer)
     words = expand(value, [[s] for s in outer] + [[last // 4, 4]])
-    # Order of the bytes by half-word is a permutation of (half, byte in half, code in byte):
+    # Codes are stored as (half, byte in half, code in byte), and elements are (byte in half, code in byte, half):
     # element i = 2*j + half, with j = byte*codes_per_byte + code.
     code = 8 // d.bits
     halves = expand(words, [[s] for s in dims(words)[: n + 1]] + [[2, 2]])
@@ -92,7 +92,7 @@ def _unpack_interleaved(
 
 
 def unpack_stored(value: ir.Value, d: DType, packing: str, length: Extent | None) -> ir.Value:
-    """Codes, or zero points packed like them, as the op `unpack` gives them: a 1-bit signed one is its bit."""
+    """Unpack codes, or zero points packed like codes, as the op `unpack` does: a signed 1-bit code is its bit."""
     return unpack_codes(value, DTYPES["u1"] if d.name == "i1" else d, packing, length)
 
 

@@ -1,8 +1,8 @@
 """Quantised operands in the form that the products' rules work on.
 
 Integer codes become signed i8: u8 codes are biased by 128 (an exclusive or with 0x80), because the matrix
-instructions of most targets multiply signed bytes; the bias joins the zero point. Scales and zero points are
-brought to one value per row, and one a group of K.
+instructions of most targets multiply signed bytes; the bias is added to the zero point. Scales and zero points get one
+value per row and per group of K.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from .unpacked import decode_table, unpack_codes, unpack_stored
 class Side:
     """One operand of a product.
 
-    `codes` keeps the operand's own axes; `row` and `k` are the positions of its row (M or N) and K axes. A code
-    stands for `code + offset - zero`. `scale` and `zero` have the operand's rank with one value per row (or 1) and
-    one a group of K (or 1).
+    `codes` keeps the operand's own axes; `row` and `k` are the positions of its row (M or N) and K axes. The
+    value of a code is `code + offset - zero`. `scale` and `zero` have the operand's rank, with one value per row (or 1)
+    and one per group of K (or 1).
     """
 
     name: str
@@ -58,8 +58,8 @@ class Side:
     zero: ir.Value | None
     mode: str
     block: int | None  # elements along K that share a scale and a zero point
-    sum: ir.Value | None = None  # of the codes along K, where it is known before the product
-    table: tuple[float, ...] | ir.Value | None = None  # what the 16 codes stand for; numbers where they are known
+    sum: ir.Value | None = None  # of the codes along K, if known before the product
+    table: tuple[float, ...] | ir.Value | None = None  # values of the 16 codes; numbers if known
     global_scale: ir.Value | None = None
 
     @property
@@ -85,7 +85,7 @@ class Side:
         return int(self.codes.type.rank) - 2
 
     def whole_zero(self, zero: ir.Value) -> ir.Value:
-        """An element of an integer `zero` as i32: of 8 bits it has the signedness of the codes less their offset."""
+        """An element of an integer `zero` as i32; an 8-bit one has the signedness of the codes less their offset."""
         return to_i32(zero, unsigned=not self.d.signed and not self.mode.startswith("offset"))
 
     def magnitude(self) -> int:
@@ -109,7 +109,7 @@ class Side:
 
 
 def repeated(value: ir.Value, axis: int, times: int) -> ir.Value:
-    """Each element of an axis so many times; a constant stays one."""
+    """Repeat each element of an axis `times` times; a constant stays a constant."""
     known = constant_array(value)
     return repeat(value, axis, times) if known is None else dense_like(np.repeat(known, times, axis), value)
 
@@ -129,7 +129,7 @@ def make_side(
     codebook: ir.Value | None = None,
     global_scale: ir.Value | None = None,
 ) -> Side:
-    """Bring an operand to the normal form. `shape` is its shape in codes."""
+    """Convert an operand to the form of `Side`. `shape` is its shape in codes."""
     length = shape[-1] if packing != "none" else None
     codes = unpack_codes(value, d, packing, length) if d.bits < 8 else value
     offset = 0
@@ -157,7 +157,7 @@ def make_side(
         along_k.append(covered[k])
         per_row.append(x)
     block = math.gcd(*(size for size in along_k if size is not None)) or None
-    if block is not None:  # scale and zero point may have blocks of their own: both get one value a common block
+    if block is not None:  # scale and zero point may have different blocks: both get one value per common block
         per_row = [x if x is None or size in (None, block) else repeated(x, k, size // block)
                    for x, size in zip(per_row, along_k, strict=True)]  # fmt: skip
     values = _table(d, codebook)
@@ -166,7 +166,7 @@ def make_side(
 
 
 def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value | None:
-    """The values of a table's codes, those of a constant codebook too."""
+    """The values of table codes, as numbers if the table is built-in or a constant codebook."""
     if d.kind != "table":
         return None
     known = constant_array(codebook) if codebook is not None else table(d.name)
@@ -176,10 +176,10 @@ def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value 
 def constant_sums(
     a: Side, b: Side, value: ir.Value, d: DType, packing: str, k: int | tuple[int, ...]
 ) -> ir.Value | None:
-    """Sums of constant codes `value` of side `b` along `k`, an axis or several, i32, without these.
+    """i32 sums of the constant codes `value` of side `b` along `k`, one axis or several, which are dropped.
 
-    A zero point of `a` is multiplied by them. None where `a` has none, where sums are due per group, or where the codes
-    are not known.
+    A zero point of `a` is multiplied by them. None if `a` has no zero point, if sums are needed per group, or if the
+    codes are not known.
     """
     if not a.int_zero or a.block is not None or b.block is not None:
         return None
@@ -190,7 +190,7 @@ def constant_sums(
 
 
 def full_rank(x: ir.Value, rank: int) -> ir.Value:
-    """Leading axes of size one added."""
+    """Add leading axes of size one up to `rank`."""
     missing = rank - x.type.rank
     if missing == 0:
         return x
@@ -251,7 +251,7 @@ def dequantized(side: Side, t_name: str) -> ir.Value:
 
 
 def _facts(side: Side, t: ir.Type) -> dict[str, FactValue]:
-    """What is known of the op that makes numbers of type `t` of a side's codes alone."""
+    """Facts about the op that converts a side's codes to type `t`, if no scale or zero point is applied."""
     if side.scale is not None or side.zero is not None or side.global_scale is not None:
         return {}
     if side.d.kind == "table" and side.d.name != "codebook":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "Drivers refuse the SPIR-V that IREE generates where codes are converted to bf16.",
+        "Drivers refuse the SPIR-V that IREE generates for conversions of codes to bf16.",
         canary="code_to_bf16",
     ),
 )
@@ -26,8 +26,9 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Bf16AsBitsPass(Pass):
-    """A generic that rounds f32 to bf16 computes the i16 bits instead, and one that extends bf16 to f32 reads them; the
-    tensors are reinterpreted. Rounding is to nearest, ties to even, on the bits of the f32; NaN stays NaN.
+    """Make each `linalg.generic` that rounds to bf16 compute the bits as i16, and each one that extends bf16 to f32
+    read them as i16. Bitcasts convert between the two tensor types. Rounding is to nearest, ties to even, on the bits
+    of the f32; NaN stays NaN.
 
     IREE 3.13's SPIR-V path cannot legalise loads and stores of bf16 vectors (`vector.bitcast` of bf16 to f32).
     """
@@ -44,7 +45,7 @@ class Bf16AsBitsPass(Pass):
 
 
 def _read_bits(op: OpLike) -> None:
-    """bf16 operands that a generic only extends to f32 become i16 ones."""
+    """Convert the bf16 operands that a generic only extends to f32 to i16 operands."""
     i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
     block = op.regions[0].blocks[0]
     for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
@@ -63,8 +64,8 @@ def _read_bits(op: OpLike) -> None:
 
 
 def _rounding(op: OpLike) -> OpLike | None:
-    """The op that makes the result in bf16, from an f32 or from a code (whose cast to f32 and on canonicalises to one),
-    when the body reads no old value of it."""
+    """The op of the body that converts the result to bf16, from f32 or from a code: MLIR canonicalises the cast of a
+    code to f32 and then to bf16 to one op. None if there is none, or if the body reads the initial result."""
     if str(op.results[0].type.element_type) != "bf16":
         return None
     block = op.regions[0].blocks[0]
@@ -89,7 +90,7 @@ def _rewrite(op: OpLike) -> None:
         body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
         rounding = _rounding(op)
         assert rounding is not None
-        # The body moves as it is; only its end changes.
+        # The body is moved unchanged, except for its end.
         last = terminator_of(source)
         for old, fresh in zip(source.arguments, body.arguments, strict=True):
             if str(old.type) == str(fresh.type):

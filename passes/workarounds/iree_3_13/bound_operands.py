@@ -1,4 +1,4 @@
-"""qmlir-bound-operands: elementwise computations of many tensors in several dispatches, on CUDA and ROCm."""
+"""qmlir-bound-operands: split elementwise computations of many tensors into several dispatches, on CUDA and ROCm."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class BoundOperandsPass(Pass):
-    """Puts a fusion barrier into trees of elementwise operations that may read more than `most` tensors, behind the
-    operand that reads most of them: an image that is interpolated in three dimensions, for instance.
+    """Put a fusion barrier into each tree of elementwise operations that may read more than `most` tensors, behind the
+    operand that reads most of them: the interpolation of an image in three dimensions, for instance.
 
-    Of a value with several readers both itself and what it is computed from are counted, as IREE may fuse it with one
-    reader and store it for another. What is computed from constants alone is computed once, and is one tensor.
+    If a value has several readers, both the value and the tensors that it is computed from are counted, because IREE
+    may fuse it with one reader and store it for another. A value that is computed from constants only counts as one
+    tensor, because it is computed once.
     """
 
     name: ClassVar[str] = "qmlir-bound-operands"
     summary: ClassVar[str] = "split elementwise computations of many tensors (CUDA, ROCm)"
-    most: int = 14  # of the 16 that a dispatch may have: some are results
+    most: int = 14  # a dispatch may bind 16, some of which are results
 
     def run(self, module: ir.Module, state: State) -> None:
         trees = _Trees()
@@ -49,20 +50,20 @@ class BoundOperandsPass(Pass):
 
 
 class _Trees:
-    """What values may be computed from in one dispatch: tensors in memory. `None`: constants alone."""
+    """The tensors in memory that each value may be computed from in one dispatch; `None` if from constants only."""
 
     def __init__(self) -> None:
         self._leaves: dict[ir.Value, frozenset[ir.Value] | None] = {}
 
     def of(self, value: ir.Value) -> frozenset[ir.Value]:
-        """The tensors that an operation may read where it reads `value`."""
+        """The tensors in memory that an operation may read if `value` is its operand."""
         op = producer(value)
         if op is not None and op.name in ("tensor.empty", "tensor.splat"):
             return frozenset()
         if op is not None and op.name == "arith.constant":
             dense = op.attributes["value"]
-            is_number = isinstance(dense, ir.DenseElementsAttr) and dense.is_splat
-            return frozenset() if is_number else frozenset((value,))
+            is_scalar = isinstance(dense, ir.DenseElementsAttr) and dense.is_splat
+            return frozenset() if is_scalar else frozenset((value,))
         leaves = self._leaves.get(value)
         itself = frozenset((value,))
         return itself if not leaves else leaves | itself if len(list(value.uses)) > 1 else leaves
@@ -83,7 +84,7 @@ class _Trees:
 
 
 def _is_elementwise(op: OpLike) -> bool:
-    """Whether it is arithmetic on tensors, or a linalg op without a reduction."""
+    """Whether an op is arithmetic on tensors, or a linalg op without a reduction."""
     if op.name.partition(".")[0] in ("arith", "math") and op.operands:
         return isinstance(op.results[0].type, ir.RankedTensorType)
     if not op.name.startswith("linalg.") or not op.results or linalg.get_indexing_maps(op) is None:

@@ -29,9 +29,12 @@ _LOAD = "iree_tensor_ext.dispatch.tensor.load"
 
 @dataclass(frozen=True)
 class BoundUnitSumsPass(Pass):
-    """Runs on the executables that IREE forms (`Target.source_passes`). `targets/row_masks.py` adds a sum of one term
-    to padded products with a batch, because IREE 3.13 otherwise drops the masks of their rows, and IREE's padding needs
-    a bound of that size. IREE infers one itself, except after a branch, which `qmlir-guard-empty` inserts.
+    """State that a hidden size of one is at most 1 (`util.assume.int`). Runs on the executables that IREE forms
+    (`Target.source_passes`).
+
+    `targets/row_masks.py` adds a sum of one term, whose size is hidden from IREE, to padded products with a batch,
+    because IREE 3.13 otherwise drops the masks of their rows. IREE's padding needs a bound of that size. IREE infers
+    the bound itself, except after a branch, which `qmlir-guard-empty` inserts.
     """
 
     name: ClassVar[str] = "qmlir-bound-unit-sums"
@@ -53,7 +56,7 @@ def _has_unit_sum(op: OpLike) -> bool:
 
 
 def _count(load: OpLike, group: int) -> int:
-    """How many operands a group has: the tensor, its sizes, then offsets, sizes and strides of what is loaded."""
+    """The number of operands in a segment: tensor, its sizes, then offsets, sizes and strides of the loaded slice."""
     return int(list(ir.DenseI32ArrayAttr(load.attributes["operandSegmentSizes"]))[group])
 
 
@@ -62,8 +65,8 @@ def _bound(size: ir.Value, op: OpLike) -> None:
     assert made is not None
     assumption = "[[#util.int.assumption<umin = 0, umax = 1>]]"
     with op.location, ir.InsertionPoint.after(made):
-        said = ir.Operation.create(
+        assumed = ir.Operation.create(
             "util.assume.int", results=[size.type], operands=[size],
             attributes={"assumptions": ir.Attribute.parse(assumption)},
         )  # fmt: skip
-    size.replace_all_uses_except(said.results[0], said)
+    size.replace_all_uses_except(assumed.results[0], assumed)

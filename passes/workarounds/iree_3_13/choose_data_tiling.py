@@ -1,4 +1,4 @@
-"""qmlir-choose-data-tiling: choose the products that IREE packs, where it cannot pack all of them."""
+"""qmlir-choose-data-tiling: choose the products that IREE packs if it cannot pack all of them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ HINT = "iree.opt.data_tiling"
 
 @dataclass(frozen=True)
 class ChooseDataTilingPass(Pass):
-    """IREE 3.13 packs all products if none is marked for data tiling, and makes undefined code where it fuses what
-    makes an operand with a product that sums over a dynamic size ("no basis element may be statically non-positive",
-    which it says only where it verifies its passes: `QMLIR_VERIFY_IREE`). In a program with such a product, or one with
-    a batch of dynamic size (attention), this pass marks the other products. A sum over a float tensor of three axes,
-    one of them dynamic, counts as such a product, because IREE forms one if the summed value is a product of elements
-    (a masked mean). If there is nothing to mark, the initial value is marked, which is never packed. Other programs are
-    unchanged.
+    """Mark the products that IREE may pack in a program with products that it must not pack.
+
+    IREE 3.13 packs all products if none is marked for data tiling. If a product sums over a dynamic size, IREE fuses it
+    with the op that computes its operand and generates undefined code ("no basis element may be statically
+    non-positive", an error that IREE reports only if it verifies its passes: `QMLIR_VERIFY_IREE`). In a program with
+    such a product, or with one that has a batch of dynamic size (attention), this pass marks the other products. A sum
+    over a float tensor of three axes or more, one of them dynamic, counts as such a product, because IREE forms one if
+    the summed value is a product of elements (a masked mean). If there is no product to mark, the pass marks the
+    `tensor.empty` ops, which are never packed. Other programs are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-choose-data-tiling"
@@ -70,5 +72,5 @@ def _batched(t: ir.Type) -> bool:
 
 
 def _starts(module: ir.Module) -> list[OpLike]:
-    """The `tensor.empty` of a module: one at least outlives the passes before IREE looks for marks."""
+    """The `tensor.empty` ops of a module: at least one survives the passes that run before IREE looks for marks."""
     return collect(module, "tensor.empty")

@@ -1,4 +1,4 @@
-"""qmlir-crop-windows: give a convolution or pooling of a single window only what the window reads."""
+"""qmlir-crop-windows: crop the operands of a convolution or pooling of a single window to what the window reads."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class CropWindowsPass(Pass):
-    """Takes a slice of an operand of a linalg op where an axis has one window, or windows of one element, that do not
-    read its end. Padding that no window reads is not made.
+    """Crop an operand of a linalg op along each axis that has one window, or windows of one element, that do not read
+    the end of the axis. Padding that no window reads is left out.
 
-    IREE 3.13 drops loops of one step. What is left of the axis's map is the other loop, whose length it then takes from
-    the operand.
+    IREE 3.13 drops loops of one step. The expression of the axis is then the other loop alone, and IREE takes the
+    length of that loop from the operand, which is too long.
     """
 
     name: ClassVar[str] = "qmlir-crop-windows"
@@ -48,7 +48,7 @@ class CropWindowsPass(Pass):
 
 
 def _single_windows(op: OpLike) -> list[dict[int, int]]:
-    """For each operand, the axes whose end is unread because of loops of one step: what is read of each."""
+    """For each operand, the axes whose end is unread because of loops of one step, and how many elements are read."""
     maps = [list(m.results) for m in indexing_maps(op)]
     sizes: dict[int, int] = {}
     for value, axes in zip(op.operands, maps, strict=True):
@@ -68,12 +68,12 @@ def _single_windows(op: OpLike) -> list[dict[int, int]]:
 
 
 def _shape(value: ir.Value) -> Shape:
-    """Of a tensor; of a scalar, which has no axes, ()."""
+    """The shape of a tensor; () for a scalar."""
     return shape_of(value) if isinstance(value.type, ir.RankedTensorType) else ()
 
 
 def _read(e: ir.AffineExpr, sizes: Mapping[int, int]) -> int | None:
-    """How many elements of an axis are read, where its map is one loop, or none, but for loops of one step."""
+    """The number of elements of an axis that are read, if its expression without loops of one step is a loop or 0."""
     loops = loops_of(e)
     if any(sizes.get(x, 0) < 1 for x in loops):
         return None
@@ -87,7 +87,7 @@ def _read(e: ir.AffineExpr, sizes: Mapping[int, int]) -> int | None:
 
 
 def _value(e: ir.AffineExpr, at: Mapping[int, int]) -> int | None:
-    """An expression of sums and products where the loops have the values `at`, 0 if they are not there."""
+    """The value of an expression of sums and products if the loops have the values `at`, and 0 if not in `at`."""
     e = downcast(e)
     if isinstance(e, ir.AffineDimExpr):
         return at.get(e.position, 0)
@@ -102,8 +102,8 @@ def _value(e: ir.AffineExpr, at: Mapping[int, int]) -> int | None:
 
 
 def _cropped(value: ir.Value, axes: Mapping[int, int]) -> ir.Value:
-    """The first elements of a tensor along some axes. Where padding ends an axis there is less of it, so that the
-    padding stays what a kernel can do itself."""
+    """The first `axes[i]` elements of a tensor along each axis `i`. If the tensor ends in padding, the padding is
+    shortened instead of sliced, because a kernel can pad its operand itself."""
     padding = static_padding(value)
     shape = _shape(value)
     if padding is not None and not isinstance(padding.fill.owner, ir.Block):

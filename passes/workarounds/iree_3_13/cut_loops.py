@@ -28,30 +28,30 @@ FAULTS = (
     ),
 )
 
-# What runs along an axis of n elements, by the name people know, and the largest n whose loops have at most a number of
-# steps: a sort compares all pairs.
-_ALONG: Mapping[str, tuple[str, Callable[[int], int]]] = {
+# Ops that run along an axis: the name of the op in messages, and a function from a number of loop steps to the longest
+# axis that needs no more steps. A sort compares all pairs.
+_AXIS_OPS: Mapping[str, tuple[str, Callable[[int], int]]] = {
     "iree_linalg_ext.arg_compare": ("search", lambda steps: steps),
     "iree_linalg_ext.scan": ("scan", lambda steps: steps),
     "iree_linalg_ext.sort": ("sort", lambda steps: (1 + isqrt(1 + 4 * steps)) // 2),
 }
 
 
-# More pieces than this are refused: each is an op of its own.
+# A reduction of more pieces than this is refused, because each piece is a separate op.
 MOST_PIECES = 64
 
 
 @dataclass(frozen=True)
 class CutLoopsPass(Pass):
-    """Splits a reduction of more than `longest` elements into parts; each starts from the sum of the previous one.
+    """Split a reduction of more than `longest` elements into pieces; each starts from the sum of the previous one.
 
     Mesa's llvmpipe, which lavapipe uses, ends a shader's loop after 65535 iterations (LP_MAX_TGSI_LOOP_ITERATIONS), so
-    that a longer sum is silently incomplete. It counts the iterations of all loops of a shader together, so that each
-    part has a dispatch of its own; contractions have that without a barrier. Contractions that a strategy has tiled
+    that a longer sum is silently incomplete. It counts the iterations of all loops of a shader together, so each piece
+    needs a dispatch of its own; contractions get one without a fusion barrier. Contractions that a strategy has tiled
     have several short loops, and are unchanged.
 
-    Scans and sorts are not cut. Where one would be too long, or a sum of a dynamic size, the program is refused; where
-    a size is dynamic, the call is.
+    Scans and sorts are not split: if one is too long, the program is refused. If the length of a scan, a sort or a sum
+    is dynamic, the program checks it at run time and refuses the call.
     """
 
     name: ClassVar[str] = "qmlir-cut-loops"
@@ -63,8 +63,8 @@ class CutLoopsPass(Pass):
         found: list[Diagnostic] = []
         long: list[tuple[OpLike, int]] = []
 
-        for op in collect(module, *_ALONG):
-            found += self._along(op)
+        for op in collect(module, *_AXIS_OPS):
+            found += self._check_axis(op)
         for op in collect(module, where=_has_loops):
             if op not in contractions:
                 self._check_sum(op)
@@ -86,9 +86,9 @@ class CutLoopsPass(Pass):
                 _cut(op, *pieces, separate=op not in contractions)
         fail(self.name, found)
 
-    def _along(self, op: OpLike) -> list[Diagnostic]:
-        """What is wrong with the length of a scan or sort; where that is dynamic, the program checks it."""
-        what, most_of = _ALONG[op.name]
+    def _check_axis(self, op: OpLike) -> list[Diagnostic]:
+        """Report a scan or sort that is too long; if its length is dynamic, insert a check at run time."""
+        what, most_of = _AXIS_OPS[op.name]
         axis, most = axis_of(op), most_of(self.longest)
         t = ir.RankedTensorType(op.operands[0].type)
         limit = f"loops of this device stop after {self.longest} steps, and a {what} takes at most {most} elements"
@@ -101,7 +101,7 @@ class CutLoopsPass(Pass):
         return []
 
     def _check_sum(self, op: OpLike) -> None:
-        """A sum of a dynamic size checks its length."""
+        """Insert a check at run time of the length of a sum of dynamic size."""
         places = _reductions(op).values()
         if any(v.type.is_dynamic_dim(axis) for v, axis in places):
             with ir.InsertionPoint(op), op.location:
@@ -109,7 +109,7 @@ class CutLoopsPass(Pass):
                 assert_short_sum(sizes, self.longest)
 
     def _pieces(self, op: OpLike, contraction: bool) -> tuple[int, int, int] | None:
-        """The loop to cut, its size and that of a piece; None where there is no way."""
+        """The loop to cut, its size and the size of a piece; None if the op cannot be cut."""
         sizes = _reduced(op)
         loop = max(sizes, key=lambda d: sizes[d])
         others = 1 if contraction else prod(sizes.values()) // sizes[loop]
@@ -130,7 +130,7 @@ def _maps(op: OpLike) -> Iterator[tuple[ir.Value, list[ir.AffineExpr]]]:
 
 
 def _reductions(op: OpLike) -> dict[int, tuple[ir.Value, int]]:
-    """An operand and its axis that each reduction loop runs along."""
+    """For each reduction loop, an operand and the axis that the loop runs along."""
     maps = list(_maps(op))
     kept = {e.position for e in maps[-1][1] if isinstance(e, ir.AffineDimExpr)}
     return {
@@ -148,7 +148,7 @@ def _reduced(op: OpLike) -> dict[int, int]:
 
 
 def _is_plain(op: OpLike, loop: int) -> bool:
-    """Whether the loop runs along whole axes of the operands and the body does not ask for its index."""
+    """Whether the loop runs along whole axes of the operands and the body does not read its index."""
     dim = ir.AffineDimExpr.get(loop)
     for _, expressions in _maps(op):
         for e in expressions:

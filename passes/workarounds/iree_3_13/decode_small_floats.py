@@ -26,12 +26,12 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class DecodeSmallFloatsPass(Pass):
-    """`arith.extf` of a one-byte float becomes integer arithmetic on its bits, exact for every code; `arith.truncf` to
-    one rounds to nearest even.
+    """Replace `arith.extf` of a one-byte float by integer arithmetic on its bits, exact for every code, and
+    `arith.truncf` to one by arithmetic on the bits of an f32, rounding to nearest, ties to even.
 
-    IREE 3.13 has no such conversion for NVIDIA, and for AMD only that of the architecture's own formats. `keep` lists
-    the formats, separated by `|`, that the target converts. Contractions with a matrix instruction for the format
-    (`compilation_info`) are unchanged.
+    IREE 3.13 has no such conversions for NVIDIA, and for AMD only those of the architecture's own formats. `keep` lists
+    the formats, separated by `|`, that the target converts itself. Contractions with a matrix instruction for the
+    format (`compilation_info`) are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-decode-small-floats"
@@ -72,8 +72,8 @@ def _decoded(x: ir.Value) -> ir.Value:
 
 
 def _encoded(x: ir.Value, t: ir.Type) -> ir.Value:
-    """The code nearest to a scalar float, ties to even. What is beyond the largest one is infinite, or NaN where the
-    format has no infinity."""
+    """The code nearest to a scalar float, ties to even. Values beyond the largest finite code become infinity, or NaN
+    if the format has no infinity."""
     i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
     form = FORMATS[str(t)]
 
@@ -89,7 +89,7 @@ def _encoded(x: ir.Value, t: ir.Type) -> ir.Value:
     last = arith.andi(arith.shrui(size, c(dropped)), c(1))
     rounded = arith.shrui(arith.addi(size, arith.addi(last, c((1 << (dropped - 1)) - 1))), c(dropped))
     normal = arith.subi(rounded, c((127 - form.bias) << form.mantissa))
-    # In steps of the smallest code; adding 2^23 leaves an integer in the low bits.
+    # In units of the smallest positive code; adding 2^23 leaves the rounded integer in the low bits.
     steps = arith.mulf(arith.bitcast(f32, size), arith.constant(f32, 2.0 ** (form.bias + form.mantissa - 1)))
     whole = arith.bitcast(i32, arith.addf(steps, arith.constant(f32, 2.0**23)))
     subnormal = arith.subi(whole, c((127 + 23) << 23))
@@ -99,7 +99,7 @@ def _encoded(x: ir.Value, t: ir.Type) -> ir.Value:
     code = when("sgt", code, largest, c(infinite), code)
     code = when("ugt", size, 0x7F800000, c(nan), code)
     sign = arith.andi(arith.shrui(bits, c(24)), c(0x80))
-    if form.special == "fnuz":  # no zero has a sign
+    if form.special == "fnuz":  # there is no negative zero
         sign = when("eq", code, 0, c(0), sign)
     code = arith.ori(code, sign)
     return arith.bitcast(t, arith.trunci(ir.IntegerType.get_signless(8), code))

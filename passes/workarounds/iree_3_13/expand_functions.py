@@ -30,7 +30,7 @@ FAULTS = (
         upstream="https://github.com/iree-org/iree/issues/20165",
     ),
     Fault(
-        "Functions of f64 become those of SPIR-V's GLSL.std.450 instructions, which are of f32 and f16 alone: the "
+        "Functions of f64 become those of SPIR-V's GLSL.std.450 instructions, which support f32 and f16 only: the "
         "results are arbitrary.",
         canary="exponential_of_f64",
     ),
@@ -40,7 +40,7 @@ FAULTS = (
         canary="branch_on_a_tile",
     ),
     Fault(
-        "`arith.mului_extended` of vectors with several axes is not legalised for CPUs: a sine of numbers that are "
+        "`arith.mului_extended` of vectors with several axes is not legalised for CPUs: a sine of values that are "
         "repeated along an axis did not compile.",
         canary="extended_product",
     ),
@@ -62,16 +62,16 @@ class ExpandFunctionsPass(Pass):
     tensor, on ROCm). No formula depends on whether a product and a sum are rounded once or twice, nor on `(a + b) - a`,
     which Vulkan drivers simplify.
 
-    `keep`: functions that the target computes accurately. `exp`: expand the exponential too; a GPU's own, `exp2(x *
-    log2(e))`, has the rounding error of that product. `trunc`: expand the whole part too. `wide`: both words of a
-    product of 32-bit words are made by a product of 64 bits, which CPUs have of vectors of any shape, and Vulkan
-    devices may not have. `double=false`: the target has no functions of f64, as SPIR-V, and IREE makes code of them
-    that returns anything: they are refused.
+    `keep`: functions that the target computes accurately. `exp`: expand the exponential too; that of a GPU, `exp2(x *
+    log2(e))`, has the rounding error of that product. `trunc`: expand truncation too. `wide`: compute the extended
+    product of 32-bit words by a 64-bit product, which CPUs support for vectors of any shape, and Vulkan devices may not
+    have. `double=false`: refuse functions of f64, which the target (SPIR-V) does not have, and for which IREE generates
+    code with arbitrary results.
     """
 
     name: ClassVar[str] = "qmlir-expand-functions"
     summary: ClassVar[str] = "expand functions that IREE approximates badly"
-    keep: str = ""  # names without the dialect, between bars
+    keep: str = ""  # names without the dialect, separated by `|`
     exp: bool = False
     trunc: bool = False
     wide: bool = False
@@ -97,7 +97,7 @@ class ExpandFunctionsPass(Pass):
                 _widen(op)
 
 
-# What SPIR-V has of f64, and what is made of it without a function of the driver.
+# Functions that SPIR-V has for f64, and those that are expanded without a function of the driver.
 _EXACT = ("absf", "ceil", "copysign", "floor", "fma", "round", "roundeven", "rsqrt", "sqrt", "trunc", "fpowi", "isnan",
           "isinf", "isfinite", "isnormal", "clampf")  # fmt: skip
 
@@ -119,13 +119,13 @@ def _is_double_function(op: OpLike) -> bool:
 
 
 def _whole(op: OpLike) -> OpLike:
-    """The op on tensors whose body an op is in, or itself."""
+    """The linalg op whose body contains an op, or the op itself."""
     parent = op.parent.operation
     return parent if parent.name.startswith("linalg.") else op
 
 
 def _is_known(op: OpLike) -> bool:
-    """Whether an op reads constants alone: IREE computes it on the host."""
+    """Whether an op is computed from constants only: IREE computes it on the host."""
     return all(producer(value) is not None for value in sources(read_by(op)))
 
 
@@ -140,7 +140,7 @@ def _lacks_double(op: OpLike) -> Diagnostic:
 
 
 def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:
-    """The formula in f32 (an f64 as it is) in the place of an op, where it gives one."""
+    """Replace an op by a formula, in f64 for an f64 and in f32 otherwise. The op stays if the formula returns None."""
     t = op.results[0].type
     wide = t if t.width >= 32 else ir.F32Type.get()
     with ir.InsertionPoint(op), op.location:
@@ -152,7 +152,7 @@ def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:
 
 
 def _widen(op: OpLike) -> None:
-    """The low and the high word of a product by way of 64 bits, where the words have 32 and are no vectors."""
+    """Compute the low and the high word of a product by a 64-bit product, if the words are scalars of 32 bits."""
     word = op.results[0].type
     if not isinstance(word, ir.IntegerType) or word.width != 32:
         return
@@ -169,8 +169,8 @@ def _widen(op: OpLike) -> None:
 
 
 def _compose(op: OpLike) -> None:
-    """`exp(x) - 1` as `expm1(x)`, `1 - erf(x)` as `erfc(x)`, the function in the same body or in an elementwise op
-    that makes an operand of the body."""
+    """Replace `exp(x) - 1` by `expm1(x)` and `1 - erf(x)` by `erfc(x)`. The inner function is in the same body, or in
+    the body of an elementwise op that produces an operand."""
     a, b = op.operands
     for inner, one, name in ((a, b, "math.exp"), (b, a, "math.erf")):
         if constant_of(one) == 1.0:
@@ -189,8 +189,8 @@ def _in_f32(formula: Callable[[ir.Value], ir.Value], x: ir.Value) -> ir.Value:
 
 
 def _argument_of(value: ir.Value, name: str, reader: OpLike) -> ir.Value | None:
-    """What the function `name` was applied to where it makes `value`, in the reader's body; None where it is no such
-    function. Where another op applies it, the reader is given that op's operand."""
+    """The argument of the function `name`, as a value in the reader's body, if `value` is its result; None otherwise.
+    If a separate elementwise op applies the function, the reader gets the operand of that op in place of its result."""
     op = producer(value)
     if op is not None:
         return op.operands[0] if op.name == name else None

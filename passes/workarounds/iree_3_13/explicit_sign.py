@@ -25,7 +25,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class ExplicitSignPass(Pass):
-    """`extsi(x)` of an i8 becomes `(extui(x) ^ 128) - 128` in every linalg body except those of contractions.
+    """Replace `extsi(x)` of an i8 by `(extui(x) ^ 128) - 128`, except in the bodies of contractions.
 
     IREE 3.13's SPIR-V path emulates byte loads by loads of wider words, and loses the sign of `extsi` in reductions
     that are fused with a consumer: a sum of bytes was 256 too large for each negative one. Contractions keep `extsi`,
@@ -40,7 +40,7 @@ class ExplicitSignPass(Pass):
         found = collect(
             module,
             "arith.extsi",
-            where=lambda op: str(op.operands[0].type) == "i8" and _outermost_linalg(op) not in kept,
+            where=lambda op: str(op.operands[0].type) == "i8" and _enclosing_linalg(op) not in kept,
         )
         for op in found:
             t = op.results[0].type
@@ -51,8 +51,8 @@ class ExplicitSignPass(Pass):
             op.erase()
 
 
-def _outermost_linalg(op: OpLike) -> OpLike:
-    """The linalg op whose body holds `op`, None outside one."""
+def _enclosing_linalg(op: OpLike) -> OpLike:
+    """The closest linalg op whose body contains `op`; None if there is none."""
     parent = op.parent
     while parent is not None:
         operation = parent.operation

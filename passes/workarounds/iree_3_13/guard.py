@@ -1,4 +1,4 @@
-"""qmlir-guard: keep from IREE what ends its process."""
+"""qmlir-guard: refuse or remove ops on which IREE ends the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULTS = (
         canary="unknown_op",
     ),
     Fault(
-        "IREE divides by the size of a product's summed axis: one of no elements ends the process (SIGFPE).",
+        "IREE divides by the size of a product's summed axis: an axis of size 0 ends the process (SIGFPE).",
         canary="empty_sum",
     ),
 )
@@ -27,8 +27,8 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class GuardPass(Pass):
-    """IREE 3.13's dispatch formation crashes on an op that is not registered, so this pass reports it first. A product
-    that sums over an axis of size 0 is its initial value."""
+    """Report ops that are not registered, because IREE 3.13's dispatch formation crashes on them. Replace a product
+    that sums over an axis of size 0 by its initial value, because IREE divides by that size."""
 
     name: ClassVar[str] = "qmlir-guard"
     summary: ClassVar[str] = "refuse ops that IREE does not register, and compute no empty sums"

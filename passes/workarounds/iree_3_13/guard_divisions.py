@@ -1,4 +1,4 @@
-"""qmlir-guard-divisions: a size that is divided by zero is an error, not the end of the process."""
+"""qmlir-guard-divisions: make the division of a size by zero an error, not the end of the process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FAULTS = (
 _DIVISIONS = (
     "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.floordivsi", "arith.ceildivsi", "arith.ceildivui"
 )  # fmt: skip
-_MESSAGE = "a size is divided by zero: where a tensor has no elements, the size that a -1 stands for is not known"
+_MESSAGE = "a size is divided by zero: if a tensor has no elements, the size to infer for -1 is undefined"
 
 
 @dataclass(frozen=True)
 class GuardDivisionsPass(Pass):
-    """A division outside of tensors whose divisor may be zero is one by 1 then, behind an assertion that it is not. A
-    model whose Reshape has a size of -1 divides by the product of the others, which is 0 where a batch is empty.
+    """Assert that the divisor of a scalar division outside of tensors is not zero, and divide by 1 if it is. A model
+    whose Reshape has a size of -1 divides by the product of the other sizes, which is 0 if a batch is empty.
     """
 
     name: ClassVar[str] = "qmlir-guard-divisions"
@@ -47,7 +47,7 @@ class GuardDivisionsPass(Pass):
 
 
 def _may_trap(op: OpLike) -> bool:
-    """Whether the divisor is a scalar that is not a constant other than 0, and the op not in the body of another."""
+    """Whether an op is directly in a function and its divisor is a scalar that is not a nonzero constant."""
     divisor = op.operands[1]
     if not isinstance(divisor.type, (ir.IntegerType, ir.IndexType)) or op.parent.operation.name != "func.func":
         return False

@@ -37,23 +37,25 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class GuardEmptyPass(Pass):
-    """IREE 3.13's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range").
-    Its CUDA driver launches empty grids, which devices refuse.
+    """Return from a call with an empty axis without a dispatch.
 
-    Results of an empty static type are made without a computation. Each public function with dynamic axes gets a
+    IREE 3.13's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range"). Its
+    CUDA driver launches empty grids, which devices refuse.
+
+    Results with an empty static type are created without a computation. Each public function with dynamic axes gets a
     branch: if an axis of an argument is 0, it returns empty results of the right shape. The shapes come from a copy of
-    the function, of which MLIR's shape resolution leaves only index arithmetic. If a result would not be empty, the
-    call is an error, which names the argument. So is one in which the program counts elements (`nonzero`) and finds
-    none.
+    the function, which MLIR's shape resolution reduces to index arithmetic. If a result would not be empty, the call is
+    an error, which names the argument. A call in which the program counts elements (`nonzero`) and finds none is an
+    error too.
 
-    Programs with several results have no branch, and a call with an empty axis is an error. Where their branches join,
-    IREE merges the allocations of the results, and treats an offset that is 0 in one and a `util.align` in the other as
-    0 (its integer ranges do not know the op): one result was read in place of another. Where each branch returns from a
-    block of its own, IREE's check of its command buffers refuses programs that copy tensors (`indirect buffer reference
-    slot 0 is out range`): parts of an argument, the statistics of a layer norm.
+    Programs with several results get no branch, and a call with an empty axis is an error. If the two branches joined,
+    IREE would merge the allocations of the results, and treat an offset that is 0 in one branch and a `util.align` in
+    the other as 0 (its integer range analysis does not know the op): one result was read in place of another. If each
+    branch returned from a block of its own, IREE's check of its command buffers would refuse programs that copy tensors
+    (`indirect buffer reference slot 0 is out range`): slices of an argument, the statistics of a layer norm.
 
-    IREE computes what depends on constants only once, when a program is loaded, but takes nothing out of a branch. Such
-    tensors are made before it.
+    IREE computes tensors that depend on nothing but constants once, when a program is loaded, but does not hoist them
+    out of a branch. This pass computes them before the branch.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -66,7 +68,7 @@ class GuardEmptyPass(Pass):
             _fold_static(op)
             _refuse_found_nothing(op)
             results = _type(operation).results
-            # A result without a dynamic axis would not be empty: what it holds is the program's to say.
+            # A result without a dynamic axis would not be empty: only the program can compute its elements.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
                 if len(results) > 1:
                     _refuse_empty(op)
@@ -77,12 +79,12 @@ class GuardEmptyPass(Pass):
 def _refuse_empty(f: ir.OpView) -> None:
     """Make a call with an empty axis an error."""
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
-        _refuse(f, None, "programs with several results take no empty tensors (make no call, or compile each result by "
-                "itself)")  # fmt: skip
+        _refuse(f, None, "programs with several results do not accept empty tensors (skip the call, or compile each "
+                "result separately)")  # fmt: skip
 
 
 def _refuse_found_nothing(f: ir.OpView) -> None:
-    """Make it an error where a part of a tensor, whose size the program counts, is empty: what reads it is
+    """Make it an error if a slice is empty whose size the program counts, because the ops that read it are
     dispatched."""
     for block in f.regions[0].blocks:
         for op in operations_of(block):
@@ -91,32 +93,32 @@ def _refuse_found_nothing(f: ir.OpView) -> None:
             for size in filter(_is_counted, slice_sizes(op, 1)):
                 with op.location, ir.InsertionPoint(op):
                     found = arith.cmpi(arith.CmpIPredicate.ne, size, index(0))
-                    assert_that(found, "the program has counted 0 elements: this target takes no empty tensors")
+                    assert_that(found, "the program has counted 0 elements: this target does not support empty tensors")
 
 
 def _is_counted(size: ir.Value) -> bool:
     """Whether a size is computed from an element of a tensor."""
-    return any(made_by(value, "tensor.extract") for value in sources([size], _numbers))
+    return any(made_by(value, "tensor.extract") for value in sources([size], _scalar_operands))
 
 
-def _numbers(op: OpLike) -> list[ir.Value]:
+def _scalar_operands(op: OpLike) -> list[ir.Value]:
     return [value for value in op.operands if isinstance(value.type, (ir.IndexType, ir.IntegerType))]
 
 
 def _refuse(f: ir.OpView, but: ir.Value | None, why: str) -> None:
-    """At the insertion point, make an empty axis an error, which names argument and axis, unless `but` holds."""
+    """At the insertion point, make an empty axis an error unless `but` holds; the message names argument and axis."""
     given = f.operation.attributes.get("arg_attrs", None)
     for i, value in enumerate(f.arguments):
         known = {a.name: a.attr for a in ir.DictAttr(given[i])} if given is not None else {}
         name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
         for axis in _axes(value):
-            there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
-            there = there if but is None else arith.ori(there, but)
-            assert_that(there, f"axis {axis} of {name} is empty: on this target, {why}")
+            not_empty = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
+            not_empty = not_empty if but is None else arith.ori(not_empty, but)
+            assert_that(not_empty, f"axis {axis} of {name} is empty: on this target, {why}")
 
 
 def _fold_static(f: ir.OpView) -> None:
-    """A result whose type says that it is empty needs no computation."""
+    """Replace results whose static type is empty by `tensor.empty`, which needs no computation."""
     last = terminator_of(f.regions[0].blocks[0])
     for i, value in enumerate(last.operation.operands):
         t = value.type
@@ -157,7 +159,7 @@ def _guard(module: ir.Module, body: ir.OpView) -> None:
 
 
 def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list[ir.Type], name: str) -> None:
-    """The body of a guarded function."""
+    """Build the body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
         given = list(outer.arguments)
@@ -176,7 +178,7 @@ def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, constants: list
 
 
 def _shaped(sizes: list[ir.Value], types: list[ir.Type]) -> list[tuple[list[ir.Value | int], ir.Type]]:
-    """The types with their sizes: of the dynamic axes, the next of `sizes`."""
+    """Each type with its sizes; `sizes` gives those of the dynamic axes, in order."""
     left = iter(sizes)
     return [([next(left) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)], t) for t in types]
 
@@ -205,8 +207,8 @@ def _any_empty(arguments: list[ir.Value]) -> ir.Value:
 
 
 def _constants_function(body: ir.OpView, name: str) -> list[ir.Type]:
-    """A private copy of the function that returns the tensors which the body computes from constants only, and which
-    the body then takes as more arguments; their types."""
+    """Add a private copy of the function that returns the tensors that the body computes from constants only. The body
+    gets them as additional arguments. Returns their types."""
     block = body.regions[0].blocks[0]
     made = _constant_results(block)
     if not made:
@@ -223,9 +225,9 @@ def _constants_function(body: ir.OpView, name: str) -> list[ir.Type]:
 
 
 def _constant_results(block: ir.Block) -> list[ir.Value]:
-    """Tensors that are computed from constants only and read by something that is not. None is larger than a constant
-    that it is made of: such a one IREE rather repeats where it is read."""
-    largest: dict[ir.Value, int] = {}  # elements of the largest constant that a constant value is made of
+    """The tensors that are computed from constants only and read by an op that is not. A tensor larger than the largest
+    constant it is computed from is left out: IREE recomputes it where it is read."""
+    largest: dict[ir.Value, int] = {}  # by value: elements of the largest constant that it is computed from
     read: set[ir.Value] = set()
     for op in operations_of(block):
         operands = set(read_by(op))
@@ -239,7 +241,7 @@ def _constant_results(block: ir.Block) -> list[ir.Value]:
 
 
 def _elements(op: OpLike) -> int:
-    """How many elements, which may differ, a constant tensor has."""
+    """The number of elements of a constant tensor, 1 for a splat; 0 for other ops."""
     if op.name != "arith.constant" or not isinstance(t := op.results[0].type, ir.RankedTensorType):
         return 0
     value = op.attributes["value"]
@@ -247,8 +249,8 @@ def _elements(op: OpLike) -> int:
 
 
 def _private_copy(body: ir.OpView, name: str) -> OpLike:
-    """Without what would keep a computation alive that nobody reads: assertions go, barriers and ties let their tensor
-    through."""
+    """A private copy of the function without ops that keep unread computations alive: assertions are erased, barriers
+    and shape ties are replaced by their operands."""
     copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
     copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -275,13 +277,13 @@ def _return(f: OpLike, values: list[ir.Value]) -> None:
 
 
 def _shape_function(body: ir.OpView, name: str) -> int:
-    """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
+    """Add a private copy of the function that returns the sizes of its results' dynamic axes. Returns how many."""
     copy = _private_copy(body, f"{name}__shapes")
     last = terminator_of(copy.regions[0].blocks[0])
     with ir.InsertionPoint(last):
         sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
     _return(copy, sizes)
-    # The shapes of arithmetic on whole tensors are known as linalg only.
+    # MLIR resolves the shapes of arithmetic on tensors only in its linalg form.
     passmanager.PassManager.parse(
         "func.func(convert-elementwise-to-linalg,resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"
     ).run(copy)

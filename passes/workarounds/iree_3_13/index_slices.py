@@ -1,4 +1,4 @@
-"""qmlir-index-slices: what is read by index of a part of a tensor is read of the whole tensor."""
+"""qmlir-index-slices: replace reads by index from a slice of a tensor by reads from the whole tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE reads a part of a tensor by index on CUDA and ROCm as if its elements were neighbours: `x[:, 1:4][:, i]` "
+        "IREE reads a slice of a tensor by index on CUDA and ROCm as if it were contiguous: `x[:, 1:4][:, i]` "
         "is wrong from the second row on.",
         canary="indexed_part",
     ),
@@ -29,11 +29,13 @@ _SLICE = "tensor.extract_slice"
 
 @dataclass(frozen=True)
 class IndexSlicesPass(Pass):
-    """IREE 3.13 makes a part of a tensor and what reads it by index (`tensor.extract`) one dispatch. Its code for LLVM
-    then computes addresses from the sizes of the part, in the place of the strides of the tensor.
+    """Replace a `tensor.extract` from a slice by one from the whole tensor, at offset + stride * index.
 
-    The index becomes one of the whole tensor: offset plus stride times index. Where the part is read by another shape,
-    or transposed, a fusion barrier behind it makes it a tensor of its own. Parts that are neighbours in memory stay.
+    IREE 3.13 fuses a slice and the op that reads it by index (`tensor.extract`) into one dispatch. Its code for LLVM
+    then computes addresses from the sizes of the slice instead of the strides of the tensor.
+
+    If the slice is read through a reshape or a transpose, a fusion barrier behind the slice makes it a tensor of its
+    own. Slices that are contiguous in memory are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-index-slices"
@@ -50,8 +52,8 @@ class IndexSlicesPass(Pass):
 
 
 def _has_gaps(part: OpLike) -> bool:
-    """Whether elements of a part may not be neighbours in memory: behind its first axis of several elements, some axis
-    is not whole."""
+    """Whether a slice may not be contiguous in memory: a stride is not 1, or some axis after the first one of several
+    elements is not whole."""
     shape, sizes = ir.RankedTensorType(part.operands[0].type).shape, list(part.attributes["static_sizes"])
     first = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
     rest = zip(sizes[first + 1 :], shape[first + 1 :], strict=True)
@@ -80,7 +82,7 @@ def _mixed(part: OpLike, name: str, dynamic: Sequence[ir.Value]) -> list[ir.Valu
 
 
 def _dropped(part: OpLike) -> Iterator[bool]:
-    """Of each axis of the whole tensor, whether the part has none: its size is 1, and the next one of the part not."""
+    """For each axis of the whole tensor, whether the slice drops it: its size is 1, and the slice's next one is not."""
     kept = list(ir.RankedTensorType(part.results[0].type).shape)
     sizes = list(part.attributes["static_sizes"])
     extra = len(sizes) - len(kept)

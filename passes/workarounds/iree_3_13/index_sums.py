@@ -31,8 +31,8 @@ FAULTS = (
 class IndexSumsPass(Pass):
     """`linalg.index` of a static reduction loop becomes an operand `[0, 1, ..]`.
 
-    IREE 3.13 forms a reduction across lanes of such a sum. On Vulkan it keeps the indices in shared memory as values of
-    type `index`, which it cannot legalise (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
+    IREE 3.13 reduces such a sum across lanes. On Vulkan it keeps the indices in shared memory as values of type
+    `index`, which it cannot legalise (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
     """
 
     name: ClassVar[str] = "qmlir-index-sums"
@@ -46,7 +46,7 @@ class IndexSumsPass(Pass):
 
 
 def _summed_indices(op: OpLike) -> list[OpLike]:
-    """The `linalg.index` ops of the body that ask for a static summed loop."""
+    """The `linalg.index` ops of the body that read the index of a static reduction loop."""
     kinds = [kind == "reduction" for kind in loop_kinds(op)]
     sizes = loop_sizes(op.operands, indexing_maps(op))
     asked = [o for o in operations_of(op.regions[0].blocks[0]) if o.name == "linalg.index"]
@@ -68,7 +68,7 @@ def _rewrite(op: OpLike) -> None:
     new = linalg.GenericOp([v.type for v in inits], inputs, inits, attributes, op.attributes["iterator_types"])
     block = op.regions[0].blocks[0]
     block.append_to(new.regions[0])
-    # The accumulators are the last arguments: behind the new ones.
+    # The accumulators have to be the last arguments, behind the new ones.
     old = list(block.arguments)[-count:]
     here = {loop: block.add_argument(i32, op.location) for loop in loops}
     for argument in old:

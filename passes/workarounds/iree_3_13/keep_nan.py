@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 FAULTS = (
     Fault(
-        "IREE compiles `arith.maximumf` for AMD to an instruction that returns the other operand where one is NaN.",
+        "IREE compiles `arith.maximumf` for AMD to an instruction that returns the other operand if one is NaN.",
         canary="maximum_of_nan",
         upstream="https://github.com/iree-org/iree/pull/15069",
     ),
 )
 
 
-_BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
+_COMPARE = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
 _UNO = arith.CmpFPredicate.UNO
 
 
 @dataclass(frozen=True)
 class KeepNanPass(Pass):
-    """Replaces `arith.maximumf` and `arith.minimumf` of values that may be NaN by comparisons and selections, and
-    reductions by them by reductions of integers with the same order.
+    """Replace `arith.maximumf` and `arith.minimumf` of values that may be NaN by comparisons and selects, and
+    reductions with these ops by reductions of integers that have the same order.
 
     IREE 3.13 compiles the two to `v_max` and `v_min` for AMD GPUs, and to `max.f32` and `min.f32` for `sm_90a`, which
     return the other operand for NaN: a relu of NaN was 0. The maximum of a softmax is unchanged, because the sum of
-    exponentials passes NaN to the whole row.
+    exponentials propagates NaN to the whole row.
     """
 
     name: ClassVar[str] = "qmlir-keep-nan"
@@ -45,16 +45,16 @@ class KeepNanPass(Pass):
     def run(self, module: ir.Module, state: State) -> None:
         reductions = collect(module, where=_reductions)
         found = collect(
-            module, *_BEYOND, where=lambda op: not reduces(op, _BEYOND) and not all(map(_is_number, op.operands))
+            module, *_COMPARE, where=lambda op: not reduces(op, _COMPARE) and not all(map(_never_nan, op.operands))
         )
         for op in found:
             a, b = op.operands
             with ir.InsertionPoint(op), op.location:
-                if _is_number(b):
-                    kept = arith.select(arith.cmpf(_BEYOND[op.name], b, a), b, a)
+                if _never_nan(b):
+                    kept = arith.select(arith.cmpf(_COMPARE[op.name], b, a), b, a)
                 else:
-                    kept = arith.select(arith.cmpf(_BEYOND[op.name], a, b), a, b)
-                    if not _is_number(a):
+                    kept = arith.select(arith.cmpf(_COMPARE[op.name], a, b), a, b)
+                    if not _never_nan(a):
                         kept = arith.select(arith.cmpf(_UNO, a, a), a, kept)
             op.results[0].replace_all_uses_with(kept)
             op.erase()
@@ -67,16 +67,16 @@ class KeepNanPass(Pass):
 
 
 def _reductions(op: OpLike) -> list[Reduced]:
-    """Those of an op that lose NaN."""
-    return [one for one in reduced(op, _BEYOND) if _matters(one)]
+    """The reductions of an op that lose NaN."""
+    return [one for one in reduced(op, _COMPARE) if _loses_nan(one)]
 
 
-def _matters(one: Reduced) -> bool:
-    return not _is_number(one.element) and not all(map(_in_softmax, one.result.uses))
+def _loses_nan(one: Reduced) -> bool:
+    return not _never_nan(one.element) and not all(map(_in_softmax, one.result.uses))
 
 
 def _in_softmax(use: ir.OpOperand) -> bool:
-    """Whether a reader of a maximum is `exp(x - maximum)`."""
+    """Whether a use of a maximum computes `exp(x - maximum)`."""
     reader = use.owner.operation
     if reader.name != "linalg.generic":
         return False
@@ -90,7 +90,7 @@ def _in_softmax(use: ir.OpOperand) -> bool:
 
 
 def _keys(one: Reduced) -> Keys:
-    """Integers in the place of the numbers that are reduced by maximum or minimum."""
+    """The integers that replace the floats of a reduction by maximum or minimum."""
     name, t = one.combined.name, one.element.type
     combine = arith.maxsi if name == "arith.maximumf" else arith.minsi
     return Keys(_integer(t), lambda x: _ordered(x, name), combine, lambda x: _number_of(x, t))
@@ -101,9 +101,9 @@ def _integer(t: ir.Type) -> ir.Type:
 
 
 def _ordered(x: ir.Value, combination: str) -> ir.Value:
-    """An integer that orders as the number `x` does, with every NaN above (for a maximum) or below all others.
+    """An integer that orders as the float `x` does, with every NaN above (for a maximum) or below all others.
 
-    The bits of floats from 0 up order as integers; those of floats below 0 do with all bits but the sign flipped.
+    The bits of floats from 0 up order as integers; those of floats below 0 do if all bits except the sign are flipped.
     """
     i = _integer(x.type)
     bits = arith.bitcast(i, x if x.type.width >= 32 else arith.extf(ir.F32Type.get(), x))
@@ -113,7 +113,7 @@ def _ordered(x: ir.Value, combination: str) -> ir.Value:
 
 
 def _number_of(x: ir.Value, t: ir.Type) -> ir.Value:
-    """The number that `_ordered` made `x` of: the two integers that stand for NaN are bits of one."""
+    """The float whose integer `x` is (`_ordered`): the two integers that represent NaN decode to a NaN."""
     wide = ir.F64Type.get() if isinstance(t, ir.F64Type) else ir.F32Type.get()
     number = arith.bitcast(wide, _flipped(x))
     return number if number.type == t else arith.truncf(t, number)
@@ -125,12 +125,13 @@ def _flipped(bits: ir.Value) -> ir.Value:
     return arith.select(below, arith.xori(bits, scalar((1 << (i.width - 1)) - 1, i)), bits)
 
 
-# ------------------------------------------------------------------------------------------------- numbers
+# -------------------------------------------------------------------------------------------- known values
 
 
-def _is_number(value: ir.Value) -> bool:
-    """Whether a value is known not to be NaN: a constant, an integer as a float, one that was NaN and was replaced, and
-    sums and bounds of those, of which one operand is finite."""
+def _never_nan(value: ir.Value) -> bool:
+    """Whether a value is known not to be NaN: a constant, a converted integer, a select that replaces NaN; an
+    extension, a broadcast, a maximum or a minimum of such values; or a sum of them of which one is a converted integer,
+    which is finite."""
     op = producer(value)
     if op is None:
         return False
@@ -141,10 +142,10 @@ def _is_number(value: ir.Value) -> bool:
         return isinstance(constant, ir.FloatAttr) and not math.isnan(constant.value)
     if op.name in ("arith.sitofp", "arith.uitofp"):
         return True
-    if op.name in _BEYOND or op.name in ("arith.extf", "vector.broadcast"):
-        return all(map(_is_number, op.operands))
+    if op.name in _COMPARE or op.name in ("arith.extf", "vector.broadcast"):
+        return all(map(_never_nan, op.operands))
     if op.name == "arith.addf":
-        return all(map(_is_number, op.operands)) and any(map(_from_integer, op.operands))
+        return all(map(_never_nan, op.operands)) and any(map(_from_integer, op.operands))
     return op.name == "arith.select" and _replaces_nan(op)
 
 
@@ -153,9 +154,10 @@ def _from_integer(value: ir.Value) -> bool:
 
 
 def _replaces_nan(op: OpLike) -> bool:
-    """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (ir/scalars.py)."""
+    """Whether a select is `x is NaN ? number : f(x)`, the form in which a requantisation reads its operand
+    (ir/scalars.py)."""
     condition, number, _ = op.operands
     test = made_by(condition, "arith.cmpf")
-    if test is None or not _is_number(number) or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
+    if test is None or not _never_nan(number) or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
         return False
     return bool(test.operands[0] == test.operands[1])

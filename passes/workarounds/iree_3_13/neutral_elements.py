@@ -36,17 +36,17 @@ FAULTS = (
     ),
 )
 
-_WIDTH = 32  # of what lanes hand to each other
+_WIDTH = 32  # bits that lanes exchange at once
 
 
 @dataclass(frozen=True)
 class NeutralElementsPass(Pass):
-    """IREE 3.13 starts each lane of a reduction with the neutral element of its operation, and takes the wrong one for
-    some: for `arith.minsi` and `arith.maxsi` of up to 32 bits, `arith.minui` and `arith.maxui` of 64, and `arith.andi`.
-    What is reduced instead has the same order: integers with the sign bit flipped by the operation of the other
-    signedness, and the complement by `arith.ori`.
+    """Replace integer reductions for which IREE 3.13 takes the wrong neutral element, the value that each lane starts
+    with: `arith.minsi` and `arith.maxsi` of up to 32 bits, `arith.minui` and `arith.maxui` of 64, and `arith.andi`. A
+    minimum or maximum becomes that of the other signedness, on integers with the sign bit flipped, which have the same
+    order. `arith.andi` becomes `arith.ori` of the complements.
 
-    Integers of less than 32 bits are reduced in 32, which LLVM can hand from lane to lane on AMD GPUs.
+    Integers of less than 32 bits are reduced in 32 bits, which LLVM can exchange between lanes on AMD GPUs.
     """
 
     name: ClassVar[str] = "qmlir-neutral-elements"
@@ -59,14 +59,14 @@ class NeutralElementsPass(Pass):
 
 
 def _reductions(op: OpLike) -> list[Reduced]:
-    """Those of an op that need another operation or another width."""
+    """The reductions of an op that need another operation or another width."""
     found = reduced(op, _COMBINED)
     if found and within_lanes(op):
         return []
     return [
         one for one in found
         if isinstance(one.element.type, ir.IntegerType)
-        and ((width := one.element.type.width) < _WIDTH or _another(one.combined.name, width))
+        and ((width := one.element.type.width) < _WIDTH or _replacement(one.combined.name, width))
     ]  # fmt: skip
 
 
@@ -79,9 +79,8 @@ _COMBINED: dict[str, Combine] = {
 }  # fmt: skip
 
 
-def _another(name: str, width: int) -> str:
-    """The operation that is right in the place of one of which IREE has a wrong neutral element; "" where it is
-    right."""
+def _replacement(name: str, width: int) -> str:
+    """The operation that replaces one for which IREE takes a wrong neutral element; "" if it takes the right one."""
     if name == "arith.andi":
         return "arith.ori"
     if name in _SIGNED and width <= _WIDTH:
@@ -94,7 +93,7 @@ def _another(name: str, width: int) -> str:
 def _keys(one: Reduced) -> Keys:
     name, t = one.combined.name, one.element.type
     wide = t if t.width >= _WIDTH else ir.IntegerType.get_signless(_WIDTH)
-    other = _another(name, wide.width)
+    other = _replacement(name, wide.width)
     mask = -1 if name == "arith.andi" else -(1 << (wide.width - 1))
     extend = arith.extui if name in _UNSIGNED else arith.extsi
 

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "On GPUs, IREE confuses the reduction axes of a convolution where groups of channels lie between two of them "
-        "in the input, which one window along the width makes of NHWGC.",
+        "in the input, as in NHWGC with a single window along the width.",
         canary="groups_between",
     ),
 )
@@ -34,14 +34,17 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class OrderConvolutionsPass(Pass):
-    """On GPUs IREE 3.13 converts a convolution to a product (implicit GEMM), and collapses its reduction axes, windows
-    and channels, into one. The result is silently wrong if their order in the input differs from that in the filter
-    (NCHW images by FHWC filters), or if they are not adjacent in the filter, or if groups of channels alone lie between
-    two in the input, as between the channels and an axis with one window. IREE itself makes such convolutions, by
-    fusing transposes into them, so this pass runs twice.
+    """Transpose the operands of convolutions whose reduction axes IREE would confuse.
 
-    In a program, a transpose before a convolution is computed in a dispatch of its own, and such a convolution gets
-    transposed operands, channels last. On the executables that IREE forms (`Target.source_passes`), it is refused.
+    On GPUs IREE 3.13 converts a convolution to a product (implicit GEMM), and collapses its reduction axes, windows and
+    channels, into one. The result is silently wrong if their order in the input differs from that in the filter (NCHW
+    images by FHWC filters), or if they are not adjacent in the filter, or if only group axes are between two of them in
+    the input, as between the channels and an axis with one window. IREE itself makes such convolutions, by fusing
+    transposes into them, so this pass runs twice.
+
+    In a program, it puts a fusion barrier behind a transpose that produces an operand of a convolution, and transposes
+    the operands of such a convolution to channels last. On the executables that IREE forms (`Target.source_passes`), it
+    refuses such a convolution.
     """
 
     name: ClassVar[str] = "qmlir-order-convolutions"
@@ -64,12 +67,12 @@ class OrderConvolutionsPass(Pass):
 
 
 def _confused(axes: ProductAxes) -> bool:
-    """Whether IREE confuses what a convolution sums."""
+    """Whether IREE confuses the reduction axes of a convolution."""
     return not axes.in_order or axes.groups_between
 
 
 def _transposed(value: ir.Value) -> bool:
-    """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
+    """Whether a tensor is computed by a transpose, alone or with other elementwise ops."""
     todo, seen = [value], set()
     while todo:
         op = made_by(behind(todo.pop(), *VIEWS), "linalg.transpose", "linalg.generic")
@@ -77,7 +80,7 @@ def _transposed(value: ir.Value) -> bool:
             continue
         seen.add(op)
         maps = indexing_maps(op)
-        if maps[-1].n_dims > len(maps[-1].results):  # a sum
+        if maps[-1].n_dims > len(maps[-1].results):  # a reduction
             continue
         if any(m != maps[-1] and m.n_dims == len(m.results) for m in maps[:-1]):
             return True
@@ -86,7 +89,7 @@ def _transposed(value: ir.Value) -> bool:
 
 
 def _transpose_operands(op: OpLike, axes: ProductAxes) -> None:
-    """Axes of channels last in the input; in the filter what is summed last, in the same order."""
+    """Transpose the input to channels last, and the filter to summed axes last, in the order of the input."""
     last = axes.whole
     image = [*(i for i in range(len(axes.input)) if i not in last), *last]
     order = [loop for i in image for loop in axes.input[i]]

@@ -23,12 +23,12 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class OrderLoopsPass(Pass):
-    """Replaces a linalg op with a reduction by a `linalg.generic` of the same body whose parallel loops come first, in
-    the order of the result's axes. Ops whose loops have this order, but for those of one step, stay.
+    """Replace a linalg op with a reduction by a `linalg.generic` with the same body whose parallel loops come first, in
+    the order of the result's axes. Ops whose loops, except those of one step, have this order are unchanged.
 
-    IREE 3.13's SPIR-V pipeline `BaseDistribute` takes the loops for the axes. Depthwise convolutions of channels first,
-    whose named op has the channels as its last parallel loop, and sums with a transposed result were wrong for sizes
-    that differ.
+    IREE 3.13's SPIR-V pipeline `BaseDistribute` takes the order of the loops for that of the axes. Channels-first
+    depthwise convolutions, whose named op has the channels as its last parallel loop, and sums with a transposed result
+    were wrong if the sizes differed.
     """
 
     name: ClassVar[str] = "qmlir-order-loops"

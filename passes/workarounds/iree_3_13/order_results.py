@@ -30,10 +30,13 @@ _SHORT = ("f16", "bf16")
 
 @dataclass(frozen=True)
 class OrderResultsPass(Pass):
-    """Runs on the executables that IREE forms (`Target.source_passes`). If a result has the axes of the right operand
-    first, IREE 3.13 exchanges the operands of the matrix instruction. NVIDIA's instruction is 16 x 8, so that half of
-    the result is misplaced. This pass exchanges the operands of the product instead. For a convolution the order of the
-    loops decides, channels or rows first; the pass puts them in the order of the result.
+    """Order the operands of f16 and bf16 products like the axes of their results. Runs on the executables that IREE
+    forms (`Target.source_passes`).
+
+    If a result has the axes of the right operand first, IREE 3.13 exchanges the operands of the matrix instruction.
+    NVIDIA's instruction is 16 x 8, so that half of the result is misplaced. This pass exchanges the operands of the
+    product instead. For a convolution, IREE decides by the order of the loops, channels or rows first; the pass puts
+    the loops in the order of the result's axes.
     """
 
     name: ClassVar[str] = "qmlir-order-results"

@@ -1,4 +1,4 @@
-"""qmlir-own-destinations: sorts, scans and scatters overwrite memory of their own, and read what is in memory."""
+"""qmlir-own-destinations: give sorts, scans and scatters destinations that no other op reads, and inputs in memory."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ FAULTS = (
         upstream="https://github.com/iree-org/iree/issues/19481",
     ),
     Fault(
-        "IREE allocates sorted keys that nobody reads inside the dispatch, and compiles no more than a few dozen for "
+        "IREE allocates sorted keys without a reader inside the dispatch, and compiles no more than a few dozen for "
         "CUDA (`failed to bufferize op`).",
         canary="unread_keys",
     ),
 )
 
 
-# The same memory by another shape.
+# Ops whose result is the memory of their operand, or a part of it, with another type.
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape",
           "flow.tensor.reshape", *BARRIERS)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class OwnDestinationsPass(Pass):
-    """Sorts, scans and scatters get a copy of a destination that has other readers, and read no fill that is fused.
+    """Copy a destination of a sort, scan or scatter that has other readers, and put a fusion barrier behind a fill that
+    one of them reads.
 
     IREE 3.13 runs these operations of `iree_linalg_ext` in place without the copy that a second reader needs: two sorts
     that start from the same indices both give wrong results, as in a model with two layers of routed experts.
 
-    What such an operation reads, IREE makes in the same dispatch where that is a fill. If a size is dynamic, this is
-    an allocation without bound inside the dispatch, which it refuses: positions that a model counts from ones, for
-    example.
+    IREE fuses a fill into the dispatch of the operation that reads it. If a size is dynamic, this is an allocation
+    without bound inside the dispatch, which IREE refuses: positions that a model counts from ones, for example.
 
-    What a sort makes is stored also where nobody reads it, as of keys whose order is asked for (`argsort`): inside the
-    dispatch IREE has memory for few of them only.
+    A sort also stores results that nobody reads, such as the keys of an `argsort`. IREE allocates them inside the
+    dispatch, where it has memory for few of them only. A fusion barrier is their reader.
     """
 
     name: ClassVar[str] = "qmlir-own-destinations"
@@ -72,11 +72,11 @@ class OwnDestinationsPass(Pass):
 
 
 def _has_other_readers(value: ir.Value) -> bool:
-    """Whether something else reads the memory behind a tensor, or may once IREE has made one of equal computations:
-    those of nothing but sizes."""
+    """Whether another op reads the memory of a tensor, or may do so once IREE has merged equal computations: those
+    without inputs other than sizes."""
     op = producer(value)
     if op is not None and op.name == "tensor.empty":
-        return False  # each operation gets its own
+        return False  # each use gets memory of its own
     if len([use for use in value.uses if use.owner.operation.name != "tensor.dim"]) > 1:
         return True
     if op is None:
@@ -85,7 +85,7 @@ def _has_other_readers(value: ir.Value) -> bool:
 
 
 def _copy(value: ir.Value) -> ir.Value:
-    """The elements plus a zero that IREE does not see, in memory of their own; a copy alone would be folded."""
+    """A copy of the tensor: its elements plus a zero that is hidden from IREE, because a plain copy would be folded."""
     t = value.type.element_type
     integer = t if isinstance(t, ir.IntegerType) else ir.IntegerType.get_signless(t.width)
     zero = opaque(arith.constant(integer, 0))

@@ -1,4 +1,4 @@
-"""qmlir-record-copies: commands that copy are recorded in each call."""
+"""qmlir-record-copies: record commands that copy buffers in each call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...base import Pass, State
 
 FAULTS = (
     Fault(
-        "IREE records the commands of a program once, and says in each call which buffers they are of. Vulkan's "
-        "copies stay those of the first call's buffers: results are of the first call's arguments.",
+        "IREE records the commands of a program once, and binds their buffers in each call. On Vulkan, copies keep "
+        "the buffers of the first call: results are of the first call's arguments.",
         canary="copied_again",
     ),
 )
@@ -22,8 +22,8 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class RecordCopiesPass(Pass):
-    """Hides the length of each copy. Runs where IREE has formed commands (`Target.source_passes`): those of numbers
-    that it does not know are recorded in each call.
+    """Hide the length of one copy in each `stream.cmd.execute` that has copies: IREE records commands with values that
+    it does not know in each call. Runs after IREE has formed the commands (`Target.source_passes`).
     """
 
     name: ClassVar[str] = "qmlir-record-copies"

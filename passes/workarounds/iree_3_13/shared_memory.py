@@ -23,14 +23,16 @@ FAULTS = (
 )
 
 
-_FIGURE = "workgroup_local_memory"
+_LAUNCH_BYTES = "workgroup_local_memory"
 
 
 @dataclass(frozen=True)
 class SharedMemoryPass(Pass):
-    """Runs on the executables that IREE has translated (`Target.code_passes`). IREE 3.13 sets one size for all exports
-    of an executable: the sum over all of its functions. Exports whose function states its own size get that one. No
-    launch may ask for more than a workgroup of the target has, because the device would refuse to load the program.
+    """Set the shared memory of each export to the size that its function states, if it states one. Runs on the
+    executables that IREE has translated (`Target.code_passes`).
+
+    IREE 3.13 sets one size for all exports of an executable: the sum over all of its functions. An export that needs
+    more than a workgroup of the target has is refused, because the device would refuse to load the program.
     """
 
     name: ClassVar[str] = "qmlir-shared-memory"
@@ -41,9 +43,9 @@ class SharedMemoryPass(Pass):
         for variant, export in exports(module):
             attributes = export.attributes
             if SHARED_BYTES in attributes:
-                attributes[_FIGURE] = attributes[SHARED_BYTES]
+                attributes[_LAUNCH_BYTES] = attributes[SHARED_BYTES]
                 del attributes[SHARED_BYTES]
-            asked = attributes[_FIGURE].value if _FIGURE in attributes else 0
+            asked = attributes[_LAUNCH_BYTES].value if _LAUNCH_BYTES in attributes else 0
             limit = shared_limit(variant)
             if limit is not None and asked > limit:
                 kernel = attributes["sym_name"].value
@@ -53,19 +55,19 @@ class SharedMemoryPass(Pass):
 
 
 def exports(module: ir.Module) -> Iterator[tuple[OpLike, OpLike]]:
-    """The `hal.executable.variant` operations of a module, each with each of its exports."""
-    for executable in _of(module.operation, "hal.executable"):
-        for variant in _of(executable, "hal.executable.variant"):
-            for export in _of(variant, "hal.executable.export"):
+    """Each export of a module's executables, as (`hal.executable.variant`, export)."""
+    for executable in _children(module.operation, "hal.executable"):
+        for variant in _children(executable, "hal.executable.variant"):
+            for export in _children(variant, "hal.executable.export"):
                 yield variant, export
 
 
-def _of(parent: OpLike, name: str) -> list[OpLike]:
+def _children(parent: OpLike, name: str) -> list[OpLike]:
     return [op for op in operations_of(parent.regions[0].blocks[0]) if op.name == name]
 
 
 def shared_limit(variant: OpLike) -> int | None:
-    """The bytes of shared memory that a workgroup of a variant's target has, None where flags chose a target that does
-    not say."""
+    """The bytes of shared memory that a workgroup of a variant's target has; None if flags chose a target that does not
+    state them."""
     found = re.search(r"max_workgroup_memory_bytes = (\d+)", str(variant.attributes["target"]))
     return None if found is None else int(found[1])

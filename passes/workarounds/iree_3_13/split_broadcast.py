@@ -25,26 +25,26 @@ FAULTS = (
         canary="broadcast_sum",
     ),
     Fault(
-        "For SPIR-V, IREE computes what a sum reads several times in the sum's dispatch, by some threads, and others "
-        "read it without a barrier: results change from call to call.",
+        "For SPIR-V, IREE computes an operand that a sum reads repeatedly in the sum's dispatch, in some threads, "
+        "and others read it without a barrier: results change from call to call.",
         canary="counted_places",
     ),
 )
 
 
-# What IREE looks through when it fuses: results that are the same data, or one element from one.
+# Ops that IREE looks through when it fuses: each element of the result is an element of the operand.
 _PARTS = (*VIEWS, "tensor.extract_slice")
 
 
 @dataclass(frozen=True)
 class SplitBroadcastPass(Pass):
-    """Puts a fusion barrier between a reduction and a linalg op that reads its result in more loops than the reduction
-    has; and behind what is computed in fewer loops than a reduction reads it in.
+    """Put a fusion barrier between a reduction and a linalg op that reads its result in more parallel loops than the
+    reduction has, and behind a tensor that is computed in fewer loops than a reduction reads it in.
 
     IREE 3.13's SPIR-V pipeline `BaseDistribute` tiles both in one dispatch by the loops of the reduction, and all but
     the first tile of the broadcast read unwritten memory: sums over K of a batched weight gave wrong corrections for
-    zero points, without an error. What a reduction reads in more loops than it has is computed by some threads and read
-    by others, which do not wait for them: counts of a histogram changed from call to call.
+    zero points, without an error. A tensor that a reduction reads in more loops than the tensor has is computed by some
+    threads and read by others without a barrier: counts of a histogram changed from call to call.
     """
 
     name: ClassVar[str] = "qmlir-split-broadcast"
@@ -66,8 +66,8 @@ class SplitBroadcastPass(Pass):
 
 
 def _repeated(op: OpLike) -> list[tuple[OpLike, int]]:
-    """What is computed of fewer loops than a reduction, or the elementwise ops before it, read it in: by reader and
-    number of its operand."""
+    """The operands, as (reader, operand number), of a reduction and of the elementwise ops before it that are computed
+    in fewer loops than the reader reads them in."""
     found, readers = [], [op]
     for reader in readers:
         for i, m in enumerate(indexing_maps(reader)[: len(reader.operands) - len(reader.results)]):
@@ -76,31 +76,31 @@ def _repeated(op: OpLike) -> list[tuple[OpLike, int]]:
                 continue
             if {loop for e in m.results for loop in loops_of(e)} == set(range(m.n_dims)):
                 readers += [made] if made not in readers else []
-            elif not _is_of_sums(made):
+            elif not _reads_stored(made):
                 found.append((reader, i))
     return found
 
 
-def _is_of_sums(op: OpLike) -> bool:
-    """Whether elementwise ops make a value of a reduction's result: that is in memory."""
-    return any(_ends(made) for value in sources(op.results, _elementwise_operands) if (made := producer(value)))
+def _reads_stored(op: OpLike) -> bool:
+    """Whether elementwise ops compute a value from the result of a reduction or a barrier, which is in memory."""
+    return any(_is_stored(made) for value in sources(op.results, _elementwise_operands) if (made := producer(value)))
 
 
-def _ends(op: OpLike) -> bool:
+def _is_stored(op: OpLike) -> bool:
     return op.name in BARRIERS or "reduction" in _kinds(op)
 
 
 def _elementwise_operands(op: OpLike) -> Iterable[ir.Value]:
-    return op.operands if op.name in VIEWS or (_kinds(op) and not _ends(op)) else ()
+    return op.operands if op.name in VIEWS or (_kinds(op) and not _is_stored(op)) else ()
 
 
 def _kinds(op: OpLike) -> list[str]:
-    """`parallel` or `reduction` for each loop; [] for what is not a generic."""
+    """`parallel` or `reduction` for each loop; [] for an op that is not a generic."""
     return loop_kinds(op) if "iterator_types" in op.attributes else []
 
 
 def _readers(value: ir.Value) -> list[OpLike]:
-    """The generics that read a value, or what elementwise ops and views make of it."""
+    """The generics that read a value, directly or through elementwise ops and views."""
     found: list[OpLike] = []
     values = [value]
     for one in values:

@@ -1,4 +1,4 @@
-"""qmlir-spread-scans: scans whose lines have a thread each, on CUDA and ROCm."""
+"""qmlir-spread-scans: give each line of a scan a thread, on CUDA and ROCm."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...base import Pass, State
 
 FAULTS = (
     Fault(
-        "On GPUs each thread of a workgroup computes all of a scan's lines, in memory that the others write too, some "
-        "of them still its start: sums of 64-bit integers may be wrong.",
+        "On GPUs each thread of a workgroup computes all of a scan's lines, in memory that other threads also "
+        "write, some of them its initial values: sums of 64-bit integers may be wrong.",
         canary="scan_of_lines",
     ),
 )
@@ -22,11 +22,11 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class SpreadScansPass(Pass):
-    """Gives each scan a configuration in which neighbouring lines, the ones that its innermost other axis counts, are
-    those of the threads of a subgroup.
+    """Give each scan a lowering configuration that distributes neighbouring lines, those along the innermost axis that
+    is not scanned, to the threads of a subgroup.
 
     IREE 3.13 gives a scan 64 threads, and distributes none of its loops to them: every thread scans all of the
-    workgroup's lines, and reads the sums before from memory that other threads fill and write meanwhile.
+    workgroup's lines, and reads the preceding sums from memory that other threads initialise and write meanwhile.
     """
 
     name: ClassVar[str] = "qmlir-spread-scans"
@@ -50,5 +50,5 @@ class SpreadScansPass(Pass):
             )
 
     def _threads(self, lines: int) -> int:
-        """The lines of a workgroup: no more than there are, where that is known."""
+        """The number of lines of a workgroup: at most the number of lines of the scan, if it is known."""
         return self.subgroup if lines < 0 else min(self.subgroup, lines)

@@ -25,10 +25,11 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class StartAtZeroPass(Pass):
-    """Runs on the executables that IREE forms (`Target.source_passes`). A convolution or product with another initial
-    value, such as a bias, starts from zeros, and the value is added to its result. IREE 3.13 does so itself for most on
-    GPUs. For a grouped f32 convolution with a reshaped bias, it emits a kernel for AMD whose waves write to each
-    other's shared memory, and the result is wrong.
+    """Make a convolution or product with another initial value, such as a bias, start from zeros, and add the initial
+    value to its result. Runs on the executables that IREE forms (`Target.source_passes`).
+
+    IREE 3.13 itself does so for most of them on GPUs. For a grouped f32 convolution with a reshaped bias, it emits a
+    kernel for AMD whose waves write to each other's shared memory, and the result is wrong.
     """
 
     name: ClassVar[str] = "qmlir-start-at-zero"

@@ -34,7 +34,7 @@ FAULTS = (
         canary="padded_split",
     ),
     Fault(
-        "The same happens to what an op reads beside the results of a batched product, where another op "
+        "The same happens to a tensor that an op reads together with the results of a batched product, if another op "
         "computes it for batch and columns as one axis: the sums of a grouped convolution's filters.",
         canary="padded_epilogue",
     ),
@@ -47,19 +47,19 @@ FAULTS = (
 
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _MERGED = ("linalg.generic", "linalg.broadcast")  # ops whose loops IREE merges
-_TURN = "linalg.transpose"
+_TRANSPOSE = "linalg.transpose"
 
-# The most rows of a tile on any CPU: a whole number of them has no padding.
+# The most rows of a tile on any CPU: a number of rows that is a multiple of it is not padded.
 _TILE = 16
 
 
 @dataclass(frozen=True)
 class StoreBatchesPass(Pass):
-    """Puts a fusion barrier behind each operand of a batch of products that another op computes, unless its rows are
-    a whole number of tiles, and behind what another op computes for readers of the results. IREE 3.13 then packs what
-    is in memory, which it does well.
+    """Put a fusion barrier behind each operand of a batched product that another op computes, unless its rows are whole
+    tiles, and behind the tensors that other ops compute for readers of the results. IREE 3.13 then packs tensors in
+    memory, which it does correctly.
 
-    A batch of dynamic size stays as it is: IREE does not pack it (`choose_data_tiling.py`).
+    A batch of dynamic size is unchanged: IREE does not pack it (`choose_data_tiling.py`).
     """
 
     name: ClassVar[str] = "qmlir-store-batches"
@@ -78,30 +78,31 @@ class StoreBatchesPass(Pass):
 
 
 def _maker(reader: OpLike, number: int) -> OpLike | None:
-    """The op that computes an operand, if IREE merges loops of such ops."""
-    return made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TURN)
+    """The op that computes an operand, if it is a transpose or an op whose loops IREE merges; else None."""
+    return made_by(behind(reader.operands[number], *_VIEWS), *_MERGED, _TRANSPOSE)
 
 
 def _reader(op: OpLike, number: int) -> tuple[OpLike, int]:
-    """The op, and the number of its operand, that reads what makes an operand: the first of its transposes, which IREE
-    packs as it packs a tensor in memory unless one of its axes is split behind it."""
-    while (turned := made_by(behind(op.operands[number], *_VIEWS), _TURN)) is not None:
+    """The op and the number of its operand that need the barrier for an operand of a product: the first of the
+    transposes that make the operand, because IREE packs a transpose like a tensor in memory. If a view splits an axis
+    of a transpose's result, the reader behind that transpose needs the barrier."""
+    while (transposed := made_by(behind(op.operands[number], *_VIEWS), _TRANSPOSE)) is not None:
         if _splits(op.operands[number]):
             break
-        op, number = turned, 0
+        op, number = transposed, 0
     return op, number
 
 
 def _read_with(op: OpLike) -> list[tuple[OpLike, int]]:
-    """The operands that other ops read together with an op's results, and that are computed of other values than these:
-    each as its reader and number."""
+    """The operands, as (reader, operand number), that other ops read together with an op's results, and that are
+    computed from other values than the results."""
     results, found = {op.results[0]}, []
     todo = list(results)
     while todo:
         for reader in {use.owner.operation for use in todo.pop().uses}:
             if not reader.results or reader.results[0] in results:
                 continue
-            if reader.name in (*_VIEWS, _TURN) or is_elementwise(reader):
+            if reader.name in (*_VIEWS, _TRANSPOSE) or is_elementwise(reader):
                 results.add(reader.results[0])
                 todo.append(reader.results[0])
             elif reader.name != "linalg.generic":
@@ -115,7 +116,7 @@ def _read_with(op: OpLike) -> list[tuple[OpLike, int]]:
 
 
 def _splits(value: ir.Value) -> bool:
-    """Whether one of the views that make a value splits an axis into several that are longer than one."""
+    """Whether one of the views that make a value splits an axis into several of more than one element."""
     while (view := made_by(value, *_VIEWS)) is not None:
         shape = ir.RankedTensorType(value.type).shape
         if view.name == "tensor.expand_shape" and any(sum(shape[i] != 1 for i in g) > 1 for g in reassociation(view)):
@@ -125,7 +126,7 @@ def _splits(value: ir.Value) -> bool:
 
 
 def _padded(c: Contraction, operand: int) -> bool:
-    """Whether the rows of an operand, its loop that is neither of the batch nor summed, are not whole tiles."""
+    """Whether the rows of an operand, along its loop that is neither batch nor summed, are not whole tiles."""
     loops = [loop for e in indexing_maps(c.operation)[operand].results for loop in loops_of(e)]
     rows = [c.sizes[i] for i in loops if c.roles[i] in "mn"]
     return any(size is None or size % _TILE for size in rows)

@@ -1,4 +1,4 @@
-"""qmlir-store-broadcasts: compute an operand in a separate dispatch where an axis of the result is in no operand."""
+"""qmlir-store-broadcasts: compute an operand in a separate dispatch if an axis of the result is in no operand."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class StoreBroadcastsPass(Pass):
-    """Puts a fusion barrier behind the operands of a product that are equal along an axis of the result, where the
-    other operand has no such axis or is equal along it too: rows of a left operand that are all the same, columns of a
-    right one. A row that is gathered from a single one is the same too. Where neither operand of a `linalg.generic` has
-    the axis, the left one gets it.
+    """Put a fusion barrier behind the operands of a product whose elements are equal along an axis of the result, if
+    the other operand does not have this axis or is equal along it too: a left operand of equal rows, or a right one of
+    equal columns. Rows that are gathered from a single row are equal too. If neither operand of a `linalg.generic` has
+    the axis, the left operand gets it.
 
     IREE 3.13 makes the broadcast part of the product, whose result then has an axis that is in no operand. Data tiling
     for CPUs ends the process with a segmentation fault in many such products.
@@ -59,7 +59,7 @@ class StoreBroadcastsPass(Pass):
 
 
 def _with_axis(op: OpLike, axis: int) -> OpLike:
-    """A product whose left operand has an axis of the result, in front, along which its elements are equal."""
+    """Replace a product by one whose left operand gets an axis of the result, in front, with equal elements."""
     value, rhs, out = op.operands
     maps = indexing_maps(op)
     sizes = [dims(out)[axis], *dims(value)]
@@ -71,7 +71,7 @@ def _with_axis(op: OpLike, axis: int) -> OpLike:
 
 
 def _loop(e: ir.AffineExpr) -> int | None:
-    """The first loop that an axis follows; None of an axis that stands still."""
+    """The first loop in the expression of an axis; None for a constant."""
     return next(iter(loops_of(e)), None)
 
 
@@ -94,13 +94,13 @@ def is_broadcast(value: ir.Value, axis: int) -> bool:
         if loop in loops_of(e)
     ]
     body = collect(op, "tensor.extract", "linalg.index")
-    if any(x.name == "tensor.extract" and _of_one(x) for x in body):
+    if any(x.name == "tensor.extract" and _reads_single_element(x) for x in body):
         return True
     counted = any(x.name == "linalg.index" and ir.IntegerAttr(x.attributes["dim"]).value == loop for x in body)
     return not counted and all(is_broadcast(operand, i) for operand, i in followed)
 
 
-def _of_one(extract: OpLike) -> bool:
-    """Whether an element is read by an index into an axis of one element, which IREE takes for 0."""
+def _reads_single_element(extract: OpLike) -> bool:
+    """Whether an element is read by a computed index into an axis of one element; IREE takes that index to be 0."""
     tensor, *indices = extract.operands
     return any(size == 1 and constant_array(i) is None for size, i in zip(tensor.type.shape, indices, strict=True))

@@ -1,4 +1,4 @@
-"""qmlir-store-constants: keep small constants whose bits are read out of the dispatches."""
+"""qmlir-store-constants: keep small bf16 and one-byte float constants in memory, outside of the dispatches."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _INLINED = 256  # bytes: the default of --iree-flow-inline-constants-max-byte-le
 
 @dataclass(frozen=True)
 class StoreConstantsPass(Pass):
-    """Puts a fusion barrier behind each small constant of bf16 or of floats of one byte. IREE 3.13 writes these into
-    the dispatches that read them, and what it makes of them for SPIR-V has other bits.
+    """Put a fusion barrier behind each small constant of bf16 or of one-byte floats. IREE 3.13 inlines these constants
+    into the dispatches that read them, where for SPIR-V they have other bits or cannot be legalised.
     """
 
     name: ClassVar[str] = "qmlir-store-constants"
@@ -48,7 +48,7 @@ class StoreConstantsPass(Pass):
 
 
 def _inlined(op: OpLike) -> bool:
-    """Whether IREE writes a constant of bits into the dispatches that read it. Of equal elements it makes a scalar."""
+    """Whether IREE inlines a bf16 or one-byte float constant into dispatches as a tensor; a splat becomes a scalar."""
     value, t = op.attributes["value"], op.results[0].type
     if not isinstance(value, ir.DenseElementsAttr) or value.is_splat or not isinstance(t.element_type, ir.FloatType):
         return False

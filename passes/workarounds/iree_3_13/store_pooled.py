@@ -1,4 +1,4 @@
-"""qmlir-store-pooled: compute what is pooled or summed in a separate dispatch where its elements are all equal."""
+"""qmlir-store-pooled: compute the operand of a pooling or sum in a separate dispatch if its elements are all equal."""
 
 from __future__ import annotations
 
@@ -28,54 +28,55 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class StorePooledPass(Pass):
-    """Puts a fusion barrier behind the operand of a pooling or another sum whose elements are all equal: average pools
-    count by it what is inside their windows, and models the rows that a comparison leaves. Fused, IREE 3.13 leaves a
-    sum that reads none of its operands, and its code generators for vectors add the number once, whatever the size is.
+    """Put a fusion barrier behind the operand of a pooling or another sum if the elements of the operand are all equal.
+    Average pools count the elements inside their windows by such a sum, and models the rows that a comparison leaves.
+    If IREE 3.13 fuses the operand, the sum reads none of its operands, and the vectorising code generators add the
+    value once, whatever the size is.
     """
 
     name: ClassVar[str] = "qmlir-store-pooled"
     summary: ClassVar[str] = "compute what is pooled or summed in a separate dispatch where its elements are all equal"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=_sums):
+        for op in collect(module, where=_is_sum):
             inputs = list(op.operands)[: 1 if op.name != "linalg.generic" else len(op.operands) - len(op.results)]
-            if inputs and all(map(_is_one_number, inputs)):
+            if inputs and all(map(_is_uniform, inputs)):
                 with op.location, ir.InsertionPoint(op):
                     op.operands[0] = fusion_barrier(inputs[0], Reason.POOLED_NUMBER)
 
 
-def _sums(op: OpLike) -> bool:
-    """Whether an op is a pooling, or an op with a sum over an axis."""
+def _is_sum(op: OpLike) -> bool:
+    """Whether an op is a pooling, or a generic with a reduction."""
     return op.name.startswith("linalg.pooling") or (op.name == "linalg.generic" and "reduction" in loop_kinds(op))
 
 
-def _is_one_number(tensor: ir.Value) -> bool:
-    """Whether IREE may find that all elements are equal."""
+def _is_uniform(tensor: ir.Value) -> bool:
+    """Whether IREE may find that all elements of a tensor are equal."""
     op = producer(tensor)
     if op is not None and op.name in VIEWS:
-        return _is_one_number(op.operands[0])
+        return _is_uniform(op.operands[0])
     if op is not None and op.name == "arith.constant":
         value = op.attributes["value"]
         return isinstance(value, ir.DenseElementsAttr) and value.is_splat
     if op is not None and op.name == "linalg.fill":
         return True
-    if op is not None and op.name == "linalg.generic" and _is_made_of_numbers(op):
+    if op is not None and op.name == "linalg.generic" and _reads_only_uniform(op):
         return True
     return all(is_broadcast(tensor, axis) for axis in range(tensor.type.rank))
 
 
-def _is_made_of_numbers(op: OpLike) -> bool:
-    """Whether an elementwise op computes with such operands alone; an integer that is compared with itself, or taken
-    from itself, is none."""
+def _reads_only_uniform(op: OpLike) -> bool:
+    """Whether an elementwise op computes its result from operands with equal elements only. An integer that is compared
+    with itself, or subtracted from itself, may have any elements."""
     if "reduction" in loop_kinds(op) or collect(op, "linalg.index", "tensor.extract"):
         return False
-    read = [argument_number(v, op) for inner in operations_of(op.regions[0].blocks[0]) if not _is_of_itself(op, inner)
+    read = [argument_number(v, op) for inner in operations_of(op.regions[0].blocks[0]) if not _cancels(op, inner)
             for v in inner.operands]  # fmt: skip
-    return all(n is None or _is_one_number(op.operands[n]) for n in read)
+    return all(n is None or _is_uniform(op.operands[n]) for n in read)
 
 
-def _is_of_itself(op: OpLike, inner: OpLike) -> bool:
-    """Whether an op of a body compares an element with itself, or takes it from itself."""
+def _cancels(op: OpLike, inner: OpLike) -> bool:
+    """Whether an op of a body compares an element with itself, or subtracts it from itself."""
     if inner.name not in ("arith.cmpi", "arith.subi", "arith.xori"):
         return False
     numbers = [argument_number(v, op) for v in inner.operands]

@@ -1,4 +1,4 @@
-"""qmlir-store-shared: compute a tensor in a separate dispatch where one reader reads a part and another one all."""
+"""qmlir-store-shared: compute a tensor in a separate dispatch if one reader reads a part and another all of it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class StoreSharedPass(Pass):
-    """Puts a fusion barrier in front of an operand that an elementwise op reads with strides or in windows, where
-    something else reads what the operand is computed from, too: both branches of a residual block whose convolutions
-    have a stride, for instance. It is in memory in any case.
+    """Put a fusion barrier in front of an operand that an elementwise op reads with strides or in windows, if another
+    op also reads a tensor that the operand is computed from: in both branches of a residual block whose convolutions
+    have a stride, for instance. That tensor is in memory in any case.
     """
 
     name: ClassVar[str] = "qmlir-store-shared"
@@ -43,7 +43,7 @@ class StoreSharedPass(Pass):
 
 
 def _is_elementwise(op: OpLike) -> bool:
-    """Whether it is a linalg op without a reduction, but for loops of one step, which IREE takes away."""
+    """Whether an op is a linalg op without a reduction, except over loops of one step, which IREE removes."""
     if not op.name.startswith("linalg.") or not op.results or linalg.get_indexing_maps(op) is None:
         return False
     maps = indexing_maps(op)
@@ -56,7 +56,7 @@ def _is_elementwise(op: OpLike) -> bool:
 
 
 def _is_shared(value: ir.Value) -> bool:
-    """Whether IREE may fuse what is read twice into the reader of `value`."""
+    """Whether IREE may fuse a tensor that has several readers into the reader of `value`."""
     op = producer(value)
     if op is None or not (op.name in VIEWS or _is_elementwise(op)):
         return False

@@ -1,4 +1,4 @@
-"""qmlir-store-slices: copy what begins between two vectors, in a dispatch of its own."""
+"""qmlir-store-slices: copy slices that begin between two vectors in a separate dispatch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FAULTS = (
     ),
 )
 
-_VECTOR = 16  # bytes of the longest load
+_VECTOR = 16  # bytes of the widest load
 
 
 @dataclass(frozen=True)
 class StoreSlicesPass(Pass):
-    """Puts a fusion barrier behind parts of the last axis that begin between two vectors of 16 bytes, and between what
-    is computed and its padding by such an amount. Fused, IREE 3.13 makes the tensor one of vectors for SPIR-V, and
-    rounds the offset down to whole ones. Odd sizes have no vectors.
+    """Put a fusion barrier behind slices of the last axis whose offset is not a multiple of a vector of 16 bytes, and
+    in front of the padding of a tensor by such an amount. If they are fused, IREE 3.13 reads the tensor in vectors for
+    SPIR-V, and rounds the offset down to whole vectors. Axes of odd size are not read in vectors.
     """
 
     name: ClassVar[str] = "qmlir-store-slices"
@@ -39,14 +39,14 @@ class StoreSlicesPass(Pass):
         for op in collect(module, "tensor.extract_slice", "tensor.pad", where=_begins_between_vectors):
             if op.name == "tensor.extract_slice":
                 fusion_barrier_behind(op.results[0], Reason.BETWEEN_VECTORS)
-            # Nor is what is computed before part of the copy: IREE would compute it of the part alone.
+            # The op that computes the operand stays out of the copy too: IREE would compute it for the slice only.
             if op.name == "tensor.pad" or producer(op.operands[0]) is not None:
                 with ir.InsertionPoint(op), op.location:
                     op.operands[0] = fusion_barrier(op.operands[0], Reason.BETWEEN_VECTORS)
 
 
 def _begins_between_vectors(op: OpLike) -> bool:
-    """Whether the last axis of the longer tensor may be one of vectors, and the other begins between two of them."""
+    """Whether IREE may read the larger tensor's last axis in vectors, and the smaller one begins between two."""
     if op.name == "tensor.pad":
         whole, part = op.results[0].type, op.operands[0].type.shape
         offsets = list(op.attributes["static_low"])

@@ -1,4 +1,4 @@
-"""qmlir-store-wide: convert to 64 bits in a separate dispatch what is reduced in 64 bits, on CUDA."""
+"""qmlir-store-wide: convert the operands of 64-bit reductions to 64 bits in a separate dispatch, on CUDA."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _WIDE = 64
 
 @dataclass(frozen=True)
 class StoreWidePass(Pass):
-    """Puts a fusion barrier behind what is reduced in 64 bits, where it is computed from shorter numbers: those are
-    converted in a dispatch of their own.
+    """Put a fusion barrier behind an operand that is reduced in 64 bits if it is computed from shorter elements, so
+    that they are converted in a separate dispatch.
 
-    IREE 3.13 chooses how to reduce by what it reads. For shorter numbers that is across the lanes, which it refuses for
-    64 bits later. Of numbers that are read in 64 bits each thread sums up a result by itself.
+    IREE 3.13 chooses how to reduce by the elements that it reads. It reduces shorter elements across lanes, which it
+    refuses later for 64 bits. If it reads elements of 64 bits, each thread computes a result alone.
 
-    Of dynamic sizes the results are stored too: what reads them beside the numbers, as the square of a deviation from
-    the mean, would be one dispatch with the sum and allocate numbers of unknown size.
+    If sizes are dynamic, the results are stored too: an op that reads them together with the operand, such as the
+    square of a deviation from the mean, would be fused with the sum and allocate a tensor of unknown size.
     """
 
     name: ClassVar[str] = "qmlir-store-wide"
@@ -68,7 +68,7 @@ def _is_wide(op: OpLike) -> bool:
 
 
 def _is_short(value: ir.Value) -> bool:
-    """Whether IREE may compute the tensor from shorter numbers where it is read."""
+    """Whether IREE may compute the tensor from shorter elements in the dispatch that reads it."""
     if _width(value.type.element_type) < _WIDE:
         return True
     op = producer(value)
@@ -78,7 +78,7 @@ def _is_short(value: ir.Value) -> bool:
 
 
 def _store(op: OpLike, values: dict[int, ir.Value]) -> None:
-    """Make the op read those of its operands from memory, in 64 bits."""
+    """Make the op read the operands `values` from memory, in 64 bits."""
     operands = list(op.operands)
     for i, value in values.items():
         if _width(value.type.element_type) < _WIDE:
@@ -91,7 +91,7 @@ def _store(op: OpLike, values: dict[int, ir.Value]) -> None:
 
 
 def _widened(block: ir.Block, position: int, value: ir.Value) -> ir.Value:
-    """An operand in 64 bits, which the body of its reader takes in its place."""
+    """An operand converted to 64 bits; the body of its reader is changed to take it in place of the shorter one."""
     argument, short = block.arguments[position], value.type.element_type
     extensions = [use.owner.operation for use in argument.uses if use.owner.operation.name in _EXTENSIONS]
     wide: ir.Type

@@ -1,4 +1,4 @@
-"""qmlir-widen-masks: masks that are read behind a product are bytes."""
+"""qmlir-widen-masks: store masks that are read with a product's result as bytes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class WidenMasksPass(Pass):
-    """A tensor of i1 that an elementwise op reads together with a product's result becomes a tensor of bytes: IREE 3.13
-    packs it with the result, as i8 with a padding of i1, which its verifier refuses (`'linalg.pack' op expected
-    padding_value has 'i8' but got: 'i1'`). Without the verifier it is read as bits, so that a masked attention was
-    silently wrong.
+    """Replace an i1 tensor that an elementwise op reads together with a product's result by a tensor of bytes. IREE
+    3.13 packs the i1 tensor with the result, as i8 with a padding of i1, which its verifier refuses (`'linalg.pack' op
+    expected padding_value has 'i8' but got: 'i1'`). Without the verifier the tensor is read as bits, so that a masked
+    attention was silently wrong.
     """
 
     name: ClassVar[str] = "qmlir-widen-masks"
@@ -42,8 +42,8 @@ class WidenMasksPass(Pass):
 
 
 def _masked(module: ir.Module) -> list[OpLike]:
-    """The generics that read a tensor of i1 in what IREE fuses behind a product: the elementwise ops that read its
-    result, and those that compute what they read beside it."""
+    """The generics that read an i1 tensor among the ops that IREE fuses behind a product: the elementwise ops that read
+    its result, and those that compute their other operands."""
     behind = {v for c in find_contractions(module) for v in c.operation.results}
     fused: dict[OpLike, None] = {}
 
@@ -62,8 +62,8 @@ def _masked(module: ir.Module) -> list[OpLike]:
 
 
 def _masks(op: OpLike) -> list[int]:
-    """The operands that a generic reads which are tensors of i1 with axes, but for those that vanish when IREE fuses
-    the elementwise op that makes them for this one alone."""
+    """The operands of a generic that are i1 tensors with axes, except those that vanish because IREE fuses the
+    elementwise op that makes them into this one, its only reader."""
     read = list(op.operands)[: len(op.operands) - len(op.results)]
     return [i for i, v in enumerate(read) if _is_mask(v.type) and not _vanishes(v)]
 

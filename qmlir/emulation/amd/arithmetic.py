@@ -1,4 +1,4 @@
-"""What vector instructions compute, lane by lane: one line each, `name: (result, operands, function)`.
+"""The per-lane function of each vector instruction, one row each: `name: (result type, operand types, function)`.
 
 AMD's instruction set guides define them (chapter "Instructions"); test/emulation compares each with AMD's pseudocode.
 """
@@ -26,7 +26,7 @@ def _shift(bits: int) -> Callable[[Array], Array]:
 
 
 def _fmin(a: Array, b: Array) -> Array:
-    """IEEE minNum; of two zeros the negative one."""
+    """IEEE minNum; -0.0 counts as smaller than 0.0."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.fmin(a, b))
 
 
@@ -35,7 +35,7 @@ def _fmax(a: Array, b: Array) -> Array:
 
 
 def _med3(a: Array, b: Array, c: Array) -> Array:
-    """The larger of the other two, once the largest is found; zeros count as equal there, so their order tells."""
+    """The median: the maximum of the operands without the first largest one; -0.0 and 0.0 tie for largest."""
     nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
     most = _fmax(_fmax(a, b), c)
     middle = np.where(most == a, _fmax(b, c), np.where(most == b, _fmax(a, c), _fmax(a, b)))
@@ -55,7 +55,7 @@ def _to_int(low: int, high: int, rounding: Callable[[Array], Array] = np.trunc) 
 
 
 def _perm(a: Array, b: Array, select: Array) -> Array:
-    """Bytes 0-3 are b's, 4-7 are a's; 8-11 are signs, 12 is 0, from 13 on 255."""
+    """Select four bytes: 0-3 from b, 4-7 from a; 8-11 repeat the sign of bytes 1, 3, 5, 7; 12 is 0, 13 and up 255."""
     shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(select))
     table = np.empty((*shape, 16), np.uint8)
     table[..., 0:4] = np.ascontiguousarray(np.broadcast_to(b, shape))[..., None].view(np.uint8).reshape(*shape, 4)
@@ -82,20 +82,20 @@ def _signed_bitfield(value: Array, offset: Array, width: Array) -> Array:
 
 
 def reversed_bits(a: Array) -> Array:
-    """The bits of a word, the lowest first."""
+    """Reverse the order of the 32 bits of a word."""
     word = np.asarray(a)
     return reduce(np.add, [((word >> U32(i)) & U32(1)) << U32(31 - i) for i in range(32)])
 
 
 def _saturated_pair(a: Array) -> Array:
-    """Both i16 of a word as bytes without a sign."""
+    """Clamp both i16 of a word to unsigned bytes and pack these into 16 bits."""
     halves = [(np.asarray(a) >> U32(16 * i)).astype(np.uint16).view(np.int16) for i in range(2)]
     low, high = (np.clip(half, 0, 255).astype(np.uint16) for half in halves)
     return low + (high << np.uint16(8))
 
 
 def leading_zeros(a: Array, bits: int = 32) -> Array:
-    """Zeros in front of the first one among `bits`; -1 where there is no one."""
+    """Number of zeros above the highest set bit of values of `bits` bits; -1 if no bit is set."""
     a = np.asarray(a).astype(U64)
     position = np.zeros(a.shape, I64)
     for step in (32, 16, 8, 4, 2, 1):
@@ -106,7 +106,7 @@ def leading_zeros(a: Array, bits: int = 32) -> Array:
 
 
 def leading_signs(a: Array, bits: int = 32) -> Array:
-    """Leading bits that equal the sign, from the sign bit on; -1 where all do."""
+    """Number of leading bits that equal the sign bit, including it; -1 if all bits do."""
     a = np.asarray(a).astype(U32 if bits == 32 else U64)
     return leading_zeros(np.where(a >> a.dtype.type(bits - 1) > 0, ~a, a), bits)
 
@@ -138,7 +138,7 @@ def _through_f64(function: LaneFunction) -> LaneFunction:
 
 
 def _quiet16(x: Array) -> Array:
-    """f16 as an instruction for floats passes it on: a signalling NaN becomes a quiet one."""
+    """The bits of f16 values as float instructions forward them: signalling NaNs become quiet."""
     bits = np.asarray(x).view(np.uint16)
     return np.where(np.isnan(x), bits | np.uint16(1 << 9), bits)
 
@@ -328,11 +328,11 @@ for _kind in ("i32", "u32", "i16", "u16"):
     LANES[f"v_med3_{_kind}"] = (_kind, _three, _med3i)
     LANES[f"v_minmax_{_kind}"] = (_kind, _three, lambda a, b, c: np.maximum(np.minimum(a, b), c))
     LANES[f"v_maxmin_{_kind}"] = (_kind, _three, lambda a, b, c: np.minimum(np.maximum(a, b), c))
-_HALVES: dict[str, LaneFunction] = {
+_UNARY_F16: dict[str, LaneFunction] = {
     "rcp": lambda x: 1 / x, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "exp": np.exp2, "log": np.log2,
     "rndne": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
 }  # fmt: skip
-for _name, _exact in _HALVES.items():
+for _name, _exact in _UNARY_F16.items():
     LANES[f"v_{_name}_f16"] = ("f16", "f16", _through_f64(_exact))
 for _name in ("rndne", "floor", "ceil", "trunc"):
     LANES[f"v_{_name}_f64"] = ("f64", "f64", {"rndne": np.rint}.get(_name) or getattr(np, _name))
@@ -343,7 +343,7 @@ LANES["v_fma_f16"] = ("f16", "f16 f16 f16", fma16)
 LANES["v_mad_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: a * b + c)
 LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
 
-# With the clamp bit these stop at the ends of their type.
+# With the clamp bit set, these saturate to the range of their type.
 SATURATING: dict[str, tuple[int, int, LaneFunction]] = {
     f"v_{name}_nc_{kind}": (low, high, function)
     for name, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a))
@@ -357,7 +357,7 @@ SATURATING: dict[str, tuple[int, int, LaneFunction]] = {
 
 
 def saturated(name: str, kind: str) -> LaneFunction:
-    """An addition or subtraction that stops at the ends of its type."""
+    """An addition or subtraction that saturates to the range of its type."""
     low, high, function = SATURATING[name]
     wide = {"u32": U32, "i32": I32, "u16": np.uint16, "i16": np.int16}[kind]
 
@@ -381,7 +381,7 @@ COMPARISONS: dict[str, LaneFunction] = {
 
 
 def classify(x: Array, mask: Array) -> Array:
-    """`v_cmp_class`: whether x is one of the kinds of numbers whose bits are set in the mask."""
+    """`v_cmp_class`: whether x belongs to one of the float classes whose bits are set in the mask."""
     x = np.asarray(x)
     bits = np.dtype(f"u{x.itemsize}").type
     quiet = x.view(bits) >> bits(np.finfo(x.dtype).nmant - 1) & bits(1)

@@ -25,18 +25,18 @@ class KernelDescriptor:
     """A kernel descriptor, 64 bytes of `.rodata`.
 
     Attributes:
-        name: of the kernel.
+        name: name of the kernel.
         entry: address of its first instruction within the image.
-        shared_bytes: LDS of a workgroup that the compiler laid out.
-        scratch_bytes: private memory of a work item.
-        lanes: of a wave, 32 or 64.
-        user_registers: SGPRs that hold what the driver passes.
-        user: which of the seven kinds of them there are, a bit each.
-        preloaded: SGPRs of the kernarg segment's first words, and the word they start with.
-        workgroup_ids: whether x, y, z of the workgroup follow in SGPRs.
-        workitem_ids: 0: x; 1: x and y; 2: x, y and z.
-        float_mode: rounding and denormals.
-        wave_offset: whether the offset of the wave's private memory follows the workgroup in SGPRs.
+        shared_bytes: bytes of LDS that the compiler allocated for a workgroup.
+        scratch_bytes: bytes of private memory of a work item.
+        lanes: lanes of a wave, 32 or 64.
+        user_registers: number of user SGPRs, which hold values passed by the driver.
+        user: bit mask of the seven kinds of user SGPRs that are present.
+        preloaded: number of SGPRs preloaded with words of the kernarg segment, from word `preload_offset` on.
+        workgroup_ids: whether the x, y, z index of the workgroup follows the user SGPRs, each in an SGPR.
+        workitem_ids: the indices of a work item that are passed; 0: x; 1: x and y; 2: x, y and z.
+        float_mode: rounding and denormal modes.
+        wave_offset: whether the offset of the wave's private memory follows the workgroup's index in an SGPR.
     """
 
     name: str
@@ -60,11 +60,11 @@ class CodeObject:
     """A loaded code object.
 
     Attributes:
-        generation: of the GPU that it is for.
-        image: its segments at their addresses. Constants lie in it.
-        code: first and last address of instructions in the image.
-        kernels: by name.
-        decoded: what executes the instructions that were met, by the lanes of a wave and the address.
+        generation: the GPU it was compiled for.
+        image: its segments, each at its address, constants included.
+        code: start and end address of the instructions in the image.
+        kernels: kernel descriptors by name.
+        decoded: operations of the instructions decoded so far, by the lanes of a wave and the address.
     """
 
     generation: Generation
@@ -84,10 +84,10 @@ def load(code: bytes) -> CodeObject:
     """Read a code object.
 
     Raises:
-        EmulationError: it is none, or is for a GPU that is not emulated.
+        EmulationError: `code` is not a code object, or is for a GPU that is not emulated.
     """
     if code[:4] != b"\x7fELF" or len(code) < 64 or struct.unpack_from("<H", code, 18)[0] != _EM_AMDGPU:
-        raise EmulationError("the driver was given something that is not a code object for AMD GPUs")
+        raise EmulationError("the driver was given data that is not an AMD GPU code object")
     name = _NAMES.get(struct.unpack_from("<I", code, 48)[0] & 0xFF)
     if name is None:
         known = ", ".join(sorted(_NAMES.values()))

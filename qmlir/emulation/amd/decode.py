@@ -1,7 +1,7 @@
-"""Machine code to instructions: names and fields of tinygrad's tables, one naming for all generations.
+"""Decode machine code into instructions, with the fields of tinygrad's tables and the same names for all generations.
 
-tinygrad's tables come from AMD's machine-readable ISA documents. Buffer instructions of RDNA, and MFMA of gfx90a that
-later chips dropped, are missing there and are here.
+tinygrad's tables come from AMD's machine-readable ISA documents. They lack the buffer instructions of RDNA, and
+instructions of gfx90a that later chips dropped, such as some MFMA; these are decoded here.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from ..launch import EmulationError
 from .generation import Generation
 
-# Registers have one numbering: 0-127 scalar and special, 128-255 constants, 256-511 VGPRs, 512-767 accumulation VGPRs.
+# Numbering of all operands: 0-127 scalar and special, 128-255 constants, 256-511 VGPRs, 512-767 accumulation VGPRs.
 VCC, NULL_RDNA, M0_RDNA, M0_CDNA, EXEC, LITERAL, VGPR, ACC = 106, 124, 125, 124, 126, 255, 256, 512
 
 
 @dataclass
 class AmdInstruction:
-    """One instruction.
+    """A decoded instruction.
 
     Attributes:
-        name: in lower case, as RDNA 3 spells it, without the encoding's suffix.
-        form: the encoding, as `VOP3`.
-        address: in the image.
-        size: in bytes.
-        fields: the encoding's fields; operands in the numbering above.
-        regs: registers of each operand.
-        literal: its 32-bit constant.
-        halves: of vector registers that it reads or writes, which halves: 1, the low one, 2, the high one. Those that
-            are missing are read or written whole.
+        name: lower-case mnemonic in RDNA 3's spelling, without the encoding's suffix.
+        form: the encoding, such as `VOP3`.
+        address: its address in the image.
+        size: its size in bytes.
+        fields: the fields of the encoding; operands have the numbering above.
+        regs: number of registers of each operand.
+        literal: its 32-bit literal constant.
+        halves: bit mask of the halves of a vector register that it reads or writes: 1 for the low half, 2 for the high
+            one. Registers without an entry are read or written whole.
     """
 
     name: str
@@ -42,7 +42,7 @@ class AmdInstruction:
     halves: dict[int, int] = field(default_factory=dict)
 
     def touch(self, register: int, count: int, halves: int = 3) -> None:
-        """These halves of registers are read or written."""
+        """Record that it reads or writes these halves of `count` registers."""
         for number in range(register, register + count):
             self.halves[number] = self.halves.get(number, 0) | halves
 
@@ -78,7 +78,7 @@ _RENAMED = [(re.compile(a), b) for a, b in (
 
 
 def canonical(name: str) -> str:
-    """One name for an instruction of all generations."""
+    """RDNA 3's name of an instruction that any generation may name differently."""
     name = name.lower()
     for pattern, new in _RENAMED:
         name = pattern.sub(new, name)
@@ -86,18 +86,18 @@ def canonical(name: str) -> str:
 
 
 def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
-    """The instruction at the start of `data`.
+    """Decode the instruction at the start of `data`.
 
     Raises:
-        EmulationError: there is none.
+        EmulationError: it is not a known instruction.
     """
-    own = _own(data, address, generation)
+    own = _decode_missing(data, address, generation)
     if own is not None:
         return own
     from tinygrad.renderer.amd import decode_inst
 
     if generation.cdna and data[2:4] != _LD_SCALE:
-        data = data[:8]  # tinygrad knows an instruction of 16 bytes by its second half only
+        data = data[:8]  # tinygrad detects a 16-byte instruction by its second half alone
     try:
         found = decode_inst(data, generation.tables)
     except (ValueError, AssertionError) as e:
@@ -112,7 +112,7 @@ def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
     op = fields.pop("op", None)
     name = canonical(op.name) if op is not None else ""
     name = dict(generation.renamed).get(name, name)
-    if name.startswith("v_mad_mix"):  # of gfx900; the chips here fuse (LLVM's `FeatureFmaMixInsts`)
+    if name.startswith("v_mad_mix"):  # gfx900's name; the emulated chips fuse (LLVM's `FeatureFmaMixInsts`)
         name = name.replace("v_mad", "v_fma")
     for part in ("opx", "opy"):  # two operations in one instruction
         if part in fields:
@@ -122,19 +122,19 @@ def decode(data: bytes, address: int, generation: Generation) -> AmdInstruction:
     size = found.size()
     if kind.startswith("VOP3P") and kind.endswith("X2"):
         fields |= {"neg": fields["blgp"]}
-    if not generation.cdna and kind.startswith("VOP") and fields.get("src0") in _EIGHT_LANES:
-        word = int.from_bytes(data[size : size + 4], "little")  # tinygrad stops in front of it
-        fields |= {"vsrc0": VGPR + (word & 255), "lanes": word >> 8, "fi": int(fields["src0"] == _EIGHT_LANES[1])}
+    if not generation.cdna and kind.startswith("VOP") and fields.get("src0") in _DPP8_OPERANDS:
+        word = int.from_bytes(data[size : size + 4], "little")  # tinygrad's size excludes it
+        fields |= {"vsrc0": VGPR + (word & 255), "lanes": word >> 8, "fi": int(fields["src0"] == _DPP8_OPERANDS[1])}
         kind, size = f"{kind}_DPP8", size + 4
     return AmdInstruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
 
-_WRITE_BACK = {62: "buffer_wbinvl1", 63: "buffer_wbinvl1_vol"}  # dropped behind MI200 (MI200 ISA guide, MUBUF)
-_EIGHT_LANES = (0xE9, 0xEA)  # in the place of an operand: a word with the lanes follows; the second reads inactive ones
-_LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
+_WRITE_BACK = {62: "buffer_wbinvl1", 63: "buffer_wbinvl1_vol"}  # dropped after MI200 (MI200 ISA guide, MUBUF)
+_DPP8_OPERANDS = (0xE9, 0xEA)  # src0: a word with the lanes follows; the second also reads inactive lanes
+_LD_SCALE = b"\xac\xd3"  # opcode in the first half of a scaled matrix instruction, which has 16 bytes
 
 
-def _own(data: bytes, address: int, generation: Generation) -> AmdInstruction | None:
+def _decode_missing(data: bytes, address: int, generation: Generation) -> AmdInstruction | None:
     word = int.from_bytes(data[:8], "little")
     if generation.tables == "rdna3" and word >> 26 & 63 == 0b111000:
         name = _buffer("rdna3", word >> 18 & 255)
@@ -156,7 +156,7 @@ def _own(data: bytes, address: int, generation: Generation) -> AmdInstruction | 
         size = 12
     elif generation.mad and word >> 26 & 63 == 0b111000 and word >> 18 & 127 in _WRITE_BACK:
         return AmdInstruction(_WRITE_BACK[word >> 18 & 127], "MUBUF", address, 8, {})
-    elif generation.mad and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # dropped later (VOP3)
+    elif generation.mad and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # VOP3; dropped later
         fields = {
             "vdst": VGPR + (word & 255), "abs": word >> 8 & 7, "opsel": word >> 11 & 15, "clmp": word >> 15 & 1,
             "src0": word >> 32 & 511, "src1": word >> 41 & 511, "src2": word >> 50 & 511, "omod": word >> 59 & 3,
@@ -180,7 +180,7 @@ def _own(data: bytes, address: int, generation: Generation) -> AmdInstruction | 
 
 
 def _buffer(instructions: str, opcode: int) -> str | None:
-    """The name of a buffer instruction of RDNA: tinygrad knows their opcodes, not their encoding."""
+    """Name of an RDNA buffer instruction, None if unknown. tinygrad has their opcodes, but not their encoding."""
     from tinygrad.runtime.autogen.amd.rdna3.enum import MUBUFOp
     from tinygrad.runtime.autogen.amd.rdna4.enum import VBUFFEROp
 

@@ -17,10 +17,8 @@ from .waves import Array, AtomicFunction, register_bits
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 
 
-# ---- instructions
-
 _SIZES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
-# Of single elements.
+# Type and function of atomics on single elements.
 ATOMICS: dict[str, tuple[type[np.generic], AtomicFunction]] = {
     "add_u32": (U32, lambda a, b: a + b), "sub_u32": (U32, lambda a, b: a - b), "swap_b32": (U32, lambda a, b: b),
     "and_b32": (U32, lambda a, b: a & b), "or_b32": (U32, lambda a, b: a | b), "xor_b32": (U32, lambda a, b: a ^ b),
@@ -38,7 +36,7 @@ _CACHES = (*_INVALIDATE, "buffer_gl0_inv", "global_wb", "buffer_wbl2")
 
 
 def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
-    """The operation of an instruction of global memory, None where this is another kind."""
+    """The operation of a global-memory instruction, None if `ins` is of another kind."""
     if ins.name in _CACHES:
         return _caches(ins)
     b = Builder(ins, generation, lanes)
@@ -62,7 +60,7 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
 
 
 def _caches(ins: AmdInstruction) -> DecodedOperation:
-    """What makes stores visible to other workgroups, and theirs to the wave: of scopes that hold all of them."""
+    """Write-back or invalidation of caches: at device scope or wider, stores become visible between workgroups."""
     wide = True
     if "scope" in ins.fields:
         wide = ins.fields["scope"] >= _DEVICE
@@ -78,7 +76,7 @@ def _caches(ins: AmdInstruction) -> DecodedOperation:
     return DecodedOperation(ins, run, kind="wait", flow="cross")
 
 
-_DEVICE = 2  # of gfx12's scopes
+_DEVICE = 2  # gfx12's device scope
 LaneAddresses = Callable[[Gang], Array]
 
 
@@ -106,7 +104,7 @@ def _flat_address(b: Builder, scratch: bool) -> tuple[LaneAddresses, None]:
 
 
 def _scratch_address(b: Builder, offset: int) -> tuple[LaneAddresses, None]:
-    """Private memory: each lane has its own bytes of one array."""
+    """Addresses in private memory, which is one array with `scratch_bytes` for each lane."""
     f = b.instruction.fields
     vector, scalar = f.get("addr", f.get("vaddr", VGPR)), f.get("saddr", 124)
     v = b.read(vector, "u32") if f.get("sve") else None
@@ -130,32 +128,32 @@ def _scratch_address(b: Builder, offset: int) -> tuple[LaneAddresses, None]:
 
 
 def _buffer_address(b: Builder) -> tuple[LaneAddresses, Callable[[Gang], Array]]:
-    """Addresses, and how many bytes of the buffer there are from each on."""
+    """Functions that return the addresses, and the number of bytes from each address to the end of the buffer."""
     f = b.instruction.fields
     words = [b.read_scalar(f["srsrc"] + i) for i in range(4)]
     start = b.read_scalar(f["soffset"])
     index = b.read(f["vaddr"], "u32") if f["idxen"] else None
     v = b.read(f["vaddr"] + f["idxen"], "u32") if f["offen"] else None
     offset = f["offset"]
-    if offset >> 23 & 1:  # of RDNA 4; others have 12 bits without a sign
+    if offset >> 23 & 1:  # RDNA 4's offset is signed; others have 12 unsigned bits
         offset -= 1 << 24
 
     def within(g: Gang) -> tuple[Array, Array]:
-        """Offset that is compared with the buffer's size, and the scalar offset."""
+        """The offset that is compared with the buffer's size, and the scalar offset."""
         inside = np.full(g.on.shape, offset, I64)
         if v is not None:
             inside = inside + np.asarray(v(g)).astype(I64)
         if index is not None:
             stride = (np.broadcast_to(words[1](g), g.count).astype(I64) >> 16 & 0x3FFF)[:, None]
             inside = inside + stride * np.asarray(index(g)).astype(I64)
-        # The sum has 32 bits on these chips: LLVM folds a constant into `offset` whether or not it wraps.
+        # The sum wraps at 32 bits on these chips: LLVM folds a constant into `offset` even if the sum wraps.
         return inside & 0xFFFFFFFF, np.broadcast_to(start(g), g.count).astype(I64)[:, None]
 
     def address(g: Gang) -> Array:
         low, high = (np.broadcast_to(w(g), g.count).astype(U64) for w in words[:2])
         base = low | (high & U64(0xFFFF)) << U64(32)
         inside, scalar = within(g)
-        if b.cdna and (np.broadcast_to(words[3](g), g.count) & _PRIVATE).any():  # words of all lanes side by side
+        if b.cdna and (np.broadcast_to(words[3](g), g.count) & _PRIVATE).any():  # words of the lanes interleaved
             inside = (inside >> 2) * 4 * g.lanes + (inside & 3) + 4 * np.arange(g.lanes)
         return base[:, None] + (inside + scalar).astype(U64)
 
@@ -163,29 +161,29 @@ def _buffer_address(b: Builder) -> tuple[LaneAddresses, Callable[[Gang], Array]]
         inside, scalar = within(g)
         left: Array = np.broadcast_to(words[2](g), g.count).astype(I64)[:, None] - scalar - inside
         private = b.cdna and (np.broadcast_to(words[3](g), g.count) & _PRIVATE).any()
-        return left + 2 * _MOST if private else left
+        return left + 2 * _MAX_ROOM if private else left
 
     return address, room
 
 
-# In the fourth word of a buffer descriptor of gfx9: the lane is added to the address, which makes memory private.
+# Bit in the fourth word of a gfx9 buffer descriptor: the lane is added to the address, which makes memory private.
 _PRIVATE = U32(1 << 23)
-_MOST = 1 << 33
+_MAX_ROOM = 1 << 33  # more bytes than a buffer can have; `room` is larger for private memory
 
 
 def _lanes_in_reach(g: Gang, fits: LaneAddresses | None, size: int) -> Array:
-    """Active lanes, without those beyond the end of a buffer: these read 0 and store nothing."""
+    """The active lanes whose access lies within the buffer; the others read 0 and store nothing."""
     return g.on if fits is None else g.on & (fits(g) >= size)
 
 
 def _pieces(g: Gang, fits: LaneAddresses | None, size: int) -> tuple[list[tuple[int, int, Array]], Array | None]:
-    """First byte, size and lanes of the parts of an access: a buffer's end is compared with each word of it (CDNA 3 and
-    RDNA 3 ISA guides, "Range checking"). Then the lanes for which it lies within a word: no kernel may rely on that
-    one, which is left out."""
+    """Split an access into pieces, each with its first byte, size and lanes, as the hardware compares each word with
+    the buffer's end (CDNA 3 and RDNA 3 ISA guides, "Range checking"). Also return the lanes for which the end lies
+    within a word: that word is in no piece, because no kernel may rely on it."""
     if fits is None:
         return [(0, size, g.on)], None
     room = fits(g)
-    if room.max() > _MOST and size > 4:  # private memory: the words of a lane lie apart
+    if room.max() > _MAX_ROOM and size > 4:  # private memory: the words of a lane are not contiguous
         return [(at, 4, g.on) for at in range(0, size, 4)], None
     cut = g.on & (room > 0) & (room < size)
     if not cut.any():
@@ -194,17 +192,17 @@ def _pieces(g: Gang, fits: LaneAddresses | None, size: int) -> tuple[list[tuple[
     return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)], split if split.any() else None
 
 
-def _moved(g: Gang, fits: LaneAddresses | None, place: Array, at: int) -> Array:
-    """Addresses `at` bytes on."""
-    if at and fits is not None and fits(g).max() > _MOST:
+def _advanced(g: Gang, fits: LaneAddresses | None, place: Array, at: int) -> Array:
+    """The addresses of byte `at` of an access, whose words are interleaved with other lanes' in private memory."""
+    if at and fits is not None and fits(g).max() > _MAX_ROOM:
         at *= g.lanes
     return place + U64(at)
 
 
 def _load_pieces(g: Gang, fits: LaneAddresses | None, place: Array, size: int) -> tuple[Array, Array | None]:
-    """Words, and the numbers of the origins of those that nobody wrote (`Shadow.origins`)."""
+    """Loaded words, and the origin numbers (`RegisterShadow.origins`) of the unwritten ones, None if there are none."""
     pieces, split = _pieces(g, fits, size)
-    loaded = [g.reach.load(g, g.shadow, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
+    loaded = [g.reach.load(g, g.shadow, _advanced(g, fits, place, at), on, part) for at, part, on in pieces]
     values = np.concatenate([v for v, _ in loaded], axis=-1) if len(loaded) > 1 else loaded[0][0]
     unknown = None
     if any(u is not None for _, u in loaded):
@@ -273,15 +271,15 @@ def _store(
         pieces, split = _pieces(g, fits, size)
         if split is not None:
             wave, lane = np.argwhere(split)[0]
-            raise InstructionFault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
+            raise InstructionFault("it stores a word that extends beyond the end of its buffer", int(wave), int(lane))
         for at, part, on in pieces:
             some = slice(at // 4, (at + part + 3) // 4)
-            known = None if unknown is None else unknown[..., some]
-            g.reach.store(g, g.shadow, _moved(g, fits, place, at), on, part, values[..., some], known)
+            unknown_part = None if unknown is None else unknown[..., some]
+            g.reach.store(g, g.shadow, _advanced(g, fits, place, at), on, part, values[..., some], unknown_part)
         g.shadow.issue(g, STORE, 0)
 
-    # Private memory takes what nobody wrote: registers are spilled there.
-    reaches = None if fits is None else lambda g: g.on & (fits(g) > 0) & (fits(g) <= _MOST)
+    # Private memory accepts unwritten values: registers are spilled there.
+    reaches = None if fits is None else lambda g: g.on & (fits(g) > 0) & (fits(g) <= _MAX_ROOM)
     return DecodedOperation(
         b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses,
         stored=0 if private else stored, reaches=reaches,
@@ -326,7 +324,7 @@ def _atomic(
 def _load_to_lds(
     b: Builder, size: int, address: LaneAddresses, fits: LaneAddresses | None, addresses: int
 ) -> DecodedOperation:
-    """A load whose words go to LDS, one lane after another from the address in M0 on."""
+    """A load into LDS: the words are stored lane after lane from the address in M0 on."""
     m0 = b.read_scalar(124 if b.cdna else 125)
     offset = b.instruction.fields.get("offset", 0)
 

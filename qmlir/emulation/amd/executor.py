@@ -1,4 +1,4 @@
-"""Runs a launch: starts its waves, executes them until they end."""
+"""Run a launch: start its waves and execute them until they end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .reach import Reach
 from .shadow import LDS, LOAD, SCALAR, STORE, InstructionFault, RegisterShadow
 from .waves import Array, register_bits
 
-_BY_IREE = "_dispatch_"  # in the names of kernels that IREE generates, not qmlir
+_BY_IREE = "_dispatch_"  # in the names of kernels that IREE generates, not in those of qmlir's kernels
 RUNNING, WAITING, ENDED = range(3)
-_WAVES = 32  # that are executed together, as far as a launch has so many
+_WAVES = 32  # that are executed together, if a launch has as many
 _FAIR = 20000  # instructions that some waves may execute while others of their gang are ready
 _REPORT = 4096
 
@@ -33,7 +33,7 @@ class AmdExecutor:
         """Execute a launch to its end.
 
         Raises:
-            EmulationError: what the device would refuse, or what no kernel may do.
+            EmulationError: the device would refuse the launch, or the kernel has a fault.
         """
         with np.errstate(all="ignore"):
             return _Run(launch, memory, settings).execute()
@@ -57,11 +57,11 @@ class _Run:
         self._check_limits()
         self.program: DecodedProgram = self.object.decoded.setdefault(self.kernel.lanes, {})
         self.random = None if settings.seed is None else np.random.default_rng(settings.seed)
-        # LLVM loads more of the segment than there is, up to its alignment.
+        # Code by LLVM may load beyond the end of the kernarg segment, up to its alignment.
         size = (max(self.kernel.kernarg_bytes, len(launch.arguments)) + 127) & ~63
         self.arguments = np.frombuffer(launch.arguments.ljust(size, b"\0"), np.uint8).copy()
-        own = [_held(self.arguments), _held(self.object.image)]
-        self.waves = -(-int(np.prod(launch.block)) // self.kernel.lanes)  # of a workgroup
+        own = [_own_allocation(self.arguments), _own_allocation(self.object.image)]
+        self.waves = -(-int(np.prod(launch.block)) // self.kernel.lanes)  # per workgroup
         order = WaveOrder(int(np.prod(launch.grid)), self.waves, self.generation.writes_back)
         self.reach = Reach(memory, own, _pointers(self.arguments, memory), launch.function, order)
         self.counts: dict[str, int] = {}
@@ -108,7 +108,7 @@ class _Run:
         g.scratch_bytes = self.kernel.scratch_bytes
         if g.scratch_bytes:
             private = np.zeros(g.waves * g.lanes * g.scratch_bytes, np.uint8)
-            held = _held(private)
+            held = _own_allocation(private)
             held.written = np.zeros(len(private), np.bool_)
             held.origins = np.zeros(len(private), np.uint16)
             g.scratch_base = held.start
@@ -121,7 +121,7 @@ class _Run:
         self.conflicts += g.lds.conflicts
 
     def _registers(self, g: Gang) -> None:
-        """What a wave finds in its registers (LLVM's "Initial Kernel Execution State")."""
+        """Set the initial values of the waves' registers (LLVM's "Initial Kernel Execution State")."""
         kernel, launch = self.kernel, self.launch
         known = 0
         address = int(self.arguments.ctypes.data)
@@ -204,14 +204,17 @@ class _Run:
                 state[chosen] = ENDED
 
     def _choose(self, pc: Array, ready: Array, age: Array) -> tuple[Array, int, int]:
-        """Which waves go on: those furthest behind, so that waves that parted meet again; and where others wait."""
+        """Choose the waves to execute: those at the lowest address, so that waves that diverged meet again.
+
+        Also returns the next address at which other waves wait (-1: none), and how many instructions may be executed.
+        """
         places = np.unique(pc[ready])
         at = int(places[0])
         budget = 1 << 60
         if len(places) > 1:
             budget = _FAIR
             mine = ready & (pc == at)
-            if age[mine].min() > age[ready & ~mine].min() + _FAIR:  # they may wait for the others
+            if age[mine].min() > age[ready & ~mine].min() + _FAIR:  # they may be polling for the others
                 at = int(pc[ready & ~mine][age[ready & ~mine].argmin()])
         if self.random is not None:
             at = int(self.random.choice(places))
@@ -223,7 +226,7 @@ class _Run:
         return chosen, int(later[0]) if len(later) else -1, budget
 
     def _advance(self, g: Gang, pc: int, stop: int, budget: int) -> tuple[str, Array | int]:
-        """Execute the selected waves from `pc` until they part, come to where others wait, or stop."""
+        """Execute the selected waves from `pc` until they diverge, reach others at `stop`, use up `budget`, or stop."""
         program, shadow, counts = self.program, g.shadow, self.counts
         count = g.count
         while True:
@@ -261,7 +264,7 @@ class _Run:
                 self.reported = self.executed
 
     def _barrier(self, g: Gang, pc: Array, state: Array) -> None:
-        """Workgroups all of whose waves came to a barrier go on."""
+        """Resume the workgroups whose waves have all reached a barrier."""
         waiting = False
         for group in np.unique(g.group[state == WAITING]):
             mine = g.group == group
@@ -311,7 +314,7 @@ class _Run:
 
 
 def operation(ins: AmdInstruction, generation: Generation, wave_lanes: int) -> DecodedOperation | None:
-    """What executes an instruction, None where it is not emulated."""
+    """The operation of an instruction, None if it is not emulated."""
     if (wait := _wait(ins, generation)) is not None:
         return wait
     found = scalar.build(ins, generation, wave_lanes) or device_memory.build(ins, generation, wave_lanes)
@@ -321,7 +324,7 @@ def operation(ins: AmdInstruction, generation: Generation, wave_lanes: int) -> D
 
 
 def _wait(ins: AmdInstruction, generation: Generation) -> DecodedOperation | None:
-    """Instructions that wait for counters."""
+    """The operation of an instruction that waits for counters, None if `ins` is of another kind."""
     value = ins.get("simm16")
     if ins.name == "s_waitcnt":
         if generation.cdna:
@@ -357,11 +360,11 @@ _GFX12_WAITS = {
 }  # fmt: skip
 
 
-def _held(data: Array) -> Allocation:
+def _own_allocation(data: Array) -> Allocation:
     return Allocation(int(data.ctypes.data), data.nbytes, data, None)
 
 
 def _pointers(arguments: Array, memory: Memory) -> list[tuple[int, int]]:
-    """The words of the kernel's arguments that are addresses of device memory, with their place."""
+    """Byte offset and value of the words of the kernel's arguments that are addresses of device memory."""
     words = arguments[: len(arguments) & ~7].view(np.uint64)
     return [(8 * i, int(word)) for i, word in enumerate(words) if memory.find(int(word)) is not None]

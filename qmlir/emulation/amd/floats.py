@@ -1,4 +1,4 @@
-"""Arithmetic on small floats and fused products, rounded as IEEE 754 demands."""
+"""Arithmetic on small floats and fused multiply-adds, rounded as IEEE 754 requires."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ...dialect.dtypes import Array as Array
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f32 with one rounding.
 
-    The product is exact in f64. The sum there is rounded, and rounding it again to f32 goes wrong only where it lies
-    halfway between two numbers of f32 or is subnormal: it is rounded to odd there first (Boldo and Melquiond,
+    The product is exact in f64, the sum is rounded. Rounding the sum again to f32 is wrong only if it lies halfway
+    between two f32 values or is subnormal in f32: such sums are rounded to odd in f64 first (Boldo and Melquiond,
     "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd").
     """
     product = np.multiply(a, b, dtype=np.float64)
@@ -35,8 +35,8 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
 
 
 def mad32(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` of f32 as `v_mad_f32` and its variants have it: the product is rounded too, and denormals are 0,
-    whatever the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
+    """`a * b + c` of f32 as `v_mad_f32` and its variants compute it: the product is rounded as well, and denormals are
+    flushed to 0 whatever the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
     return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
 
 
@@ -45,7 +45,7 @@ def _flushed(x: Array) -> Array:
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` of f16: both steps are exact in f64 as far as f16 can tell."""
+    """`a * b + c` of f16: f64 is precise enough that rounding there does not change the f16 result."""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
 
 
@@ -56,7 +56,7 @@ def to_f16_toward_zero(x: Array) -> Array:
 
 
 def bf16_bits(x: Array) -> Array:
-    """f32 rounded to nearest even bf16, as its bits."""
+    """The bits of f32 values rounded to bf16, to nearest even."""
     return np.ascontiguousarray(x, np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
 
 
@@ -69,7 +69,7 @@ def _table(kind: npt.DTypeLike) -> Array:
     return found
 
 
-# What codes of one byte stand for: CDNA 3 has the types with an unsigned zero, later chips those of the OCP.
+# Values of the one-byte codes: CDNA 3 has the types with an unsigned zero, later chips those of the OCP.
 FP8 = {"fnuz": _table(ml_dtypes.float8_e4m3fnuz), "ocp": _table(ml_dtypes.float8_e4m3fn)}
 BF8 = {"fnuz": _table(ml_dtypes.float8_e5m2fnuz), "ocp": _table(ml_dtypes.float8_e5m2)}
 _FP8_TYPES = {("fp8", "fnuz"): ml_dtypes.float8_e4m3fnuz, ("fp8", "ocp"): ml_dtypes.float8_e4m3fn,
@@ -80,7 +80,7 @@ BF6 = np.arange(64, dtype=np.uint8).view(ml_dtypes.float6_e3m2fn).astype(np.floa
 
 
 def fp8_table(name: str, fnuz: bool) -> Array:
-    """f32 of the 256 codes of "fp8" (e4m3) or "bf8" (e5m2); `fnuz`: the types with an unsigned zero."""
+    """The f32 values of the 256 codes of "fp8" (e4m3) or "bf8" (e5m2); `fnuz`: the types with an unsigned zero."""
     return {"fp8": FP8, "bf8": BF8}[name]["fnuz" if fnuz else "ocp"]
 
 
@@ -92,8 +92,8 @@ def to_fp8(x: Array, name: str, fnuz: bool) -> Array:
 def _fused(a: float, b: float, c: float) -> float:
     try:
         total = Fraction(a) * Fraction(b) + Fraction(c)
-        return float(total) if total else a * b + c  # which knows the sign of zero
-    except (OverflowError, ValueError):  # infinities and NaN, or a sum beyond the numbers
+        return float(total) if total else a * b + c  # has the right sign of zero
+    except (OverflowError, ValueError):  # infinities and NaN, or the sum overflows
         return a * b + c
 
 
@@ -107,19 +107,19 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Division:
-    """What AMD's pseudocode of `v_div_scale`, `v_div_fmas` and `v_div_fixup` says of a type, in powers of two."""
+    """Constants of one type in AMD's pseudocode of `v_div_scale`, `v_div_fmas` and `v_div_fixup`, as exponents of 2."""
 
     kind: npt.DTypeLike
     fma: Callable[[Array, Array, Array], Array]
-    scale: int  # of an operand that is near an end
-    apart: int  # exponents of numerator and denominator
-    small: int  # the exponent of a numerator that is tiny
-    below: int  # the smallest normal number
-    underflow: int  # exponents apart
+    scale: int  # factor of an operand that is near an end of the range
+    apart: int  # difference of the exponents of numerator and denominator from which on operands are scaled
+    small: int  # greatest biased exponent of a tiny numerator
+    below: int  # smallest normal value
+    underflow: int  # difference of the exponents below which the quotient is 0
 
 
 DIVISIONS = {
-    "f16": _Division(np.float16, fma16, 0, 0, 0, -14, -100),  # of which there is `v_div_fixup` only
+    "f16": _Division(np.float16, fma16, 0, 0, 0, -14, -100),  # only `v_div_fixup` exists
     "f32": _Division(np.float32, fma32, 64, 96, 23, -126, -150),
     "f64": _Division(np.float64, fma64, 128, 768, 53, -1022, -1075),
 }
@@ -134,13 +134,13 @@ def exponent(x: Array) -> Array:
 
 
 def div_scale(s0: Array, s1: Array, s2: Array, kind: str = "f32") -> tuple[Array, Array]:
-    """`v_div_scale`: the scaled operand, and for which lanes `v_div_fmas` scales back."""
+    """`v_div_scale`: the scaled operand, and the lanes for which `v_div_fmas` undoes the scaling."""
     of = DIVISIONS[kind]
     s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, of.kind) for x in (s0, s1, s2)))
     up, down = np.ldexp(s0, of.scale), np.ldexp(s0, -of.scale)
     e1, e2 = exponent(s1), exponent(s2)
     zero = (s1 == 0) | (s2 == 0)
-    # The pseudocode asks for denormals of f64 in both: the inverse of no f32 is one, its quotient is compared as f32.
+    # The pseudocode tests both for f64 denormals. No inverse of an f32 is one; quotients of f32 are compared as f32.
     inverse = 1 / np.abs(s1.astype(np.float64))
     flat = (inverse < 2.0**-1022) & (inverse > 0)
     quotient = np.abs(s2.astype(np.float64) / s1)
@@ -149,7 +149,7 @@ def div_scale(s0: Array, s1: Array, s2: Array, kind: str = "f32") -> tuple[Array
         (zero, np.full_like(s0, np.nan), False),
         (e2 - e1 >= of.apart, np.where(s0 == s1, up, s0), True),
         ((e1 == 0), up, False),
-        # The pseudocode scales the denominator up here, past the largest number: taken as a misprint.
+        # The pseudocode scales the denominator up here, which overflows; this is taken as a misprint.
         (flat & tiny, np.where(s0 == s1, down, s0), True),
         (flat, down, False),
         (tiny, np.where(s0 == s2, up, s0), True),
@@ -170,7 +170,7 @@ def div_fmas(a: Array, b: Array, c: Array, scale: Array, kind: str = "f32") -> A
 
 
 def div_fixup(s0: Array, s1: Array, s2: Array, kind: str = "f32") -> Array:
-    """`s2 / s1` of the quotient s0 that the steps before made, with the special cases."""
+    """`v_div_fixup`: `s2 / s1` from the quotient s0 of the earlier steps, with the special cases."""
     of = DIVISIONS[kind]
     s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, of.kind) for x in (s0, s1, s2)))
     sign = np.signbit(s1) ^ np.signbit(s2)

@@ -1,4 +1,4 @@
-"""Waves that run together, with the memory that they reach."""
+"""Waves that are executed together, with the memory that they access."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .waves import Waves
 
 
 class Gang(Waves):
-    """What an instruction is executed on.
+    """The waves that an instruction is executed on, with their memory.
 
     Attributes:
-        lds, reach, shadow: LDS, global memory, and what is known of registers.
+        lds, reach, shadow: LDS, global memory, and the checks of registers.
         base: the address of the code object's image.
-        banks: of LDS.
-        scratch_base, scratch_bytes: private memory of all lanes, and bytes of one.
+        banks: number of banks of LDS.
+        scratch_base, scratch_bytes: address of the private memory of all lanes, and bytes of one lane.
     """
 
     lds: Lds

@@ -1,4 +1,4 @@
-"""What differs between the GPUs that are emulated, as data: everything else asks this table, never a GPU's name."""
+"""Differences between the emulated GPUs as data: other code reads this table, never a GPU's name."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ class Generation:
     """One GPU. Sources: the ISA guides of MI200, MI300, CDNA 4, RDNA 3, RDNA 3.5 and RDNA 4, and LLVM's AMDGPU usage.
 
     Attributes:
-        name: as LLVM has it, `gfx942`.
-        tables: of tinygrad, that know its instructions.
-        cdna: accumulation registers beside the others, offsets of 13 bits or less in flat instructions, waves of 64.
-        store_counter: stores have a counter of their own; without it they are counted as loads.
-        shared_counter: LDS and scalar loads have one counter.
-        offset_bits: of the signed offset of a global or scratch access.
-        scalar_offset_bits: of the signed offset of a scalar load.
-        ids_in_traps: the numbers of a workgroup are in trap registers (ttmp7 and ttmp9), not behind the user's.
-        scratch_offset: a wave finds the offset of its private memory in a register.
-        fnuz: codes of one-byte floats have an unsigned zero; others are those of the OCP.
-        shared_bytes: of LDS, for one workgroup.
-        banks: of LDS.
-        writes_back: L2 caches of its dies are written back for other dies.
-        mad: there is `v_mad_f32`, which rounds the product.
-        renamed: instructions whose number later chips of the family, whose tables these are, gave to other ones.
-        matrix: opcodes of MFMA without a row in the tables.
+        name: LLVM's name, such as `gfx942`.
+        tables: name of tinygrad's tables of its instructions.
+        cdna: separate accumulation registers, offsets of at most 13 bits in flat instructions, waves of 64 lanes.
+        store_counter: stores have their own counter; without it they are counted as loads.
+        shared_counter: LDS and scalar loads share one counter.
+        offset_bits: bits of the signed offset of a global or scratch access.
+        scalar_offset_bits: bits of the signed offset of a scalar load.
+        ids_in_traps: the index of a workgroup is in trap registers (ttmp7 and ttmp9), not after the user SGPRs.
+        scratch_offset: a wave gets the offset of its private memory in a register.
+        fnuz: the one-byte floats have an unsigned zero; otherwise they are those of the OCP.
+        shared_bytes: bytes of LDS that one workgroup may have.
+        banks: number of banks of LDS.
+        writes_back: each die has an L2 cache, which is written back before other dies see its stores.
+        mad: it has `v_mad_f32`, which rounds the product.
+        renamed: names in the tables, which are those of later chips of the family, and the names of the instructions
+            that have these opcodes on this GPU.
+        matrix: opcodes and names of MFMA instructions that the tables lack.
     """
 
     name: str

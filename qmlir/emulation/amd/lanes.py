@@ -16,7 +16,7 @@ from .waves import SCALARS, Array, Waves, register_bits, registers_of
 
 
 def dpp_lanes(control: int, lanes: int) -> Array:
-    """The lane that each lane reads with a DPP control word, -1 where it is outside of the row or the wave."""
+    """The lane that each lane reads with a DPP control word, -1 if it is outside the row or the wave."""
     lane = np.arange(lanes)
     row, place = lane & ~15, lane & 15
     if control < 0x100:  # quad_perm
@@ -59,7 +59,7 @@ def _source_lanes(b: Builder) -> Array:
 
 
 def dpp(b: Builder, fetch: ReadOperand) -> ReadOperand:
-    """A vector operand read from other lanes; 0 where there is none."""
+    """A vector operand that DPP reads from other lanes; 0 for lanes without a source."""
     lanes = _source_lanes(b)
     valid, index = lanes >= 0, np.maximum(lanes, 0)
     inactive = bool(b.instruction.get("fi"))
@@ -73,7 +73,7 @@ def dpp(b: Builder, fetch: ReadOperand) -> ReadOperand:
 
 
 def dpp_target(b: Builder) -> Callable[[Waves], Array] | None:
-    """Which lanes a DPP instruction may write; None where it is all of them."""
+    """The lanes that a DPP instruction may write; None if it may write all of them."""
     f = b.instruction.fields
     if "DPP8" in b.instruction.form:
         return None
@@ -91,7 +91,7 @@ def dpp_target(b: Builder) -> Callable[[Waves], Array] | None:
 
 @contextmanager
 def only(g: Waves, lanes: Array) -> Iterator[None]:
-    """For a while, these are the lanes that write, of those that are active."""
+    """Within this context, only these lanes of the active ones are written."""
     kept = g.on, g.full, g.whole
     g.on = g.on & lanes
     g.full = bool(g.on.all())
@@ -103,13 +103,13 @@ def only(g: Waves, lanes: Array) -> Iterator[None]:
 
 
 def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> Callable[[Gang, RegisterShadow], None]:
-    """How what nobody wrote flows through an instruction with DPP: from the lane that is read, where one is, and into
-    those that are written.
+    """How unwritten values propagate through an instruction with DPP: from the lane that is read, if any, into the
+    lanes that are written.
 
     Args:
-        b: of the instruction.
-        direct: the registers of which each lane reads its own.
-        mask: of a choice, the lanes that take the second operand.
+        b: builder of the instruction.
+        direct: registers of which each lane reads its own value.
+        mask: for `v_cndmask`, the lanes that take the second operand.
     """
     lanes, target = _source_lanes(b), dpp_target(b)
     valid, index = lanes >= 0, np.maximum(lanes, 0)
@@ -119,7 +119,7 @@ def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> C
         found: Array = np.zeros(g.on.shape, np.uint16)
         for number in registers_of(b.across & shadow.unwritten):
             found = np.maximum(found, shadow.unset[number - VGPR][g.at][:, index])
-        # Otherwise the lane reads 0, whatever the register holds, or keeps what it has.
+        # Other lanes read 0, whatever the register holds, or are not written.
         found = np.where(valid if inactive else valid & g.on[:, index], found, 0)
         rest = shadow.joined(g, direct & shadow.unwritten)
         if mask is not None:
@@ -144,7 +144,7 @@ def _readfirstlane(b: Builder) -> Callable[[Gang], None]:
 
 
 def _scalar_target(b: Builder) -> int:
-    """Lane reads write a scalar register, which tables of CDNA call a vector register."""
+    """The scalar register that a lane read writes; CDNA's tables number it as a vector register."""
     number = b.instruction.fields["vdst"]
     return number - VGPR if number >= VGPR else number
 
@@ -175,7 +175,7 @@ def _writelane(b: Builder) -> Callable[[Gang], None]:
 
 
 def _permlane16(other_row: bool) -> Callable[[Builder], Callable[[Gang], None]]:
-    """Each lane reads a lane of its row of 16, or of the row beside it, chosen by 64 bits of scalars."""
+    """Each lane reads a lane of its row of 16, or of the adjacent row, selected by its 4 of 64 bits of scalars."""
 
     def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
@@ -212,7 +212,7 @@ def _permlane64(b: Builder) -> Callable[[Gang], None]:
 
 
 def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], None]]:
-    """Odd rows of the destination change places with even rows of the source (rows of 16 or 32 lanes)."""
+    """Exchange odd rows of the destination and even rows of the source (rows of 16 or 32 lanes)."""
 
     def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
@@ -233,7 +233,7 @@ def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], None]]:
 
 
 def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], None]]:
-    """How many bits of a mask belong to lanes before this one."""
+    """Add the number of bits set in a mask for the lanes before this one."""
 
     def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
@@ -253,7 +253,7 @@ def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], None]]:
 
 
 def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], None]]:
-    """A move from or to the register whose number M0 adds to."""
+    """A move from or to a register whose number is the encoded one plus M0."""
 
     def make(b: Builder) -> Callable[[Gang], None]:
         f = b.instruction.fields
@@ -267,7 +267,7 @@ def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], None]]:
             wrong = (numbers < 0) | (numbers >= len(g.u32))
             if wrong.any():
                 raise InstructionFault(
-                    f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1
+                    f"it indexes register v{numbers[wrong][0]}, which does not exist", int(np.argmax(wrong)), -1
                 )
             for number in np.unique(numbers):
                 g.shadow.arrived(g, 1 << int(number))
@@ -296,7 +296,7 @@ _ACROSS: dict[str, Callable[[Builder], Callable[[Gang], None]]] = {
 
 
 def build(b: Builder) -> DecodedOperation | None:
-    """The operation of an instruction between lanes, None where this is another kind."""
+    """The operation of a cross-lane instruction, None if it is of another kind."""
     make = _ACROSS.get(b.instruction.name)
     if make is None:
         return None
@@ -304,14 +304,14 @@ def build(b: Builder) -> DecodedOperation | None:
     run = make(b)
     flow = "cross"
     if b.instruction.name.startswith(("v_read", "v_permlane")):
-        flow = _moved(b, run)
+        flow = _flow_of_permutation(b, run)
     elif b.instruction.name == "v_writelane_b32":
-        flow = _lane_written(b)
+        flow = _flow_of_writelane(b)
     return DecodedOperation(b.instruction, run, b.uses, b.defines, flow=flow)
 
 
-def _lane_written(b: Builder) -> Callable[[Gang, RegisterShadow], None]:
-    """Of `v_writelane`: one lane, active or not, holds what its scalar says."""
+def _flow_of_writelane(b: Builder) -> Callable[[Gang, RegisterShadow], None]:
+    """How unwritten values propagate through `v_writelane`: from the scalar to one lane, active or not."""
     f = b.instruction.fields
     lane, value = b.read_scalar(f["src1"]), f["src0"]
 
@@ -323,8 +323,8 @@ def _lane_written(b: Builder) -> Callable[[Gang, RegisterShadow], None]:
     return flow
 
 
-def _moved(b: Builder, run: Callable[[Gang], None]) -> Callable[[Gang, RegisterShadow], None] | str:
-    """What nobody wrote moves as values do: the instruction is executed again on where each lane's value comes from."""
+def _flow_of_permutation(b: Builder, run: Callable[[Gang], None]) -> Callable[[Gang, RegisterShadow], None] | str:
+    """How unwritten values propagate through lane reads and permutations: executed again, on origin numbers."""
     numbers = registers_of(b.uses | b.defines)
     vectors = [n - VGPR for n in numbers if n >= VGPR]
     scalars = [n for n in registers_of(b.defines) if n < VGPR]
@@ -340,6 +340,6 @@ def _moved(b: Builder, run: Callable[[Gang], None]) -> Callable[[Gang, RegisterS
         for n in vectors:
             shadow.update(n + VGPR)
 
-    # A lane mask that is written changes what is executed, and the register that chooses a lane must keep its value.
-    apart = not b.uses & b.defines & ~((1 << ACC) - 1)
-    return flow if apart and not b.defines & register_bits(EXEC, 2) else "cross"
+    # Not if the instruction writes EXEC, which selects lanes, or overwrites a scalar register that it reads (the lane).
+    repeatable = not b.uses & b.defines & ~((1 << ACC) - 1)
+    return flow if repeatable and not b.defines & register_bits(EXEC, 2) else "cross"

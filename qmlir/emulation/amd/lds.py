@@ -1,4 +1,4 @@
-"""LDS, the memory of a workgroup: who wrote what, and who may read it."""
+"""LDS, the memory of a workgroup, with checks for races and for unwritten values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from .shadow import InstructionFault
 from .waves import Array, AtomicFunction, Waves
 
 U32 = np.uint32
-NOBODY = 0xFFFF  # in the place of an origin's number: LDS itself is
-_MANY = 63  # in the place of a wave's number: several
+NOBODY = 0xFFFF  # in place of an origin number: the LDS itself was never written
+_MANY = 63  # in place of a wave number: several waves
 
 
 class Lds:
     """The LDS of all workgroups of a gang.
 
-    For each byte it is kept which wave of the workgroup wrote it last and which read it last, and in which epoch: how
-    many barriers the wave had passed. Two waves may access one byte in one epoch only where both read.
+    Each byte records which wave of the workgroup wrote it last and which read it last, and in which epoch: the number
+    of barriers that the wave had passed. Two waves may access the same byte in the same epoch only if both read it.
 
     Attributes:
         size: bytes of a workgroup.
-        reads_beyond: a load beyond its end returns what nobody wrote, as kernels by IREE do and drop it.
+        reads_beyond: a load beyond its end returns unwritten values; IREE's kernels do such loads and drop the result.
     """
 
     def __init__(self, groups: int, size: int, waves: int, reads_beyond: bool = False) -> None:
@@ -32,7 +32,7 @@ class Lds:
         self.reader = np.zeros(len(self.data), U32)
         self.unset = np.zeros(len(self.data), np.uint16)
         self.epoch = np.ones(waves, U32)
-        self.tracked = False  # whether something in LDS came from what nobody wrote
+        self.tracked = False  # whether an unwritten value was stored to LDS
         self.bytes = 0
         self.conflicts = 0
 
@@ -52,8 +52,8 @@ class Lds:
         return found[:, None, None]
 
     def load(self, g: Waves, place: Array, on: Array, size: int) -> tuple[Array, Array | None]:
-        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read,
-        of the same shape."""
+        """Load `uint32[waves, lanes, words]`, smaller sizes zero-extended; also return the origin numbers of unwritten
+        words, of the same shape, or None if there are none."""
         beyond = on & ((place < 0) | (place + size > self.size)) if self.reads_beyond else None
         if beyond is not None and beyond.any():
             values, unknown = self.load(g, np.where(beyond, 0, place), on & ~beyond, size)
@@ -72,7 +72,7 @@ class Lds:
         marks = np.where(other, stamp | U32(_MANY), stamp)
         self.reader[octets[on]] = marks[on]
         again = active & (self.reader[octets] != marks) & (self.reader[octets] >> U32(6) == stamp >> U32(6))
-        if again.any():  # several waves read it with this instruction
+        if again.any():  # several waves read the byte with this instruction
             self.reader[octets[again]] = (self.reader[octets] | U32(_MANY))[again]
         unknown = None
         if (active & (written == 0)).any() or self.tracked:
@@ -87,7 +87,7 @@ class Lds:
         return np.ascontiguousarray(values).view(U32), unknown
 
     def store(self, g: Waves, place: Array, on: Array, values: Array, size: int, unknown: Array | None = None) -> None:
-        """Store `uint32[waves, lanes, words]`; `unknown`, of the same shape: where nobody wrote what is stored."""
+        """Store `uint32[waves, lanes, words]`; `unknown`, of the same shape: origin numbers of unwritten values."""
         if not on.any():
             return
         offsets = self._offsets(g, place, on, size)
@@ -138,7 +138,7 @@ class Lds:
         kind: type[np.generic],
         operand: Array,
     ) -> Array:
-        """Lanes one after another; returns what was there before. Atomics of several waves may meet."""
+        """Execute an atomic lane by lane and return the old values; atomics of several waves do not race."""
         size = np.dtype(kind).itemsize
         offsets = self._offsets(g, place, on, size)
         out = np.zeros(place.shape, kind)

@@ -20,7 +20,7 @@ _BITS = {"b8": 8, "u8": 8, "i8": 8, "b16": 16, "u16": 16, "i16": 16, "b32": 32, 
 
 
 def build(b: Builder) -> DecodedOperation | None:
-    """The operation of an instruction of LDS, None where this is another kind."""
+    """The operation of an LDS instruction, None if it is of another kind."""
     ins = b.instruction
     if ins.form != "DS":
         return None
@@ -40,7 +40,7 @@ def build(b: Builder) -> DecodedOperation | None:
 
 
 def _address(b: Builder) -> Callable[[Gang, int], Array]:
-    """Where an access with an offset goes: addresses are 32 bits, and LLVM adds offsets to negative ones."""
+    """The addresses of an access with an offset. They wrap at 32 bits: LLVM adds offsets to negative addresses."""
     v = b.read(b.instruction.fields["addr"], "u32")
     return lambda g, offset: np.broadcast_to((np.asarray(v(g)).astype(I64) + offset) & 0xFFFFFFFF, g.on.shape)
 
@@ -59,8 +59,8 @@ def _finish(b: Builder, run: Callable[[Gang], None], loads: bool, addresses: int
 def _loaded(
     g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | None, Array, int]], halves: int = 3
 ) -> None:
-    """Registers from `first` on were loaded, of each part `unknown` words at `place`, of so many registers; or these
-    halves of them."""
+    """Record that these halves of registers from `first` on were loaded, in parts: the origin numbers of unwritten
+    words (None: there are none), their addresses in LDS, and the number of registers."""
     for unknown, place, count in parts:
         if unknown is not None:
             wave, lane, word = np.argwhere(unknown)[0]
@@ -76,7 +76,7 @@ def _loaded(
 
 
 def _unknown(g: Gang, first: int, count: int) -> Array | None:
-    """Where registers that go to LDS hold what nobody wrote, of each word."""
+    """Origin numbers of unwritten values in registers that are stored to LDS, for each word; None: there are none."""
     if not register_bits(first, count) & g.shadow.unwritten:
         return None
     words = [g.shadow.joined(g, register_bits(first + i, 1) & g.shadow.unwritten) for i in range(count)]
@@ -159,7 +159,7 @@ def _two(b: Builder, load: bool, stride: int, size: int) -> DecodedOperation:
 
 
 def _transposed(b: Builder, bits: int) -> DecodedOperation:
-    """Each lane loads 64 bits; in each block of 16 lanes rows then become columns."""
+    """Each lane loads 64 bits; each block of 16 lanes then transposes its matrix."""
     f = b.instruction.fields
     address, addresses = _address(b), b.uses
     offset = f["offset0"] | f["offset1"] << 8
@@ -175,10 +175,10 @@ def _transposed(b: Builder, bits: int) -> DecodedOperation:
         elements = octets.view(np.uint16) if bits == 16 else octets
         if bits == 4:
             elements = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], 16)
-        turned: Array = np.ascontiguousarray(elements[:, lane_of, element_of])
+        transposed: Array = np.ascontiguousarray(elements[:, lane_of, element_of])
         if bits == 4:
-            turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] * 16).astype(np.uint8)
-        words = turned.view(U32)
+            transposed = np.ascontiguousarray(transposed[..., 0::2] | transposed[..., 1::2] * 16).astype(np.uint8)
+        words = transposed.view(U32)
         for i, store in enumerate(stores):
             store(g, words[..., i])
         if unknown is not None:
@@ -191,8 +191,8 @@ def _transposed(b: Builder, bits: int) -> DecodedOperation:
 def transpose_sources(bits: int, lanes: int) -> tuple[Array, Array]:
     """The lane and the element that element j of lane i comes from, `[lanes, n]` each with n = 64 / bits.
 
-    A block of 16 lanes holds a matrix of n rows and 16 columns, `16 / n` lanes a row; lane i gets column i (CDNA 4 ISA
-    guide, "Transpose loads"; MLIR's `amdgpu.transpose_load`).
+    A block of 16 lanes holds a matrix of n rows and 16 columns, `16 / n` lanes per row; lane i gets column i (CDNA 4
+    ISA guide, "Transpose loads"; MLIR's `amdgpu.transpose_load`).
     """
     n = 64 // bits
     lane, j = np.arange(lanes)[:, None], np.arange(n)[None, :]
@@ -239,7 +239,7 @@ def _permute(b: Builder, name: str) -> DecodedOperation:
 
 
 def _permuted(g: Gang, registers: int, data: int, moved: Callable[[Array], Array]) -> None:
-    """What nobody wrote of a vector register moves as its values do."""
+    """Move the origin numbers of a vector register as its values were moved."""
     if (register_bits(data, 1) | registers) & g.shadow.unwritten:
         g.shadow.set(g, registers, moved(g.shadow.unset[data - VGPR][g.at]))
     g.shadow.issue(g, COUNTER, registers)
@@ -248,7 +248,7 @@ def _permuted(g: Gang, registers: int, data: int, moved: Callable[[Array], Array
 def swizzle_lanes(offset: int, lanes: int) -> Array:
     """The lane that each lane reads with `ds_swizzle_b32`."""
     lane = np.arange(lanes)
-    if offset & 0x8000:  # four lanes among themselves
+    if offset & 0x8000:  # a permutation of each four lanes
         return (lane & ~3) + (offset >> 2 * (lane & 3) & 3)
     inside = lane & 31
     both, either, change = offset & 31, offset >> 5 & 31, offset >> 10 & 31
@@ -282,7 +282,7 @@ def _atomic(b: Builder, what: str, returns: bool) -> DecodedOperation | None:
 
 
 def _count_conflicts(g: Gang, place: Array, size: int) -> None:
-    """Further cycles of an access whose lanes meet in a bank of four bytes, beyond those that its words need."""
+    """Count bank conflicts: cycles beyond those that the words of an access need, as several share a 4-byte bank."""
     words = np.where(g.on, place >> 2, -1)[..., None] + np.arange(max(1, size // 4))
     words = np.sort(np.where(g.on[..., None], words, -1).reshape(g.count, -1), axis=1)
     fresh = (np.diff(words, axis=1, prepend=-1) != 0) & (words >= 0)

@@ -1,11 +1,11 @@
 """Matrix instructions: MFMA of CDNA, WMMA of RDNA.
 
-Where a lane keeps which element is a `Fragment`. Sources: AMD's CDNA 3, CDNA 4, RDNA 3 and RDNA 4 ISA guides (chapters
-"Matrix Arithmetic Instructions" and "WMMA"). Codes of one byte in CDNA 4's scaled instructions lie in two runs of 16
-along K (Triton's comments in `chooseScaledMfmaScaleLayout`).
+A `Fragment` says which lane holds which element. Sources: AMD's CDNA 3, CDNA 4, RDNA 3 and RDNA 4 ISA guides (chapters
+"Matrix Arithmetic Instructions" and "WMMA"). In CDNA 4's scaled instructions, a lane holds one-byte codes in two runs
+of 16 along K (Triton's comments in `chooseScaledMfmaScaleLayout`).
 
-Integers are exact. Products of floats are summed in f64 and rounded once to f32; hardware rounds between, in an order
-that AMD does not state.
+Integer results are exact. Float products are summed in f64 and rounded once to f32; hardware rounds in between, in an
+order that AMD does not state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ U32 = np.uint32
 
 @dataclass(frozen=True)
 class Fragment:
-    """Of a matrix `[rows, k]`, the lane and the place in it of each element; for results the register."""
+    """The lane of each element of a matrix `[rows, k]`, and its place in that lane (for results, the register)."""
 
     lane: Array
     place: Array
@@ -39,9 +39,9 @@ class Fragment:
 
 @functools.lru_cache
 def operand_fragment(rows: int, k: int, lanes: int, run: int) -> Fragment:
-    """`rows` lanes side by side hold a run of K each, then the next group of lanes; then the next runs.
+    """Each lane of a group of `rows` lanes holds a row. The groups take runs of K in turn.
 
-    run: consecutive elements along K of a lane.
+    run: number of consecutive elements along K that a lane holds.
     """
     groups = lanes // rows
     row, at = np.arange(rows)[:, None], np.arange(k)[None, :]
@@ -52,7 +52,7 @@ def operand_fragment(rows: int, k: int, lanes: int, run: int) -> Fragment:
 
 @functools.lru_cache
 def mfma_result(m: int) -> Fragment:
-    """CDNA: groups of four rows go to the lanes' groups in turn."""
+    """CDNA: each lane of a group of `m` lanes holds a column. The groups take four rows each in turn."""
     row, column = np.arange(m)[:, None], np.arange(m)[None, :]
     groups = 64 // m
     lane = column + m * (row // 4 % groups)
@@ -62,7 +62,7 @@ def mfma_result(m: int) -> Fragment:
 
 @functools.lru_cache
 def wmma_result(rdna4: bool) -> Fragment:
-    """RDNA 3: even rows in lanes 0-15, odd rows in 16-31; RDNA 4: rows 0-7, and 8-15."""
+    """RDNA 3: even rows in lanes 0-15, odd rows in lanes 16-31. RDNA 4: rows 0-7 and rows 8-15."""
     row, column = np.arange(16)[:, None], np.arange(16)[None, :]
     half, place = (row // 8, row % 8) if rdna4 else (row % 2, row // 2)
     return Fragment(*(np.ascontiguousarray(np.broadcast_to(x, (16, 16))) for x in (column + 16 * half, place)))
@@ -78,7 +78,7 @@ def wmma_operand(k: int, rdna4: bool) -> Fragment:
 
 @dataclass(frozen=True)
 class MatrixElement:
-    """A type of operands: bits, and how words `uint32[..., regs]` become numbers `[..., elements]`."""
+    """An operand type: its bits, and the function from words `uint32[..., regs]` to values `[..., elements]`."""
 
     bits: int
     decode: Callable[[Array], Array]
@@ -102,7 +102,7 @@ def _sixes(words: Array) -> Array:
 
 
 def elements(kind: str, fnuz: bool, signed: bool = True) -> MatrixElement:
-    """The type of an instruction's operand, as its name spells it."""
+    """The operand type that an instruction's name spells as `kind`."""
     f32, f64 = np.float32, np.float64
     if kind in ("i8", "iu8"):
         dtype = np.int8 if signed else np.uint8
@@ -133,7 +133,7 @@ class MatrixProduct:
 
     Attributes:
         result: "i32" or "f32".
-        scales: scale registers of A and B with the byte in each, of the scaled instructions.
+        scales: for the scaled instructions, the scale registers of A and B, and the byte of each to use.
     """
 
     a: tuple[int, Fragment, MatrixElement]
@@ -151,11 +151,11 @@ class MatrixProduct:
         return (int(side[1].place.max()) + 1) * side[2].bits // 32
 
     def operand(self, g: Gang, side: tuple[int, Fragment, MatrixElement]) -> Array:
-        """`[waves, rows, k]`."""
+        """The values `[waves, rows, k]` of an operand."""
         first, fragment, kind = side
         words = g.u32[first - VGPR : first - VGPR + self.registers(side), g.at]
-        numbers = kind.decode(np.ascontiguousarray(np.moveaxis(words, 0, -1)))
-        found: Array = numbers[:, fragment.lane, fragment.place]
+        decoded = kind.decode(np.ascontiguousarray(np.moveaxis(words, 0, -1)))
+        found: Array = decoded[:, fragment.lane, fragment.place]
         return found
 
     def run(self, g: Gang) -> None:
@@ -183,7 +183,7 @@ class MatrixProduct:
         g.u32[self.d - VGPR : self.d - VGPR + count, g.at] = out
 
     def flow(self, g: Gang, shadow: RegisterShadow) -> None:
-        """An element is unknown where its row of A, its column of B or its addend is."""
+        """An element is unwritten if any value in its row of A or its column of B, or its addend, is."""
         sides = []
         for side in (self.a, self.b):
             first, fragment, kind = side
@@ -203,7 +203,7 @@ class MatrixProduct:
 
 
 def _scaled(g: Gang, x: Array, fetch: ReadOperand, byte: int) -> Array:
-    """Rows times e8m0 scales: lane `row + rows * group` has that of the row's block `group` of 32 along K."""
+    """Multiply rows by e8m0 scales: lane `row + rows * group` has that of the row's block `group` of 32 along K."""
     rows, k = x.shape[1:]
     codes = (np.broadcast_to(fetch(g), (g.count, g.lanes)) >> U32(8 * byte)).astype(np.uint8)
     exponents = codes[:, : rows * (k // 32)].reshape(-1, k // 32, rows).transpose(0, 2, 1)
@@ -213,7 +213,7 @@ def _scaled(g: Gang, x: Array, fetch: ReadOperand, byte: int) -> Array:
 
 
 def build(b: Builder) -> DecodedOperation | None:
-    """The operation of a matrix instruction, None where this is another kind."""
+    """The operation of a matrix instruction, None if it is of another kind."""
     name = b.instruction.name
     if match := re.fullmatch(r"v_mfma_(scale_)?(f32|i32)_(\d+)x(\d+)x(\d+)_?(?:(\d)b_)?(\w+?)", name):
         return _mfma(b, bool(match[1]), match[2], int(match[3]), int(match[5]), match[6], match[7])

@@ -1,4 +1,4 @@
-"""What encodings do to operands and results of vector instructions: halves, bytes (SDWA), lanes (DPP), signs."""
+"""Operand and result modifiers of vector instructions: halves, bytes (SDWA), lanes (DPP), signs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .operands import WIDTH, Builder, ReadOperand, Store
 from .waves import Waves
 
 _FLOATS = ("f16", "f32", "f64")
-# Those that write one half of a register and keep the other, on CDNA too, where other 16-bit results clear it.
+# They write one half of a register and keep the other, even on CDNA, where other 16-bit results clear it.
 _KEEP = re.compile(r"v_(fma|mad|div_fixup)_|v_(fma|mad)_mix(lo|hi)|v_cvt_pk_(fp8|bf8)|v_cvt_sr")
 
 
 def source(b: Builder, position: int, kind: str) -> ReadOperand:
-    """The operand `src<position>` with everything that the encoding does to it."""
+    """The operand `src<position>` with all modifiers of the encoding."""
     f, form = b.instruction.fields, b.instruction.form
     number = _number(f, position)
     half = 0
@@ -65,7 +65,7 @@ def _signs(f: dict[str, int], form: str, position: int) -> tuple[bool, bool]:
 
 
 def _selected(b: Builder, number: int, position: int, kind: str) -> ReadOperand:
-    """SDWA: one byte or half of a 32-bit register."""
+    """SDWA: an operand that is one byte or half of a 32-bit register."""
     f = b.instruction.fields
     if (position == 0 and f.get("s0")) or (position == 1 and f.get("s1")):
         number -= VGPR
@@ -126,7 +126,7 @@ def destination(b: Builder, kind: str) -> Store:
 
 
 def _select_result(b: Builder, number: int, kind: str) -> Store:
-    """SDWA: the result goes to one byte or half."""
+    """SDWA: store the result to one byte or half of a register."""
     f = b.instruction.fields
     choice, unused = f["dst_sel"], f["dst_unused"]
     shift, bits = (8 * choice, 8) if choice < 4 else (16 * (choice - 4), 16)
@@ -149,7 +149,7 @@ def _select_result(b: Builder, number: int, kind: str) -> Store:
 
 
 def _masked_rows(b: Builder, number: int, kind: str, store: Store) -> Store:
-    """DPP writes only rows and banks of its masks, and lanes whose source exists."""
+    """DPP: write only the rows and banks that its masks enable, and lanes that have a source."""
     enabled = dpp_target(b)
     if enabled is None:
         return store

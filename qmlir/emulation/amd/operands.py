@@ -1,4 +1,4 @@
-"""Operands of vector instructions: what an instruction reads and writes, as functions of a gang."""
+"""Operands of instructions: their reads and writes, as functions of a gang."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .generation import Generation
 from .shadow import Flow
 from .waves import Array, Waves, register_bits
 
-# A fetch gives an array of lanes, or a numpy scalar that is the same in all, which have no type in common.
+# Returns an array of lanes, or a numpy scalar if all lanes have the same value; these have no common type.
 ReadOperand = Callable[[Waves], Any]
 Store = Callable[[Waves, Any], None]
 
@@ -35,18 +35,18 @@ class DecodedOperation:
     """A decoded instruction that can be executed.
 
     Attributes:
-        run: executes it for the selected waves; control instructions return the next address, that of each wave, or
-            what the wave waits for, others None.
-        uses, defines: sets of registers (`waves.register_bits`).
-        kind: what `Counts` calls it.
-        flow: how what nobody wrote flows through it: "lane" (each lane by itself), "scalar", "cross" (not followed),
-            "memory" (the instruction says so itself), or a function that the shadow calls.
-        control: whether `run` says what is executed next.
+        run: executes it for the selected waves. Control instructions return the next address (one, or one per wave),
+            or "barrier", "signal" or "end"; others return None.
+        uses, defines: sets of registers that it reads and writes (`waves.register_bits`).
+        kind: its kind in `Counts`.
+        flow: how unwritten values propagate through it: "lane" (per lane), "scalar", "cross" (not followed), "memory"
+            (`run` records it), or a function that the shadow calls.
+        control: whether `run` returns what is executed next.
         loads: whether its results arrive later.
-        counter: by which counter, where they arrive in order.
-        addresses, stored: registers that an address is made of, and that go to memory.
-        chooses: of a choice between two operands, the lanes that take the second; the other one does not matter.
-        reaches: the lanes whose store has an effect; None: all that are active.
+        counter: the counter of its results if these arrive in order, else -1.
+        addresses, stored: registers that form an address, and registers that are stored to memory.
+        chooses: for a select, the lanes that take the second of `choices`; the operand not taken does not matter.
+        reaches: the lanes whose store has an effect; None: all active lanes.
     """
 
     instruction: AmdInstruction
@@ -70,12 +70,12 @@ class DecodedOperation:
 
 @dataclass
 class Builder:
-    """Collects what one instruction reads and writes.
+    """Makes the reads and writes of one instruction, and collects the registers that they access.
 
     Attributes:
         instruction: the instruction.
-        generation: of the GPU.
-        lanes: of a wave.
+        generation: the GPU.
+        lanes: lanes of a wave.
     """
 
     instruction: AmdInstruction
@@ -83,8 +83,8 @@ class Builder:
     lanes: int
     uses: int = 0
     defines: int = 0
-    halves: tuple[int, int] | None = None  # the registers that each half of a packed result is made of
-    across: int = 0  # registers of which each lane reads another lane's, by DPP; they are not in `uses`
+    halves: tuple[int, int] | None = None  # the registers that each word of a packed result depends on
+    across: int = 0  # registers that DPP reads from other lanes; they are not in `uses`
 
     @property
     def cdna(self) -> bool:
@@ -95,11 +95,11 @@ class Builder:
         return -1 if self.cdna else NULL_RDNA
 
     def constant(self, number: int, kind: str) -> Array:
-        """An inline constant or the literal as a number of a type."""
+        """The value of an inline constant or of the literal in the type `kind`."""
         width, dtype = WIDTH[kind], TYPES[kind]
         if number in _FLOATS:
             value = _FLOATS[number]
-            if width == 16:  # also where integers are expected: the bits of f16
+            if width == 16:  # for integer types too: the bits of the f16 value
                 return np.array(value, np.float16).view(dtype)[()]
             if width == 64:
                 return np.array(value, np.float64).view(dtype)[()]
@@ -117,7 +117,7 @@ class Builder:
         return np.array(integer & ((1 << width) - 1), TYPES[f"u{width}"]).view(dtype)[()]
 
     def read(self, number: int, kind: str, half: int = 0) -> ReadOperand:
-        """An operand `[waves, lanes]`, `[waves, 1]`, or one number for all."""
+        """Read an operand: `[waves, lanes]`, `[waves, 1]`, or one value for all lanes."""
         if number != self.null:
             self.uses |= register_bits(number, max(1, WIDTH[kind] // 32))
         if number >= VGPR:
@@ -135,7 +135,7 @@ class Builder:
         return lambda g: value
 
     def write(self, number: int, kind: str, half: int = 0, keep: bool = True) -> Store:
-        """Store to a vector register; `keep`: the other half of a 16-bit result."""
+        """Store to a vector register; `keep`: a 16-bit result leaves the other half as it is, else it is cleared."""
         self.defines |= register_bits(number, max(1, WIDTH[kind] // 32))
         r = number - VGPR
         self.instruction.touch(number, max(1, WIDTH[kind] // 32), 1 << half if WIDTH[kind] == 16 and keep else 3)
@@ -162,7 +162,7 @@ class Builder:
         return store16
 
     def read_scalar(self, number: int, bits: int = 32) -> ReadOperand:
-        """A scalar operand `uint32[waves]` or `uint64[waves]`, or one number for all."""
+        """Read a scalar operand: `uint32[waves]` or `uint64[waves]`, or one value for all waves."""
         if number == self.null:
             return lambda g: np.uint64(0) if bits == 64 else np.uint32(0)
         self.uses |= register_bits(number, max(1, bits // 32))
@@ -178,7 +178,7 @@ class Builder:
         return lambda g: value
 
     def write_scalar(self, number: int, bits: int = 32) -> Store:
-        """Store to scalar registers; EXEC takes effect at once."""
+        """Store to scalar registers; a new EXEC takes effect at once."""
         if number == self.null:
             return lambda g, x: None
         self.defines |= register_bits(number, max(1, bits // 32))
@@ -191,16 +191,16 @@ class Builder:
             if touches_exec:
                 g.exec_written()
 
-        def low(g: Waves, x: Array) -> None:
+        def store64(g: Waves, x: Array) -> None:
             g.s_u32[number, g.at] = np.asarray(x).astype(np.uint32)
             g.s_u32[number + 1, g.at] = (np.asarray(x, np.uint64) >> np.uint64(32)).astype(np.uint32)
             if touches_exec:
                 g.exec_written()
 
-        return low if bits == 64 else store
+        return store64 if bits == 64 else store
 
     def read_mask(self, number: int) -> Callable[[Waves], Array]:
-        """A lane mask."""
+        """Read a lane mask `bool[waves, lanes]`."""
         self.uses |= register_bits(number, self.lanes // 32)
         if number >= 128:
             value = bool(self.constant(number, "u32"))

@@ -1,11 +1,11 @@
-"""What workgroups of one launch may know of each other's stores to global memory.
+"""Check the order of accesses to global memory by different workgroups of a launch.
 
-Workgroups run in any order. What one has stored another one sees only behind a release of the one and an acquire of the
-other (LLVM's "User Guide for AMDGPU Backend", section "Memory Model"): an atomic on a word after the stores were
-waited for (and, on gfx942 and gfx950, L2 was written back), then an atomic of the other on this word, and behind it an
-instruction that invalidates its caches. Barriers pass on what the waves of a workgroup know. Each wave has a time,
-which its releases and barriers advance; of every byte the shadow says which wave stored it when, as one number of 16
-bits. After 65,535 such numbers a launch is followed no further.
+Workgroups run in any order. One workgroup sees the stores of another only after a release and an acquire (LLVM's "User
+Guide for AMDGPU Backend", section "Memory Model"). The release: the storing wave waits for its stores (and, on gfx942
+and gfx950, writes back L2), then executes an atomic on a word. The acquire: the other wave executes an atomic on this
+word, then an instruction that invalidates its caches. Barriers share what the waves of a workgroup know. Each wave has
+a time, which its releases and barriers advance; for every byte the shadow records which wave stored it and when, as one
+16-bit stamp. After 65,535 stamps a launch is checked no further.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..memory import Allocation
 from .shadow import InstructionFault
 from .waves import Array, Waves
 
-_MOST = 0xFFFF
-_EACH = np.uint64(0x0001000100010001)  # the same number for the four bytes of a word
-WaveTimes = dict[int, int]  # by wave of the launch
-Name = Callable[[int, int], str]  # of memory, by its address and size
+_MAX_STAMPS = 0xFFFF
+_EACH = np.uint64(0x0001000100010001)  # times a stamp: the same stamp for the four bytes of a word
+WaveTimes = dict[int, int]  # a time for each wave, numbered in the launch
+Name = Callable[[int, int], str]  # names memory by its address and size
 
 
 @dataclass(frozen=True)
 class _Access:
-    """What the lanes `mine` of some waves access of an allocation.
+    """An access to an allocation by the lanes `mine` of some waves.
 
     Attributes:
-        name: names what is at an address.
+        name: names the memory at an address.
         wave: numbers of the waves in the launch.
-        shadow: in units of `unit` bytes.
-        index: places in the shadow, of each lane and unit of the access.
-        marks: what the waves write there.
+        shadow: stamps of the allocation, in units of `unit` bytes.
+        index: indices into the shadow, for each lane and unit of the access.
+        marks: stamps that the waves write there.
     """
 
     name: Name
@@ -48,50 +48,52 @@ class _Access:
 
 
 class WaveOrder:
-    """Of the waves of one launch, which are numbered through its workgroups.
+    """The order between the waves of one launch, which are numbered across its workgroups.
 
     Attributes:
-        waves: of a workgroup.
-        writes_back: the device has dies with an L2 each.
+        waves: number of waves of a workgroup.
+        writes_back: the device has several dies, each with its own L2.
     """
 
     def __init__(self, groups: int, waves: int, writes_back: bool) -> None:
         self.waves, self.writes_back = waves, writes_back
-        self._shadows: dict[int, Array] = {}  # by an allocation's start, of each byte
-        self._stamps: list[tuple[int, int]] = [(-1, 0)]  # wave and time
-        self._stamp = np.zeros(groups * waves, np.uint16)  # of each wave now, 0: it has stored nothing since
+        self._shadows: dict[int, Array] = {}  # stamps of its bytes, by an allocation's start
+        self._stamps: list[tuple[int, int]] = [(-1, 0)]  # wave and time of each stamp
+        self._stamp = np.zeros(groups * waves, np.uint16)  # of each wave now; 0: no store at its current time
         self._time = np.zeros(groups * waves, np.int64)
-        self._stores = np.zeros(groups * waves, np.int64)  # stores of a wave; those that were waited for, or written
+        self._stores = np.zeros(groups * waves, np.int64)  # stores of each wave; waited for; written back
         self._done, self._flushed = np.zeros_like(self._stores), np.zeros_like(self._stores)
-        self._known: dict[int, WaveTimes] = {}  # to a wave, of others
-        self._released: dict[int, WaveTimes] = {}  # by the atomics on a word
-        self._seen: dict[int, WaveTimes] = {}  # by a wave's atomics, until it invalidates its caches
+        self._known: dict[int, WaveTimes] = {}  # by wave: the times of others that it knows
+        self._released: dict[int, WaveTimes] = {}  # by address of a word: times released there
+        self._seen: dict[int, WaveTimes] = {}  # by wave: acquired times, until it invalidates its caches
 
     # ---- accesses
 
     def store(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
-        """Raises InstructionFault where another workgroup stored, and nothing orders the two."""
-        if len(self._stamps) > _MOST or not mine.any():
+        """Record a store; raise InstructionFault if another workgroup stored to these bytes, without an order."""
+        if len(self._stamps) > _MAX_STAMPS or not mine.any():
             return
         wave = self._wave(g)
         active = mine.any(axis=1)
         for w in wave[active & (self._stamp[wave] == 0)]:
             self._stamps.append((int(w), int(self._time[w])))
-            self._stamp[w] = min(len(self._stamps) - 1, _MOST)
+            self._stamp[w] = min(len(self._stamps) - 1, _MAX_STAMPS)
         self._stores[wave[active]] += 1
         if held.start not in self._shadows:
             self._shadows[held.start] = np.zeros((held.size + 8) & ~7, np.uint16)
         at = self._access(name, held, mine, offsets, size, wave)
-        text = "it stores to {}, which workgroup {} stored: no release and acquire order the two"
+        text = "it stores to {}, which workgroup {} stored, with no release and acquire between the stores"
         self._check(at, text)
         at.shadow[at.index[mine]] = np.broadcast_to(at.marks, at.index.shape)[mine]
-        self._check(at, text)  # several with this instruction
+        self._check(at, text)  # several waves may have stored there with this instruction
 
     def load(self, name: Name, g: Waves, held: Allocation, mine: Array, offsets: Array, size: int) -> None:
-        """Raises InstructionFault where another workgroup stored what may not be there yet."""
-        if held.start in self._shadows and len(self._stamps) <= _MOST:
+        """Check a load; raise InstructionFault if it may not see a store of another workgroup to these bytes yet."""
+        if held.start in self._shadows and len(self._stamps) <= _MAX_STAMPS:
             at = self._access(name, held, mine, offsets, size, self._wave(g))
-            self._check(at, "it reads {}, which workgroup {} stored: no release and acquire make it visible")
+            self._check(
+                at, "it reads {}, which workgroup {} stored, with no release and acquire that make the store visible"
+            )
 
     def _wave(self, g: Waves) -> Array:
         """The number in the launch of each selected wave."""
@@ -125,7 +127,7 @@ class WaveOrder:
             address = a.held.start + int(a.index[tuple(at[which])]) * a.unit
             raise InstructionFault(text.format(a.name(address, a.unit), other // self.waves), wave, lane)
 
-    # ---- what makes an order
+    # ---- releases, acquires and barriers
 
     def waited(self, g: Waves) -> None:
         """The selected waves waited for their stores."""
@@ -136,27 +138,27 @@ class WaveOrder:
         self._flushed[self._wave(g)] = self._stores[self._wave(g)]
 
     def invalidated(self, g: Waves) -> None:
-        """The selected waves read from memory from now on."""
+        """The selected waves invalidated their caches: they know the times that their atomics acquired."""
         for w in self._wave(g):
             if w in self._seen:
                 _merge(self._known.setdefault(int(w), {}), self._seen.pop(int(w)))
 
-    def _ended(self, w: int) -> bool:
-        """Whether all stores of a wave are where others see them."""
+    def _stores_complete(self, w: int) -> bool:
+        """Whether all stores of a wave are complete, so that a release makes them visible."""
         done = min(self._done[w], self._flushed[w]) if self.writes_back else self._done[w]
         return bool(done == self._stores[w])
 
     def _advance(self, w: int) -> WaveTimes:
-        """What a wave's release tells: what it knows, and what it stored if that has ended."""
+        """The times that a wave releases: those it knows, and its own, which advances, if its stores are complete."""
         known = dict(self._known.get(w, {}))
-        if self._stores[w] and self._ended(w):
+        if self._stores[w] and self._stores_complete(w):
             known[w] = int(self._time[w])
             self._time[w] += 1
             self._stamp[w] = 0
         return known
 
     def atomic(self, g: Waves, addresses: Array, on: Array) -> None:
-        """Atomics on words of global memory: they release, and acquire what others released there."""
+        """Record atomics on words of global memory: each releases, and acquires what others released there."""
         if len(self._stamps) == 1:
             return
         wave = self._wave(g)
@@ -169,7 +171,7 @@ class WaveOrder:
                 _merge(there, known)
 
     def barrier(self, wave: Array) -> None:
-        """These waves of a workgroup have met."""
+        """These waves of a workgroup met at a barrier: each learns what any of them knows."""
         if not self._stores[wave].any() and not any(int(w) in self._known for w in wave):
             return
         together: WaveTimes = {}

@@ -32,7 +32,7 @@ _U16: dict[str, Callable[..., Array]] = {
 
 
 def build(b: Builder) -> DecodedOperation | None:
-    """The operation of a packed instruction, None where this is another kind."""
+    """The operation of a packed instruction, None if it is of another kind."""
     name = b.instruction.name
     run: Callable[[Gang], None] | None = None
     if match := re.fullmatch(r"v_pk_(add|mul|fma|min|max)_f16", name):
@@ -50,7 +50,7 @@ def build(b: Builder) -> DecodedOperation | None:
     if run is None:
         return None
     op = DecodedOperation(b.instruction, run, b.uses, b.defines)
-    if isinstance(b.halves, tuple):  # each register of the result has operands of its own
+    if isinstance(b.halves, tuple):  # each register of the result depends on other registers
         parts, first = b.halves, b.instruction.fields["vdst"]
 
         def flow(g: Gang, shadow: RegisterShadow) -> None:
@@ -114,13 +114,13 @@ def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[
 
 
 def _word(b: Builder, i: int, select: int, kind: str) -> ReadOperand:
-    """The word of operand `i`'s pair of registers that bit `i` of `select` names; a constant has one."""
+    """The word of operand `i`'s register pair that bit `i` of `select` selects; a constant has only one word."""
     number = b.instruction.fields[f"src{i}"]
     return b.read(number + (select >> i & 1 if number < 128 or number >= VGPR else 0), kind)
 
 
 def _both(b: Builder, low: Callable[[], _T], high: Callable[[], _T]) -> tuple[_T, _T]:
-    """What `low` and `high` make of the operands; the builder learns which of them each word of the result reads."""
+    """The results of `low` and `high`; records in `b.halves` the registers that each word of the result depends on."""
     first = low()
     uses, b.uses = b.uses, 0
     second = high()
@@ -129,7 +129,7 @@ def _both(b: Builder, low: Callable[[], _T], high: Callable[[], _T]) -> tuple[_T
 
 
 def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], None]:
-    """Two f32 in a pair of registers."""
+    """Two f32 operations on pairs of registers."""
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
     n = _count(b, function)
@@ -163,7 +163,7 @@ def _move(b: Builder) -> Callable[[Gang], None]:
 
 
 def _mixed(b: Builder) -> Callable[[Gang], None]:
-    """Operands are f32, or f16 of a half; `neg_hi` is the absolute value."""
+    """Each operand is f32, or the f16 in one half of a register; `neg_hi` selects the absolute value."""
     f = b.instruction.fields
     name = b.instruction.name
     select, is_half, negate, absolute = _selects(b)

@@ -1,4 +1,4 @@
-"""The memory that a launch reaches: its allocations, what is read and stored there, and who wrote it."""
+"""The memory that a launch accesses: its allocations, loads and stores, and which bytes were written."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .waves import Array, AtomicFunction, Waves
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 _ALL_WRITTEN = np.uint32(0x01010101)
-_CAUSES = 256  # that are kept of an allocation
+_CAUSES = 256  # that are kept for each allocation
 
 
 @dataclass
 class Reach:
-    """The memory that a launch can see.
+    """The memory that a launch can access.
 
     Attributes:
-        memory: of the device.
-        own: memory of the launch itself: its kernel arguments, the code object's constants.
-        arguments: the pointers among the kernel's arguments, with their place in these.
-        function: the kernel.
-        order: what its workgroups know of each other's stores.
+        memory: the device's memory.
+        own: memory of the launch itself: its kernel arguments, the code object with its constants, private memory.
+        arguments: the pointers among the kernel's arguments, each as its byte offset there and its value.
+        function: name of the kernel.
+        order: the order of accesses by different workgroups.
     """
 
     memory: Memory
@@ -44,7 +44,7 @@ class Reach:
         return self.memory.find(address)
 
     def describe(self, address: int, size: int) -> str:
-        """Names an address that no allocation holds."""
+        """Name an access that is outside all allocations, by the kernel argument that is closest to it."""
         near = None
         for place, pointer in self.arguments:
             held = self.memory.find(pointer)
@@ -64,7 +64,7 @@ class Reach:
         )
 
     def name(self, address: int, size: int) -> str:
-        """Names memory of an allocation by the argument that it is reached through."""
+        """Name memory of an allocation by the kernel argument that points to it."""
         held = self.find(address)
         if held is not None:
             before = [(p, place) for place, p in self.arguments if held.start <= p <= address]
@@ -76,11 +76,11 @@ class Reach:
 
     @staticmethod
     def _element(held: Allocation, pointer: int, address: int, size: int) -> str:
-        """In the units of the program's argument that the allocation holds, else from the kernel's pointer on."""
+        """Name the element of the program's argument that the allocation holds, or count from the kernel's pointer."""
         return held.element(address - (pointer if held.tensor is None else held.start), size)
 
     def parts(self, addresses: Array, on: Array, size: int) -> list[tuple[Allocation, Array, Array]]:
-        """Allocations with the lanes that access them and their offsets; the offsets of other lanes are any valid."""
+        """Allocations with the lanes that access them and their offsets; other lanes get an arbitrary valid offset."""
         found = []
         left = on
         while left.any():
@@ -107,8 +107,8 @@ class Reach:
     def load(
         self, g: Waves, shadow: RegisterShadow, addresses: Array, on: Array, size: int
     ) -> tuple[Array, Array | None]:
-        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and the numbers of the origins of those
-        that nobody wrote (`RegisterShadow.origins`), of the same shape."""
+        """Load `uint32[waves, lanes, words]`, smaller sizes zero-extended; also return the origin numbers of unwritten
+        words (`RegisterShadow.origins`), of the same shape, or None if there are none."""
         words = max(1, size // 4)
         out = np.zeros((*addresses.shape, words), U32)
         unknown = None
@@ -130,7 +130,7 @@ class Reach:
     def _origin(
         self, shadow: RegisterShadow, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int
     ) -> Array:
-        """The number of the origin of each word that nobody wrote."""
+        """The origin number of each unwritten word."""
         wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
         text = f"{self.name(int(addresses[wave, lane]) + 4 * word, min(size, 4))}, which nobody wrote"
         found = fresh.astype(np.uint16) * np.uint16(shadow.origin(text, memory=True))
@@ -150,7 +150,7 @@ class Reach:
         self, g: Waves, shadow: RegisterShadow, addresses: Array, on: Array, size: int, values: Array,
         unknown: Array | None = None,
     ) -> None:  # fmt: skip
-        """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`, of the same shape) stays unwritten."""
+        """Store `uint32[waves, lanes, words]`; `unknown`, of the same shape: words that stay unwritten, by origin."""
         for held, mine, offsets in self.parts(addresses, on, size):
             if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
@@ -185,7 +185,8 @@ class Reach:
                 if held.origins is not None:
                     held.origins[places[:, None] + np.arange(min(size, 4))] = unknown[mine][which, word][:, None]
                     continue
-                text = f"{self.function} stored there what comes from {shadow.origins[unknown[mine].max()]}"
+                origin = shadow.origins[unknown[mine].max()]
+                text = f"{self.function} stored an unwritten value there, which comes from {origin}"
                 held.causes.append((int(places.min()), int(places.max()) + min(size, 4) - 1, text))
                 del held.causes[:-_CAUSES]
         self.stored += size * int(on.sum())
@@ -194,7 +195,7 @@ class Reach:
         self, g: Waves, addresses: Array, on: Array, function: AtomicFunction,
         kind: type[np.generic], operand: Array, reads: bool = True,
     ) -> Array:  # fmt: skip
-        """Lanes one after another; returns what was there before. `reads`: the new value depends on the old one."""
+        """Execute an atomic lane by lane and return the old values; `reads`: the new value depends on the old one."""
         out = np.zeros(addresses.shape, kind)
         for held, mine, offsets in self.parts(addresses, on, np.dtype(kind).itemsize):
             octets = offsets[..., None] + np.arange(np.dtype(kind).itemsize)
@@ -224,7 +225,7 @@ def _words(data: Array) -> Array:
 
 
 def _gather(data: Array, offsets: Array, size: int) -> Array:
-    """`uint32[..., words]` of bytes at offsets."""
+    """Gather `uint32[..., words]` from the bytes at `offsets`."""
     if size % 4 == 0 and not (offsets & 3).any() and data.ctypes.data % 4 == 0:
         found: Array = _words(data)[(offsets >> 2)[..., None] + np.arange(size // 4)]
         return found

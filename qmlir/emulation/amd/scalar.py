@@ -23,7 +23,7 @@ _FUSED = {
     "fmac_f32": ("ssrc0", "ssrc1", "sdst"), "fmaak_f32": ("ssrc0", "ssrc1", "literal"),
     "fmamk_f32": ("ssrc0", "literal", "ssrc1"),
 }  # fmt: skip
-# Of scalar floats, those that vector instructions compute as well.
+# Scalar float instructions that compute the function of a vector instruction.
 _AS_VECTOR = re.compile(
     r"(rndne|floor|ceil|trunc)_f(32|16)|cvt_(f32_i32|f32_u32|i32_f32|u32_f32|f32_f16|f16_f32|pk_rtz_f16_f32)"
 )
@@ -36,7 +36,7 @@ _IGNORED = re.compile(
 
 
 def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
-    """The operation of a scalar instruction, None where this is another kind."""
+    """The operation of a scalar instruction, None if it is of another kind."""
     if not ins.form.startswith("SOP"):
         return None
     b = Builder(ins, generation, lanes)
@@ -103,7 +103,7 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Outcome] | None, bool
         after = b.instruction.address + b.instruction.size
         return lambda g: to(g, U64(g.base + after)), False
     if name in ("setpc_b64", "swappc_b64"):
-        raise EmulationError(f"s_{name} is not emulated: programs of IREE call no functions")
+        raise EmulationError(f"s_{name} is not emulated: IREE's programs do not call functions")
     branch = _branch(b, name)
     return branch, branch is not None
 
@@ -125,7 +125,7 @@ def _two(b: Builder, name: str) -> Callable[[Gang], None]:
 
 
 def _as_vector(b: Builder, name: str) -> Callable[[Gang], None]:
-    """A scalar instruction on floats by the function of the vector instruction of its name."""
+    """A scalar float instruction, with the function of the vector instruction of the same name."""
     f = b.instruction.fields
     result, kinds, function = LANES[f"v_{name}"]
     fetch = [b.read_scalar(f[f"ssrc{i}"]) for i in range(len(kinds.split()))]
@@ -209,7 +209,7 @@ def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], None]:
 
 
 def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], None]:
-    """EXEC becomes `source op EXEC`, its old value is kept; `not0`/`not1` negate the one or the other."""
+    """EXEC becomes `source op EXEC`, its old value is stored; `not0` negates the source, `not1` EXEC."""
     f = b.instruction.fields
     reverse: dict[str, Callable[[Array, Array], Array]] = {
         "and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
@@ -236,7 +236,7 @@ def _branch(b: Builder, name: str) -> Callable[[Gang], Outcome] | None:
     if name == "endpgm":
         return lambda g: "end"
     if name == "trap":
-        raise EmulationError("s_trap: the program gave up")
+        raise EmulationError("s_trap: the program aborted")
     if name in ("barrier", "barrier_wait"):
         return lambda g: "barrier"
     if name.startswith("barrier_signal"):

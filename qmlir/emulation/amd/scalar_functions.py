@@ -1,4 +1,4 @@
-"""What scalar instructions compute, by name: of one or two operands, and for some of SCC."""
+"""The functions of scalar instructions, by name: of one or two operands, and for some of SCC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .arithmetic import leading_signs, leading_zeros, reversed_bits
 from .waves import Array
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
-# From two operands and SCC to the result and the new SCC, None where that stays.
+# From two operands and SCC to the result and the new SCC (None: unchanged).
 Two: TypeAlias = "Callable[[Array, Array, Array], tuple[Array, Array | None]]"
 
 
@@ -137,7 +137,7 @@ def _ones(a: Array) -> Array:
     return sum((a >> a.dtype.type(i)) & a.dtype.type(1) for i in range(8 * a.dtype.itemsize)).astype(U32)
 
 
-# name: (bits of the operand, bits of the result, function, whether SCC says that the result is not 0)
+# name: (bits of the operand, bits of the result, function, whether SCC becomes `result != 0`)
 ONE: dict[str, tuple[int, int, Callable[[Array], Array], bool]] = {
     "mov_b32": (32, 32, lambda a: a, False), "mov_b64": (64, 64, lambda a: a, False),
     "not_b32": (32, 32, lambda a: ~a, True), "not_b64": (64, 64, lambda a: ~a, True),

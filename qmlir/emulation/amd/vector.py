@@ -22,7 +22,7 @@ from .waves import Array, register_bits
 
 
 def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation | None:
-    """The operation of a vector instruction, None where this is another kind."""
+    """The operation of a vector instruction, None if it is of another kind."""
     if "::" in ins.name:
         return _dual(ins, generation, lanes)
     b = Builder(ins, generation, lanes)
@@ -35,7 +35,7 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
     elif name in LANES:
         run = _lanes(b, *LANES[name])
     elif (scalar := name.replace("v_s_", "v_", 1)) in LANES:
-        return DecodedOperation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
+        return DecodedOperation(ins, _pseudo_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
     else:
         return None
     if "DPP" in ins.form:
@@ -54,8 +54,8 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
                 shadow.set(g, register_bits(target + i, 1), unset)
 
         return DecodedOperation(ins, run, b.uses, b.defines, flow=flow)
-    if name in _LOW_OF_LOW:
-        return DecodedOperation(ins, run, b.uses, b.defines, flow=_low_of_low(b, _LOW_OF_LOW[name]))
+    if name in _LOW_FROM_LOW:
+        return DecodedOperation(ins, run, b.uses, b.defines, flow=_flow_by_words(b, _LOW_FROM_LOW[name]))
     if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
         f = ins.fields
         mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
@@ -65,12 +65,12 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
     return DecodedOperation(ins, run, b.uses, b.defines)
 
 
-# Operations on 64 bits whose low word depends on low words only, with their operands of 64 bits: LLVM lets the high
-# word of one be a register that nobody wrote.
-_LOW_OF_LOW = {"v_mad_u64_u32": (2,), "v_mad_i64_i32": (2,), "v_lshlrev_b64": (1,), "v_lshl_add_u64": (0, 2)}
+# 64-bit operations whose low result word depends on low words only, and the positions of their 64-bit operands: LLVM
+# lets the high word of such an operand be an unwritten register.
+_LOW_FROM_LOW = {"v_mad_u64_u32": (2,), "v_mad_i64_i32": (2,), "v_lshlrev_b64": (1,), "v_lshl_add_u64": (0, 2)}
 
 
-def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, RegisterShadow], None]:
+def _flow_by_words(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, RegisterShadow], None]:
     f = b.instruction.fields
     high = 0
     for i in wide:
@@ -104,8 +104,8 @@ def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Array]) 
     return lambda g: store(g, function(first(g), second(g), third(g)))
 
 
-def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) -> Callable[[Gang], None]:
-    """gfx12's functions of a float in a scalar register, whatever lanes are active (RDNA 4 ISA guide, "Pseudo-scalar
+def _pseudo_scalar(b: Builder, kind: str, _: str, function: Callable[..., Array]) -> Callable[[Gang], None]:
+    """gfx12's functions of a float in a scalar register; they ignore the active lanes (RDNA 4 ISA guide, "Pseudo-scalar
     transcendental ALU ops")."""
     f = b.instruction.fields
     if f.get("omod") or f.get("clmp"):
@@ -244,14 +244,14 @@ def _div_fmas(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
 
 
 def _mad64(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
-    small, wide, whole = (np.uint64, "u64", "u32") if kind == "u" else (np.int64, "i64", "i32")
+    wide_type, wide, narrow = (np.uint64, "u64", "u32") if kind == "u" else (np.int64, "i64", "i32")
 
     def make(b: Builder) -> Callable[[Gang], None]:
-        a, c, d = source(b, 0, whole), source(b, 1, whole), source(b, 2, wide)
+        a, c, d = source(b, 0, narrow), source(b, 1, narrow), source(b, 2, wide)
         store, carry = destination(b, wide), b.write_mask(b.instruction.fields["sdst"])
 
         def run(g: Gang) -> None:
-            product = np.asarray(a(g)).astype(small) * np.asarray(c(g)).astype(small)
+            product = np.asarray(a(g)).astype(wide_type) * np.asarray(c(g)).astype(wide_type)
             added = d(g)
             total = np.broadcast_to(product + added, (g.count, g.lanes))
             active = g.on
@@ -287,7 +287,7 @@ def _bitop3(kind: str) -> Callable[[Builder], Callable[[Gang], None]]:
 
 
 def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], None]]:
-    """Codes of one byte to f32; `packed`: two of them."""
+    """Convert one-byte codes to f32; `packed`: two codes."""
 
     def make(b: Builder) -> Callable[[Gang], None]:
         table = floats.fp8_table(name, b.generation.fnuz)
@@ -302,7 +302,7 @@ def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], N
         low, high = b.write(f["vdst"], "f32"), b.write(f["vdst"] + 1, "f32")
 
         def run(g: Gang) -> None:
-            codes = np.array(word(g))  # a copy: the result may take its place
+            codes = np.array(word(g))  # a copy: the result may overwrite the operand
             low(g, table[codes & 255])
             high(g, table[codes >> 8])
 
@@ -340,7 +340,7 @@ def _swap(b: Builder) -> Callable[[Gang], None]:
 
 
 def _dual(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOperation:
-    """Two operations that read before either writes."""
+    """Two operations, which both read before either writes."""
     parts = []
     for half, name in zip("xy", ins.name.split("::"), strict=True):
         fields = {"src0": ins.fields[f"src{half}0"], "vsrc1": ins.fields[f"vsrc{half}1"],

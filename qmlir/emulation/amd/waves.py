@@ -12,7 +12,7 @@ from ...dialect.dtypes import Array as Array
 from .decode import ACC, EXEC, VGPR
 
 ALL = slice(None)
-# Of what is in memory and an operand, both numpy scalars: what is there then.
+# From the old value in memory and an operand, both numpy scalars, to the new value.
 AtomicFunction: TypeAlias = "Callable[..., ArrayLike]"
 SCALARS = 128
 
@@ -20,8 +20,8 @@ SCALARS = 128
 class Waves:
     """Waves of some workgroups: one array each for their vector and scalar registers, and the lanes that are active.
 
-    An instruction is executed for a selection of the waves at once: `at` indexes the wave axis, `count` is how many
-    waves those are, `on` says which of their lanes are active, and `whole` that this is all of them.
+    An instruction is executed for a selection of the waves at once: `at` indexes the wave axis, `count` is the number
+    of selected waves, `on` the mask of their active lanes, and `whole` says that all lanes of all waves are active.
     """
 
     def __init__(self, waves: int, lanes: int, vectors: int) -> None:
@@ -34,7 +34,7 @@ class Waves:
         self.s_i32, self.s_f32 = self.s_u32.view(np.int32), self.s_u32.view(np.float32)
         self.scc = np.zeros(waves, np.bool_)
         self.exec = np.zeros((waves, lanes), np.bool_)
-        # The workgroup of each wave among those of the gang, its place in it, and the first byte of its LDS.
+        # The workgroup of each wave, the wave's index in it, and the first byte of the workgroup's LDS.
         self.group = np.zeros(waves, np.int64)
         self.wave = np.zeros(waves, np.int64)
         self.lds_base = np.zeros(waves, np.int64)
@@ -59,7 +59,7 @@ class Waves:
         self.whole = self.full and self.every
 
     def set_exec(self, lanes: Array) -> None:
-        """Of the selected waves, `bool[count, lanes]`."""
+        """Set EXEC of the selected waves to `bool[count, lanes]`."""
         self.exec[self.at] = lanes
         words = packed(lanes)
         for i in range(words.shape[1]):
@@ -67,7 +67,7 @@ class Waves:
         self.refresh()
 
     def exec_written(self) -> None:
-        """The registers of EXEC were written as scalars."""
+        """Update the active lanes after the registers of EXEC were written as scalars."""
         words = self.s_u32[EXEC : EXEC + self.lanes // 32, self.at]
         self.exec[self.at] = unpacked(words.T, self.lanes)
         self.refresh()

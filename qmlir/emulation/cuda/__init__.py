@@ -2,20 +2,21 @@
 
 | file | what |
 |---|---|
-| `instructions.py`, `text.py` | PTX as data, and what reads its text |
-| `grid.py` | a launch, so many blocks at a time |
-| `threads.py` | what threads hold, and how operands are read and written |
-| `machine.py` | fragments of threads at one instruction, barriers |
-| `memory.py` | bounds, alignment, races (vector clocks), copies and products on their way, banks |
+| `instructions.py`, `text.py` | PTX as data classes, and the parser of its text |
+| `grid.py` | a launch, a number of blocks at a time |
+| `threads.py` | state of the threads, reads and writes of operands |
+| `machine.py` | execution of threads at one instruction, barriers |
+| `memory.py` | bounds, alignment, races (vector clocks), copies and products in flight, bank conflicts |
 | `device.py` | memory at the device's addresses |
-| `ordering.py` | what workgroups may know of each other: releases and acquires of global atomics, fences |
-| `limits.py` | what a device would refuse |
-| `arithmetic.py`, `bits.py`, `movement.py`, `matrix.py`, `warps.py`, `synchronisation.py` | what instructions do |
+| `ordering.py` | order between workgroups: releases and acquires of global atomics, fences |
+| `limits.py` | launches that a device would refuse |
+| `arithmetic.py`, `bits.py`, `movement.py`, `matrix.py`, `warps.py`, `synchronisation.py` | the instructions |
 
-An instruction that is not known is an error that names it; a new one is a function in one of these files. Not checked:
-lanes of one warp against each other, stores of less than four bytes between blocks but for two values in one place,
-and the bits that tensor cores drop of float sums (sums here are f64, rounded once). `ex2.approx` and the other
-approximate instructions return the correctly rounded value. Tensor maps, clusters and `wmma.*` are not interpreted.
+An unknown instruction is an error that names it; a new instruction is a function in one of these files. Not checked:
+races between lanes of one warp, and races between blocks with stores of less than four bytes, except that threads must
+not store different values to one place with one instruction. Tensor cores drop bits of float sums; sums here are f64,
+rounded once. `ex2.approx` and the other approximate instructions return the correctly rounded value. Tensor maps,
+clusters and `wmma.*` are not interpreted.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .grid import places
 
 
 def executor() -> Executor:
-    """Executes PTX."""
+    """The executor of PTX."""
 
     return CudaExecutor()
 
 
 def layout(code: bytes, function: str) -> ArgumentLayout | None:
-    """Where a kernel's parameters lie; None where the module has no such entry."""
+    """Offsets and sizes of a kernel's parameters; None if the module has no such entry."""
 
     entry = module_of(code).entries.get(function)
     if entry is None:

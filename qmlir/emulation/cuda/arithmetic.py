@@ -29,12 +29,12 @@ ArrayFunction = Callable[..., Array]
 
 
 def _mode(ins: PtxInstruction) -> str:
-    """The rounding that an instruction names; nearest even where it names none."""
+    """The rounding mode that an instruction names; `rn` (nearest even) if it names none."""
     return next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
 
 
 def _sources(m: PtxMachine, ins: PtxInstruction, kind: str, *which: int) -> list[Array]:
-    """Operands as a type says, flushed where the instruction says so."""
+    """The operands `which` as values of type `kind`; f32 subnormals are flushed if the instruction has `.ftz`."""
     values = [m.read(ins.operands[i], kind) for i in which]
     return [flushed(v) for v in values] if ins.has("ftz") and kind == "f32" else values
 
@@ -51,7 +51,7 @@ def _finish(m: PtxMachine, ins: PtxInstruction, value: Array, mask: Mask) -> Non
 
 
 def _pack(values: Array, kind: str) -> Array:
-    """`[threads, elements]` as the bits of a packed register."""
+    """Values `[threads, elements]` as the bits of packed registers, `[threads]`."""
     return np.ascontiguousarray(values).view(np.dtype(f"u{width_of(kind) // 8}")).reshape(-1)
 
 
@@ -68,7 +68,7 @@ def _exact_product(a: Array, b: Array, mode: str) -> Array:
 def _elementwise(
     m: PtxMachine, ins: PtxInstruction, mask: Mask, integer: ArrayFunction, real: ArrayFunction, count: int
 ) -> None:
-    """A function of `count` operands of the instruction's type; packed types element by element."""
+    """Write a function of `count` operands of the instruction's type; packed types element by element."""
     kind = ins.type
     if kind in PACKED:
         element = PACKED[kind][0]
@@ -77,7 +77,7 @@ def _elementwise(
         return
     also = [x for x in ins.modifiers[:-1] if x in DTYPES]
     if also == ["f32"] and kind in ("f16", "bf16") and ins.opcode in ("add", "sub", "fma"):
-        # Of sm_100 and later: the last operand and the result are f32, the others shorter.
+        # sm_100 and later: the last operand and the result are f32, the others f16 or bf16.
         values = [*(v.astype(np.float32) for v in _sources(m, ins, kind, *range(1, count))),
                   *_sources(m, ins, "f32", count)]  # fmt: skip
     elif also:
@@ -102,7 +102,7 @@ def _sub(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _multiplied(a: Array, b: Array, part: str) -> Array:
-    """The low half of a product, the high one, or all of it (`wide`)."""
+    """The low half (`lo`), the high half (`hi`) or all (`wide`) of an integer product."""
     if part == "lo":
         return a * b
     if a.dtype.itemsize < 8:
@@ -171,8 +171,8 @@ def _rem(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(m, ins, mask, lambda a, b: np.fmod(a, np.where(b == 0, b.dtype.type(1), b)), np.fmod, 2)
 
 
-def _chosen(ins: PtxInstruction, pick: ArrayFunction) -> ArrayFunction:
-    """min and max of floats: a NaN loses, unless `.NaN` says that it wins; -0 is less than 0."""
+def _float_extremum(ins: PtxInstruction, pick: ArrayFunction) -> ArrayFunction:
+    """Float version of `pick` (min or max): a NaN operand loses, unless `.NaN` makes it win; -0 is less than 0."""
 
     def real(a: Array, b: Array) -> Array:
         less = np.signbit(a) if pick is np.minimum else ~np.signbit(a)
@@ -187,12 +187,12 @@ def _chosen(ins: PtxInstruction, pick: ArrayFunction) -> ArrayFunction:
 
 @instruction("min")
 def _min(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    _elementwise(m, ins, mask, np.minimum, _chosen(ins, np.minimum), 2)
+    _elementwise(m, ins, mask, np.minimum, _float_extremum(ins, np.minimum), 2)
 
 
 @instruction("max")
 def _max(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    _elementwise(m, ins, mask, np.maximum, _chosen(ins, np.maximum), 2)
+    _elementwise(m, ins, mask, np.maximum, _float_extremum(ins, np.maximum), 2)
 
 
 @instruction("abs")
@@ -226,7 +226,7 @@ def _sad(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.write(ins.operands[0], (np.maximum(a, b) - np.minimum(a, b) + c).astype(a.dtype), mask)
 
 
-# ---- comparisons and choices
+# ---- comparisons and selections
 
 _COMPARE = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -235,7 +235,7 @@ _COMPARE = {
 
 
 def _compared(m: PtxMachine, ins: PtxInstruction, name: str, kind: str, first: int) -> Array:
-    """Of a packed type, `[threads, elements]`."""
+    """The comparison `name` of two operands, as bools; `[threads, elements]` for a packed type."""
     if kind in PACKED:
         a, b = (m.read_packed(o, kind) for o in ins.operands[first : first + 2])
     else:
@@ -261,7 +261,7 @@ def _setp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     combine = next((c for c in ("and", "or", "xor") if ins.has(c)), None)
     other = m.predicate(ins.operands[first + 2]) if combine else None
     f = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-    # A second predicate is the opposite, or of a packed type that of the upper element.
+    # A second predicate is the negation; for a packed type, it is the result of the upper element.
     found = [value[:, 0], value[:, 1]] if ins.type in PACKED else [value, ~value]
     for predicate, each in zip(ins.operands[:first], found, strict=False):
         m.write(predicate, each if combine is None or other is None else f[combine](each, other), mask)
@@ -291,7 +291,7 @@ def _slct(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.write(ins.operands[0], np.where(m.read(ins.operands[3], ins.type) >= 0, a, b), mask)
 
 
-# ---- functions: those with .approx are computed right and rounded, which is closer than the hardware is
+# ---- functions: `.approx` ones are computed in f64 and rounded once, more accurate than the hardware
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "ex2": np.exp2,
@@ -361,7 +361,7 @@ def _converted(x: Array, source: str, to: str, ins: PtxInstruction) -> Array:
 
 
 def _cvt_packed(m: PtxMachine, ins: PtxInstruction, mask: Mask, to: str, source: str) -> None:
-    """`cvt.to.source d, high, low`, or from one packed type to another."""
+    """`cvt.to.source d, high, low`, or a conversion from one packed type to another."""
     if source in PACKED:
         x = m.read_packed(ins.operands[1], source)
         element = PACKED[source][0]
@@ -372,7 +372,7 @@ def _cvt_packed(m: PtxMachine, ins: PtxInstruction, mask: Mask, to: str, source:
 
 
 def _cvt_pack(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """`cvt.pack.sat.s8.s32.b32 d, a, b, c`: a and b saturated, above the low half of c."""
+    """`cvt.pack.sat.s8.s32.b32 d, a, b, c`: a and b saturated, in the bits below the low half of c."""
     to = ins.modifiers[2]
     dtype = DTYPES[to]
     a, b = (saturated(m.read(o, "s32"), dtype).view(unsigned(dtype)).astype(np.uint32) for o in ins.operands[1:3])

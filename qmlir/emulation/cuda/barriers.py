@@ -1,4 +1,4 @@
-"""What waits: threads at barriers, and copies that are on their way."""
+"""Threads that wait at barriers, and asynchronous copies in flight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .ordering import WarpTimes
 
 @dataclass
 class Parked:
-    """Threads that wait at a barrier, and where they go on."""
+    """Threads at a barrier, and the instruction at which they resume (-1: they have only arrived and do not wait)."""
 
     pc: int
     threads: Array
@@ -20,7 +20,7 @@ class Parked:
 
 @dataclass
 class Barrier:
-    """One of a block's sixteen barriers: who has come, and how many must."""
+    """One of a block's sixteen barriers: how many threads have arrived, and which."""
 
     arrived: int = 0
     parked: list[Parked] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Barrier:
 
 @dataclass
 class AsyncCopies:
-    """The asynchronous copies of one instruction: who issued them, in which of its groups, and what lands where."""
+    """The asynchronous copies of one instruction: issuing thread, commit group, target and values of each."""
 
     threads: Array
     groups: Array
@@ -36,24 +36,24 @@ class AsyncCopies:
     values: Array
 
     def part(self, which: Array) -> AsyncCopies:
-        """Those of some threads."""
+        """The copies that `which` selects."""
         at = SharedPlace(self.at.block[which], self.at.warp[which], self.at.offset[which])
         return AsyncCopies(self.threads[which], self.groups[which], at, self.values[which])
 
 
 @dataclass
 class MemoryBarrier:
-    """One barrier of a workgroup.
+    """One `mbarrier` of a workgroup.
 
     Attributes:
         expected: arrivals that end a phase.
-        pending: those that this phase still lacks.
-        phase: how many have ended.
-        clock: what those who have arrived knew of the workgroup's warps; `others`: of other workgroups.
-        copies: that this phase tracks.
-        ended: the three, of the phases that have ended; the copies that nobody has seen land.
-        asked: threads whose last `try_wait` returned false: the first one does, whatever the phase.
-        parked: those that asked again too early, and where they ask a third time.
+        pending: arrivals that the current phase still lacks.
+        phase: number of phases that have ended.
+        clock: times of the workgroup's warps known to the threads that arrived; `others`: of other workgroups' warps.
+        copies: copies that the current phase tracks.
+        ended: these three for the phases that have ended, with only the copies that no thread has waited for yet.
+        asked: threads whose last `try_wait` returned false; a thread's first one does so in any phase.
+        parked: threads that called `try_wait` again before the phase ended, and the instruction that repeats it.
     """
 
     expected: int
@@ -67,14 +67,14 @@ class MemoryBarrier:
     parked: list[Parked] = field(default_factory=list)
 
     def arrive(self, count: int) -> list[Parked]:
-        """Who goes on because of it."""
+        """Count arrivals; returns the threads that resume because the phase has ended."""
         if count > self.pending:
             raise PtxError(f"{count} threads arrive at an mbarrier whose phase lacks {self.pending}")
         self.pending -= count
         if self.pending:
             return []
         self.phase, self.pending = self.phase + 1, self.expected
-        earlier = self.ended[2] if self.ended else []  # nobody has waited for them yet
+        earlier = self.ended[2] if self.ended else []  # copies that no thread has waited for yet
         self.ended = self.clock.copy(), dict(self.others), earlier + self.copies
         parked, self.copies, self.parked = self.parked, [], []
         return parked

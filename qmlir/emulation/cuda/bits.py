@@ -56,7 +56,7 @@ def _funnel(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("lop3")
 def _lop3(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """Any function of three bits: bit `4a + 2b + c` of the table."""
+    """Any function of three bits: the result is bit `4a + 2b + c` of the table."""
     a, b, c = (m.read(o, "b32") for o in ins.operands[1:4])
     table = int(m.read(ins.operands[4], "u32")[0])
     value = np.zeros_like(a)
@@ -116,13 +116,13 @@ def _bit_counts(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("prmt")
 def _prmt(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """Four bytes of eight, by the nibbles of a selector; a nibble's top bit spreads the byte's sign instead."""
+    """Select four of eight bytes by a selector's nibbles; a nibble's top bit replicates the byte's sign instead."""
     if ins.modifiers[-1] != "b32":
         raise PtxError("prmt with a mode is not interpreted")
     a, b, selector = (np.ascontiguousarray(m.read(o, "b32")) for o in ins.operands[1:4])
     source = np.concatenate([a.view(np.uint8).reshape(-1, 4), b.view(np.uint8).reshape(-1, 4)], axis=1)
     nibbles = (selector[:, None] >> np.arange(0, 16, 4, dtype=np.uint32)) & np.uint32(15)
-    picked = np.take_along_axis(source, (nibbles & np.uint32(7)).astype(np.int64), axis=1)
-    signs = np.where(picked & 128, np.uint8(255), np.uint8(0))
-    value = np.where(nibbles & 8, signs, picked)
+    selected = np.take_along_axis(source, (nibbles & np.uint32(7)).astype(np.int64), axis=1)
+    signs = np.where(selected & 128, np.uint8(255), np.uint8(0))
+    value = np.where(nibbles & 8, signs, selected)
     m.write(ins.operands[0], np.ascontiguousarray(value).view(np.uint32).reshape(-1), mask)

@@ -1,7 +1,7 @@
-"""Scales of blocks along K that `mma.sync` takes (`.block_scale`).
+"""Scales of blocks along K in `mma.sync` (`.block_scale`).
 
-PTX ISA, "Warp-level block scaling": a register of each lane holds four scales of a byte. Of a quad of lanes, the
-selectors say which lane's register has the scales of a row of A or of a column of B, and from which byte on:
+PTX ISA, "Warp-level block scaling": a register of each lane holds four one-byte scales. The selectors thread-id and
+byte-id say which lane of a quad has the scales of a row of A or of a column of B, and in which byte they start:
 
     scale of row r of A:     lane 4 (r % 8) + 2 thread-id + r / 8
     scale of column c of B:  lane 4 c + thread-id
@@ -20,9 +20,9 @@ from .instructions import Immediate, PtxError, PtxInstruction, PtxOperand
 from .machine import PtxMachine
 from .threads import WARP
 
-# Of a scale_vec: how many scales along K, and where they may start in their word.
+# By scale_vec, whose digit is the number of scales along K: the byte-ids at which they may start.
 _STARTS = {"1X": (0, 1, 2, 3), "2X": (0, 2), "4X": (0,)}
-# By the kind: codes along K of the instruction, and the types of scales by scale_vec (PTX ISA 9.0, table of mma kinds).
+# By kind: depth K of the instruction, and the types of scales by scale_vec (PTX ISA 9.0, table of mma kinds).
 _KINDS = {
     "mxf8f6f4": (32, {"1X": ("ue8m0",)}),
     "mxf4": (64, {"2X": ("ue8m0",)}),
@@ -31,24 +31,24 @@ _KINDS = {
 # The lanes whose registers hold the scales of rows of A and of columns of B, with thread-id 0.
 ROW_LANES: Array = 4 * (np.arange(16) % 8) + np.arange(16) // 8
 COLUMN_LANES: Array = 4 * np.arange(8)
-_DEFAULT = {"mxf8f6f4": "1X", "mxf4": "2X"}
+_DEFAULT_VECTOR = {"mxf8f6f4": "1X", "mxf4": "2X"}
 
 
 @dataclass(frozen=True)
 class BlockScales:
-    """What an instruction says of its scales."""
+    """Layout and type of an instruction's scales."""
 
     vector: str  # "1X", "2X" or "4X"
     kind: str  # "ue8m0" or "ue4m3"
 
     @staticmethod
     def of(ins: PtxInstruction, k: int, operands: tuple[str, str]) -> BlockScales:
-        """Of an instruction of depth `k` and types of A and B."""
+        """Decode an instruction of depth `k`; `operands`: types of A and B. Raises PtxError if they do not fit."""
         named = [name for name in _KINDS if ins.has(f"::{name}")]
         if len(named) != 1:
             raise PtxError("a product with block scales of an unknown kind")
         (kind,) = named
-        vector = next((v for v in _STARTS if ins.has(f"::{v}")), _DEFAULT.get(kind, ""))
+        vector = next((v for v in _STARTS if ins.has(f"::{v}")), _DEFAULT_VECTOR.get(kind, ""))
         depth, allowed = _KINDS[kind]
         types = ("e4m3", "e5m2") if kind == "mxf8f6f4" else ("e2m1",)
         scale = ins.modifiers[-1]
@@ -57,11 +57,11 @@ class BlockScales:
         return BlockScales(vector, scale)
 
     def rows(self, m: PtxMachine, word: PtxOperand, selectors: PtxOperand, warps: Array) -> Array:
-        """Of A: `[warps, 16, blocks]`."""
+        """Scales of the rows of A: `[warps, 16, blocks]`."""
         return self._read(m, word, selectors, warps, ROW_LANES, 2)
 
     def columns(self, m: PtxMachine, word: PtxOperand, selectors: PtxOperand, warps: Array) -> Array:
-        """Of B: `[warps, 8, blocks]`."""
+        """Scales of the columns of B: `[warps, 8, blocks]`."""
         return self._read(m, word, selectors, warps, COLUMN_LANES, 1)
 
     def _read(
@@ -92,5 +92,5 @@ def scaled(matrix: Array, scales: Array) -> Array:
 
 def _immediate(operand: PtxOperand) -> int:
     if not isinstance(operand, Immediate):
-        raise PtxError("a selector of scales that is not a constant is not interpreted")
+        raise PtxError("a scale selector that is not a constant is not supported")
     return int(operand.value)

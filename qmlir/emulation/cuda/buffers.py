@@ -1,4 +1,4 @@
-"""Pieces of global memory, the times of warps, and the error of an access that no kernel may make."""
+"""Buffers of global memory, vector clocks of warps, and the error raised for an illegal access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .instructions import PtxError
 
 
 class AccessFault(PtxError):
-    """An access that no kernel may make; `lane` is its place among the accesses of the instruction."""
+    """An illegal access; `lane` is its index among the accesses of the instruction."""
 
     def __init__(self, message: str, lane: int) -> None:
         super().__init__(message)
@@ -21,12 +21,12 @@ class AccessFault(PtxError):
 
 @dataclass
 class GlobalBuffer:
-    """A named piece of global memory: `size` bytes from `start` of `data`, which has whole words behind them.
+    """A named buffer of global memory: `size` bytes of `data` from `start` on; `data` extends to whole words.
 
     Attributes:
-        written: `bool[size]`, which bytes somebody wrote; None where that is not known, or all of them.
-        marks: offsets with the names of what starts there, in their order; the first is 0.
-        tensor: the argument of the program that it holds, where it holds one.
+        written: `bool[size]`, which bytes were written; None if that is not known, or if all of them were.
+        marks: sorted offsets, each with the name of the argument or variable that starts there; the first is 0.
+        tensor: the program's argument that the buffer contains, if any.
     """
 
     name: str
@@ -39,19 +39,19 @@ class GlobalBuffer:
     tensor: ArgumentTensor | None = None
 
     def at(self, offset: int) -> str:
-        """`12 of argument 0`: what is at an offset."""
+        """Describe an offset: `12 of argument 0`."""
         mark, name = self._mark(offset)
         return f"{offset - mark} of {name}"
 
     def element(self, offset: int, width: int) -> str:
-        """`element [3, 4] of lhs, i8[8, 64]`; of memory whose type is not known, in units of the access."""
+        """Name an element: `element [3, 4] of lhs, i8[8, 64]`; in units of the access if the type is unknown."""
         if self.tensor is not None:
             return self.tensor.element(offset)
         at = offset - self._mark(offset)[0]
         return f"element {at // width} of {width} bytes" if at % width == 0 else f"byte {at}"
 
     def size_at(self, offset: int) -> int:
-        """Bytes from what is at an offset to the end of the buffer."""
+        """Bytes from the last mark at or before an offset to the end of the buffer."""
         return self.size - self._mark(offset)[0]
 
     def _mark(self, offset: int) -> tuple[int, str]:
@@ -60,21 +60,21 @@ class GlobalBuffer:
 
 
 class Clocks:
-    """Vector clocks of the warps of each block: `time[block, warp, other]` is what a warp knows of another."""
+    """Vector clocks of the warps of each block: `time[block, warp, other]` is the time of `other` known to `warp`."""
 
     def __init__(self, blocks: int, warps: int) -> None:
         self.time = np.zeros((blocks, warps, warps), np.int32)
         self.time[:, np.arange(warps), np.arange(warps)] = 1
 
     def join(self, block: int, warps: Array) -> None:
-        """A barrier of these warps: each knows what any of them knew."""
+        """A barrier of these warps: each then knows what any of them knew."""
         self.time[block, warps] = self.time[block, warps].max(axis=0)
         self.tick(block, warps)
 
     def tick(self, block: int, warps: Array) -> None:
-        """What these warps do from now on is later than what others learned from them before."""
+        """Advance the time of these warps: what they do from now on is later than what others know of them."""
         self.time[block, warps, warps] += 1
 
     def learn(self, block: int, warps: Array, time: Array) -> None:
-        """These warps see something that was published at `time`."""
+        """These warps learn of everything up to the clocks `time`."""
         self.time[block, warps] = np.maximum(self.time[block, warps], time)

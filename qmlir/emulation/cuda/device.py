@@ -12,15 +12,15 @@ from .buffers import AccessFault, GlobalBuffer
 from .formats import Array
 from .memory import GlobalMemory
 
-_NEAR = 1 << 16  # bytes: an address this far from an allocation was meant for it
+_NEAR = 1 << 16  # bytes: an address closer than this to an allocation is taken for an access to it
 
 
 class DeviceMemory(GlobalMemory):
-    """The allocations of a device, each a buffer that is named after the launch's arguments that point into it.
+    """The allocations of a device, each as a buffer named after the launch's arguments that point into it.
 
     Args:
-        memory: of the device.
-        arguments: of the launch, and `places` the offset and size of each.
+        memory: memory of the device.
+        arguments: bytes of the launch's arguments; `places`: offset and size of each.
     """
 
     def __init__(self, memory: Memory, arguments: bytes, places: tuple[tuple[int, int], ...]) -> None:
@@ -36,7 +36,7 @@ class DeviceMemory(GlobalMemory):
         ]
 
     def add(self, name: str, content: Array, writable: bool) -> int:
-        """The address of a variable of the module."""
+        """Add a variable of the module; returns its address."""
         super().add(name, content, writable)
         made = self.buffers[-1]
         made.marks = ((0, name),)
@@ -64,7 +64,7 @@ class DeviceMemory(GlobalMemory):
             yield self._buffer(number), self._allocations[number].start, which
 
     def _numbers(self, addresses: Array) -> Array:
-        """Of each address its allocation, or the one that it has just missed; -1 where there is none."""
+        """Index of each address's allocation, or of one that it misses by less than `_NEAR` bytes; else -1."""
         if not self._starts.size:
             return np.full(addresses.size, -1)
         found = np.searchsorted(self._starts, addresses, side="right") - 1
@@ -82,7 +82,7 @@ class DeviceMemory(GlobalMemory):
 
     def _named(self, a: Allocation) -> GlobalBuffer:
         marks = sorted((p - a.start, name) for p, name in self._pointers if a.start <= p < a.end)
-        # Views of words may reach behind the end, where nothing is accessed.
+        # Views of words may extend beyond the end, where nothing is accessed.
         data = np.ctypeslib.as_array((ctypes.c_uint8 * ((a.size + 31) // 32 * 32)).from_address(a.start))
         written = None if a.written is None or a.written.all() else a.written
         if not marks or marks[0][0]:

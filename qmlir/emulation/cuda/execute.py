@@ -13,13 +13,13 @@ from .instructions import PtxModule
 from .limits import check
 from .text import parse
 
-# Of one launch, in instructions of its fragments: what runs longer does not end.
+# Instructions that the fragments of one batch of blocks may execute; a longer run counts as endless.
 _LIMIT = 2_000_000_000
 
 
 @lru_cache(maxsize=32)
 def module_of(code: bytes) -> PtxModule:
-    """PTX as the driver was given it, parsed."""
+    """The parsed module of the PTX that the driver received."""
     return parse(code.decode())
 
 
@@ -33,7 +33,8 @@ class CudaExecutor:
         try:
             check(module, entry, launch, resolve(settings.target))
             seen = DeviceMemory(memory, launch.arguments, places(entry))
-            # IREE's own kernels read ragged tiles whole and mask them afterwards, and LLVM widens their loads.
+            # IREE's own kernels load out of bounds: they read ragged tiles whole and mask them afterwards, and LLVM
+            # widens their loads.
             seen.lenient = "_dispatch_" in launch.function
             report = run_grid(
                 module, entry, launch.grid, launch.arguments, seen, block=launch.block,

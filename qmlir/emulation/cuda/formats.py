@@ -1,4 +1,4 @@
-"""The arithmetic that numpy does not have: PTX's roundings, exact fused multiply-adds, packed types."""
+"""Arithmetic that numpy does not have: PTX's roundings, exact fused multiply-adds, packed types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES: dict[str, NumpyType] = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-# Packed types: the element, and how many are in a register.
+# Packed types: element type, and elements per register.
 PACKED = {
     "f16x2": ("f16", 2), "bf16x2": ("bf16", 2), "f32x2": ("f32", 2), "s16x2": ("s16", 2), "u16x2": ("u16", 2),
     "e4m3x2": ("e4m3", 2), "e5m2x2": ("e5m2", 2),
@@ -30,17 +30,17 @@ _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def unsigned(dtype: npt.DTypeLike) -> NumpyType:
-    """The dtype of the bits of a dtype."""
+    """The unsigned integer dtype of the same size."""
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
 
 def flushed(x: Array) -> Array:
-    """Subnormal f32 numbers as zeros of their sign (`.ftz`)."""
+    """f32 values with subnormals replaced by zeros of their sign (`.ftz`)."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
 
 def odd_sum(a: Array, b: Array) -> Array:
-    """a + b of f64 numbers, rounded to odd: rounding that once more, to a shorter format, is exact.
+    """The f64 sum a + b, rounded to odd: rounding that again to a shorter format gives the correctly rounded sum.
 
     (Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.)
     """
@@ -53,7 +53,7 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
-    """a * b + c with one rounding. Exact for formats of up to 24 bits, whose products f64 holds."""
+    """a * b + c with one rounding. Exact for formats of up to 24 significand bits, whose products are exact in f64."""
     if np.dtype(dtype) == np.float64:
         wide = np.longdouble
         return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(np.float64)
@@ -62,13 +62,13 @@ def fused(a: Array, b: Array, c: Array, dtype: npt.DTypeLike, mode: str = "rn") 
 
 
 def rounded(x: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
-    """f64 numbers in a shorter format. They must be exact there or rounded to odd."""
+    """Round f64 values to a shorter format. They must be exact results, or rounded to odd."""
     dtype = np.dtype(dtype)
     x = np.asarray(x, np.float64)
     if dtype == np.float64:
         return x
     if dtype.itemsize < 4 and dtype != np.float16:
-        # ml_dtypes goes through f32, which must not round to nearest on the way.
+        # ml_dtypes converts by way of f32: round to odd there, because rounding to nearest twice is wrong.
         near = x.astype(np.float32)
         bits = near.view(np.int32)
         wrong = (near.astype(np.float64) != x) & np.isfinite(near) & (bits & 1 == 0)
@@ -81,7 +81,7 @@ def rounded(x: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
 
 
 def _directed(x: Array, y: Array, mode: str) -> Array:
-    """`y`, the number of its format nearest to `x`, moved to the side that the mode asks for."""
+    """`y`, which is `x` rounded to nearest, moved to the neighbour that the rounding mode demands."""
     back = y.astype(np.float64)
     bits = y.view(unsigned(y.dtype))
     one = bits.dtype.type(1)
@@ -97,17 +97,17 @@ def _directed(x: Array, y: Array, mode: str) -> Array:
 
 
 def to_integer(x: Array, dtype: npt.DTypeLike, mode: str) -> Array:
-    """Floats as integers, saturated; NaN is 0."""
+    """Convert floats to integers with saturation; NaN becomes 0."""
     dtype = np.dtype(dtype)
     info = np.iinfo(dtype)
     y = _TO_INTEGER[mode if mode in _TO_INTEGER else "rzi"](np.nan_to_num(x.astype(np.float64), nan=0.0))
-    low, high = float(info.min), float(info.max)  # of 64 bits: rounded up to a power of two
+    low, high = float(info.min), float(info.max)  # for 64 bits, `high` is rounded up to a power of two
     inside = np.clip(y, low, np.nextafter(high, 0) if dtype.itemsize == 8 else high).astype(dtype)
     return np.where(y >= high, info.max, np.where(y <= low, info.min, inside)).astype(dtype)
 
 
 def saturated(x: Array, dtype: npt.DTypeLike) -> Array:
-    """Integers clamped to what a shorter type holds."""
+    """Integers clamped to the range of a shorter type."""
     info = np.iinfo(dtype)
     if x.dtype == np.uint64:
         return np.minimum(x, np.uint64(info.max)).astype(dtype)
@@ -115,7 +115,7 @@ def saturated(x: Array, dtype: npt.DTypeLike) -> Array:
 
 
 def saturated_small(x: Array, dtype: npt.DTypeLike) -> Array:
-    """Floats as 8-bit floats, `.satfinite`: what is too large becomes the largest, with its sign."""
+    """Convert floats to 8-bit floats with `.satfinite`: larger values become the largest one, with their sign."""
     largest = FORMATS[from_numpy(np.dtype(dtype))].largest
     y = rounded(np.clip(x.astype(np.float64), -largest, largest), dtype)
     return np.where(np.isnan(x), np.array(np.nan, dtype), y)

@@ -1,4 +1,4 @@
-"""Launches of whole grids, so many blocks at a time."""
+"""Launches of whole grids, a number of blocks at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# The others fill `HANDLERS`.
+# The unused imports fill `HANDLERS`.
 from ..launch import Counts, InstructionProgress
 from . import arithmetic, bits, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
 from .instructions import PtxEntry, PtxError, PtxModule
@@ -34,14 +34,14 @@ def run_grid(
 
     Args:
         arguments: addresses (of `memory`) and integers, one per parameter, or the bytes of all parameters.
-        block: threads a block; what the entry demands where it is None.
+        block: threads per block along x, y, z; None: what the entry demands.
         dynamic_shared: bytes of the `.extern .shared` array.
-        resident: how many blocks run at the same time, 0: as many as are about 8192 threads.
-        seed: of the order in which blocks run, and the warps of each; None: blocks in that of their numbers.
-        progress: see there.
+        resident: number of blocks that run at the same time; 0: as many as have about 8192 threads.
+        seed: seed of the order of blocks, and of the warps of each; None: blocks in the order of their numbers.
+        progress: see `InstructionProgress`.
 
     Raises:
-        PtxError: with the instruction, the thread and what is wrong.
+        PtxError: a fault; the message names the instruction, the thread and what is wrong.
     """
     block = block or entry.block
     if block is None:
@@ -82,7 +82,7 @@ def run_grid(
 
 
 def _parameters(entry: PtxEntry, arguments: Sequence[int] | bytes) -> dict[str, bytes]:
-    """The bytes of each parameter by its name."""
+    """The bytes of each parameter, by name."""
     if isinstance(arguments, bytes):
         return {
             p.name: arguments[offset : offset + p.size]
@@ -97,7 +97,7 @@ def _parameters(entry: PtxEntry, arguments: Sequence[int] | bytes) -> dict[str, 
 
 
 def places(entry: PtxEntry) -> tuple[tuple[int, int], ...]:
-    """Offset and size of each parameter, as a C structure would have them."""
+    """Offset and size of each parameter, laid out as in a C structure."""
     found, at = [], 0
     for p in entry.parameters:
         at = -(-at // p.align) * p.align

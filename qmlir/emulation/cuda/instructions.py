@@ -11,7 +11,7 @@ from ..launch import EmulationError
 
 
 class PtxError(EmulationError):
-    """The text is not PTX that is understood here, or a kernel did what no kernel may do."""
+    """The text is not PTX that this parser understands, or a kernel did something illegal."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant: an integer, or the bits of a float literal (`bits` is its width then, else 0)."""
+    """A constant: an integer, or the bits of a float literal (`bits` is its width; 0 for integers)."""
 
     value: int
     bits: int = 0
@@ -67,10 +67,10 @@ class PtxInstruction:
     """`@guard opcode.modifier.modifier operands;`
 
     Attributes:
-        line: in the text of the module, from 1.
+        line: line number in the text of the module, from 1.
         registers: every register that an operand names.
-        sources: those that it reads, but for its guard and the accumulators of a `wgmma`.
-        kind: for counting, see `Counts`.
+        sources: registers that it reads, except its guard and the accumulators of a `wgmma`.
+        kind: kind by which it is counted, see `Counts`.
     """
 
     opcode: str
@@ -82,7 +82,7 @@ class PtxInstruction:
     registers: frozenset[str] = field(init=False)
     sources: tuple[str, ...] = field(init=False)
     kind: str = field(init=False)
-    target: int = -1  # of a branch: where in the entry's instructions
+    target: int = -1  # of a branch: index into the entry's instructions
 
     def __post_init__(self) -> None:
         self.registers = frozenset(_registers(self.operands))
@@ -97,7 +97,7 @@ class PtxInstruction:
 
     @property
     def type(self) -> str:
-        """The last modifier: what the operands are, for most instructions."""
+        """The last modifier, which is the type of the operands in most instructions."""
         return self.modifiers[-1]
 
     def has(self, modifier: str) -> bool:
@@ -111,7 +111,7 @@ class Variable:
     Attributes:
         space: `shared`, `global`, `const` or `local`.
         size: bytes, 0 for `[]`.
-        data: what it starts with, empty where nothing is said.
+        data: initial bytes; empty without an initialiser.
     """
 
     name: str
@@ -135,8 +135,8 @@ class PtxEntry:
     """A kernel.
 
     Attributes:
-        registers: every register and its width in bits; 1 is a predicate.
-        block: threads that a block must have or may at most have (`.reqntid`, `.maxntid`), None if it says nothing.
+        registers: the width of every register in bits; 1 is a predicate.
+        block: threads that a block must have (`.reqntid`) or may at most have (`.maxntid`); None if it states neither.
     """
 
     name: str
@@ -159,7 +159,7 @@ class PtxModule:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """The architecture that it is compiled for: (9, 0) of `.target sm_90a`."""
+        """The architecture that it is compiled for: (9, 0) for `.target sm_90a`."""
         number = int("".join(c for c in self.target if c.isdigit()))
         return number // 10, number % 10
 

@@ -1,4 +1,4 @@
-"""What a device of a target refuses to launch, or a driver to compile for it."""
+"""Launches that a target's device refuses, and kernels that its driver refuses to compile."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ...targets.base import Target
 from ..launch import EmulationError, KernelLaunch
 from .instructions import PtxEntry, PtxInstruction, PtxModule
 
-_GRID = (2147483647, 65535, 65535)
-_BLOCK = (1024, 1024, 64)
-_THREADS = 1024
+_MAX_GRID = (2147483647, 65535, 65535)
+_MAX_BLOCK = (1024, 1024, 64)
+_MAX_THREADS = 1024
 
-# From which compute capability on an instruction is there (PTX ISA, "Target ISA Notes" of each), and whether only on
-# that architecture with its features (`sm_90a`).
+# Opcode and modifiers, the first compute capability that has the instruction (PTX ISA, "Target ISA Notes" of each), and
+# whether only the architecture-specific target (`sm_90a`) has it.
 _SINCE: tuple[tuple[str, tuple[str, ...], tuple[int, int], bool], ...] = (
     ("wgmma", (), (9, 0), True),
     ("setmaxnreg", (), (9, 0), True),
@@ -37,18 +37,18 @@ _SINCE: tuple[tuple[str, tuple[str, ...], tuple[int, int], bool], ...] = (
 
 
 def check(module: PtxModule, entry: PtxEntry, launch: KernelLaunch, target: Target) -> None:
-    """Raises EmulationError where the device of `target` would not run the launch."""
+    """Raises EmulationError if the device of `target` would not run the launch."""
     threads = math.prod(launch.block)
-    if 0 in launch.grid:  # IREE 3.13 leaves such launches out for HIP, and not for CUDA
+    if 0 in launch.grid:  # IREE 3.13 skips such launches for HIP, but not for CUDA
         raise EmulationError(
             f"the device refuses an empty grid of {_shape(launch.grid)} blocks: an axis of an argument has size 0, and "
             "IREE's CUDA driver launches the kernel nevertheless"
         )
-    for what, sizes, most in (("grid", launch.grid, _GRID), ("block", launch.block, _BLOCK)):
+    for what, sizes, most in (("grid", launch.grid, _MAX_GRID), ("block", launch.block, _MAX_BLOCK)):
         if any(s > m for s, m in zip(sizes, most, strict=True)):
             raise EmulationError(f"the device refuses a {what} of {_shape(sizes)}: at most {_shape(most)}")
-    if threads > _THREADS:
-        raise EmulationError(f"the device refuses blocks of {threads} threads: at most {_THREADS}")
+    if threads > _MAX_THREADS:
+        raise EmulationError(f"the device refuses blocks of {threads} threads: at most {_MAX_THREADS}")
     if entry.block is not None and threads > math.prod(entry.block):
         raise EmulationError(
             f"the device refuses blocks of {threads} threads: the kernel is compiled for {math.prod(entry.block)}"

@@ -1,8 +1,8 @@
 """Runs a kernel: all threads of several blocks at once, as numpy arrays.
 
-Threads at the same instruction are a fragment; the fragment that is furthest behind runs first, so that threads meet
-again after a branch. A barrier takes threads out until the last one of their block has come. What each instruction does
-is in `arithmetic`, `bits`, `movement`, `matrix`, `warps` and `synchronisation`, which fill `HANDLERS`.
+Threads at the same instruction form a fragment. The fragment that is furthest behind runs first, so that threads meet
+again after a branch. Threads at a barrier are set aside until the last one of their block has arrived. The instructions
+are implemented in `arithmetic`, `bits`, `movement`, `matrix`, `warps` and `synchronisation`, which fill `HANDLERS`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .threads import DIMENSIONS, WARP, Mask, PtxThreads
 
 Handler = Callable[["PtxMachine", PtxInstruction, Mask], None]
 HANDLERS: dict[str, Handler] = {}
-# What the lanes of a warp do together: those that come first wait for the others. Blocks of a kernel are in no order
-# that would bring them there at the same time.
+# Instructions that the lanes of a warp execute together: lanes that arrive first wait for the others. The order of a
+# kernel's basic blocks does not ensure that they arrive at the same time.
 CONVERGENT = frozenset(
     ("bar", "barrier", "mma", "ldmatrix", "stmatrix", "wgmma", "shfl", "vote", "redux", "match", "elect")
 )
-# A fragment that goes back this often lets others run: it may be waiting for them.
+# After this many backward branches a fragment lets others run: it may be waiting for them.
 PATIENCE = 256
 
 
 def instruction(*names: str) -> Callable[[Handler], Handler]:
-    """Register what an opcode does."""
+    """Register the handler of opcodes."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -50,7 +50,7 @@ def instruction(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass
 class WgmmaProduct:
-    """A `wgmma` on its way: accumulators that it owns, shared memory that it reads."""
+    """A `wgmma` in flight: the registers that it owns, and the shared memory that it reads."""
 
     warpgroup: int
     registers: frozenset[str]
@@ -60,13 +60,13 @@ class WgmmaProduct:
 
 @dataclass(frozen=True)
 class PtxReport:
-    """What a run counted.
+    """Counters of a run.
 
     Attributes:
-        executed: instructions by opcode with modifiers, counted once for all threads of a fragment.
-        conflicts: extra passes because of shared memory's banks, by the text of the instruction, of one block.
-        passes: all passes of these.
-        counts: what all warps of all blocks did.
+        executed: instructions by opcode, counted once for all threads of a fragment.
+        conflicts: extra passes caused by bank conflicts of the first block of a batch, by text of the instruction.
+        passes: all passes of these instructions.
+        counts: totals of all warps of all blocks.
     """
 
     executed: Mapping[str, int]
@@ -79,8 +79,8 @@ class PtxMachine(PtxThreads):
     """Runs threads to their end.
 
     Args:
-        limit: instructions, after which a run without an end is an error.
-        seed: of the order of warps between barriers; None: all at once.
+        limit: number of instructions after which a run counts as endless, which is an error.
+        seed: seed of the order of warps between barriers; None: all at once.
     """
 
     def __init__(
@@ -107,25 +107,25 @@ class PtxMachine(PtxThreads):
         self.committed = np.zeros(self.threads, np.int64)
         self.products: list[WgmmaProduct] = []
         self.products_committed = np.zeros(self.threads, np.int64)
-        self.fenced_at = np.full(self.threads // WARP // 4 + 1, -1, np.int64)  # by warpgroup: when wgmma.fence ran
+        self.fenced_at = np.full(self.threads // WARP // 4 + 1, -1, np.int64)  # by warpgroup: clock of last wgmma.fence
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.mbarriers: dict[tuple[int, int], MemoryBarrier] = {}  # by workgroup and offset
         self.executed: dict[str, int] = {}
         first = self.alive.copy()
         self.fragments: dict[int, Array] = {0: first}
-        self.gathering: dict[int, Array] = {}  # at an instruction of CONVERGENT, until the rest of the warp is there
+        self.gathering: dict[int, Array] = {}  # threads that wait at a CONVERGENT pc for their warp
         self.forced = False
         self.random = None if seed is None else np.random.default_rng((seed, first_block))
-        # Warps that run together: those of a warpgroup, where the kernel has products of one.
+        # Number of warps that run together: those of a warpgroup if the kernel has `wgmma`.
         self.together = 4 if any(i.opcode == "wgmma" for i in entry.instructions) else 1
 
     # ---- running
 
     def run(self) -> PtxReport:
-        """Until every thread has ended. Raises PtxError with the instruction and the thread at fault."""
+        """Run until every thread has ended. Raises PtxError with the instruction and the thread at fault."""
         with np.errstate(all="ignore"):
             while self.fragments or self.gathering:
-                if not self.fragments:  # nobody else will come
+                if not self.fragments:  # no other thread will arrive
                     pc = min(self.gathering)
                     self.fragments[pc] = self.gathering.pop(pc)
                     self.forced = True
@@ -144,7 +144,7 @@ class PtxMachine(PtxThreads):
         )
 
     def _deadlock(self, block: int, what: str, parked: list[Parked], behind: int) -> None:
-        """Raises PtxError; they go on so many instructions `behind` the one at which they wait."""
+        """Raises PtxError. The threads' `pc` is `behind` instructions after the one at which they wait."""
         waiting = sum(int(p.threads.sum()) for p in parked)
         where = sorted({self.entry.instructions[p.pc - behind].line for p in parked})
         raise PtxError(
@@ -161,7 +161,7 @@ class PtxMachine(PtxThreads):
     def _fragment(self) -> None:
         """Run the fragment that is furthest behind until it meets another, splits, or stops."""
         self.pc = min(self.fragments)
-        threads: Array | None = self._some(self.fragments.pop(self.pc))
+        threads: Array | None = self._first_to_run(self.fragments.pop(self.pc))
         instructions = self.entry.instructions
         backward, warps = 0, 0
         counted: Array | None = None
@@ -203,8 +203,8 @@ class PtxMachine(PtxThreads):
                 self.fragments[self.pc] = self.fragments[self.pc] | threads
                 return
 
-    def _some(self, threads: Array) -> Array:
-        """The threads of a fragment that go first: all, or with a seed those of some warps."""
+    def _first_to_run(self, threads: Array) -> Array:
+        """The threads of a fragment that run first: all, or with a seed those of some warps; the others stay behind."""
         if self.random is None:
             return threads
         units = np.repeat(self.random.random(-(-self.threads // (WARP * self.together))) < 0.5, WARP * self.together)
@@ -215,8 +215,8 @@ class PtxMachine(PtxThreads):
         return first
 
     def _gathered(self, ins: PtxInstruction, threads: Array) -> Array | None:
-        """Those of the threads whose warps are complete, with the ones that have waited here; the others wait. For
-        `wgmma` all warps of a warpgroup come together: each has to come, in whatever order."""
+        """The threads, including those that have waited here, whose warps are complete; None if there are none. The
+        others wait. For `wgmma` all warps of a warpgroup must arrive, in any order."""
         waiting = self.gathering.pop(self.pc, None)
         if waiting is not None:
             threads = threads | waiting
@@ -236,14 +236,14 @@ class PtxMachine(PtxThreads):
         return threads if threads.any() else None
 
     def _members(self, ins: PtxInstruction, threads: Array) -> Array:
-        """`[warps, lanes]` that the masks of the threads name."""
+        """`bool[warps, lanes]`: the lanes that the masks of the threads name."""
         masks = np.where(threads, self.read(ins.operands[-1], "b32"), np.uint32(0)).reshape(-1, WARP)
         named = np.bitwise_or.reduce(masks, axis=1)
         made: Array = (named[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(np.bool_)
         return made
 
     def _let_others_run(self, threads: Array) -> None:
-        """These threads go round in a loop: they may wait for what others do."""
+        """Run the other fragments for a while: these threads are in a loop and may be waiting for them."""
         ours = self.pc
         others = sorted(self.fragments)
         for pc in others:
@@ -291,7 +291,7 @@ class PtxMachine(PtxThreads):
         return behind[1]
 
     def _execute(self, ins: PtxInstruction, mask: Mask, threads: Array) -> Array | None:
-        """Run one instruction; returns the threads that go on where that are not all of `threads`."""
+        """Run one instruction. Returns the threads that continue; None if all of `threads` do."""
         handler = HANDLERS.get(ins.opcode)
         try:
             if handler is None:
@@ -333,7 +333,7 @@ class PtxMachine(PtxThreads):
     # ---- barriers
 
     def park(self, number: int, mask: Mask, count: int | None, waits: bool) -> None:
-        """Threads come to a barrier of their block; those that wait go on when the last one has come."""
+        """Threads arrive at a barrier of their block; those that wait resume when the last one has arrived."""
         active = np.zeros(self.threads, np.bool_)
         active[self.active(mask)] = True
         self._whole_live_warps(active)
@@ -368,14 +368,14 @@ class PtxMachine(PtxThreads):
         self.shared.clocks.join(block, warps)
 
     def resume(self, waiting: Iterable[Parked]) -> None:
-        """Those that waited go on; the others had only arrived."""
+        """Resume the threads that waited; the others had only arrived."""
         for parked in waiting:
             if parked.pc >= 0:
                 other = self.fragments.get(parked.pc)
                 self.fragments[parked.pc] = parked.threads if other is None else other | parked.threads
 
     def _released_by_exit(self, gone: Array) -> None:
-        """A barrier that all threads of a block must come to does not wait for those that have ended."""
+        """Release barrier 0 of a block if it waited only for threads that have ended."""
         for block, number in list(self.barriers):
             if number == 0 and gone[self.block_of == block].any():
                 barrier = self.barriers[block, number]

@@ -1,8 +1,8 @@
 """Matrix products of a warp (`mma.sync`) and of four warps (`wgmma`).
 
-Fragments are where the ISA puts them ("Matrix Fragments for mma.m16n8k*", "Asynchronous Warpgroup Level Matrix
-Instructions"). Sums of floats are computed in f64 and rounded once to the accumulator's type: the hardware keeps fewer
-bits than f32 of some of them, so float results are not its bits.
+Fragments have the layouts of the PTX ISA ("Matrix Fragments for mma.m16n8k*", "Asynchronous Warpgroup Level Matrix
+Instructions"). Sums of floats are computed in f64 and rounded once to the accumulator's type. The hardware keeps fewer
+bits than f32 of some of them, so float results are not bit-exact.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4
 _BITS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "tf32": 32, "f64": 64}
 
-# What codes of e2m1 stand for (OCP Microscaling Formats specification, section 5.3.3).
+# Values of the e2m1 codes (OCP Microscaling Formats specification, section 5.3.3).
 _E2M1 = np.array([s * x for s in (1.0, -1.0) for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
 
 
 def _elements(words: Array, kind: str) -> Array:
-    """`[.., registers]` words as `[.., registers, elements of a register]` f64 numbers."""
+    """Unpack words `[.., registers]` into f64 values `[.., registers, elements of a register]`."""
     words = np.ascontiguousarray(words)
     if kind in ("s4", "u4"):
         nibbles = (words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & np.uint32(15)
@@ -46,13 +46,13 @@ def _elements(words: Array, kind: str) -> Array:
 
 
 def _registers(m: PtxMachine, operand: PtxOperand, warps: Array) -> Array:
-    """`[warps, lanes, registers]` of a vector operand."""
+    """The registers of a vector operand, `[warps, lanes, registers]`."""
     values = [m.read(r, "b32").reshape(-1, WARP)[warps] for r in m.items(operand)]
     return np.stack(values, axis=2)
 
 
 def _a_matrix(words: Array, kind: str, rows: int, k: int) -> Array:
-    """The fragment of A: register i is row group `i % 2` and half `i // 2` of K."""
+    """A as `[warps, rows, K]`. With 16 rows, register i has row group `i % 2` and part `i // 2` of K."""
     values = _elements(words, kind)
     per = values.shape[-1]
     if values.shape[2] * per * WARP != rows * k:
@@ -67,7 +67,7 @@ def _a_matrix(words: Array, kind: str, rows: int, k: int) -> Array:
 
 
 def _b_matrix(words: Array, kind: str, k: int) -> Array:
-    """The fragment of B, as `[warps, columns, K]`."""
+    """B as `[warps, columns, K]`."""
     values = _elements(words, kind)
     per = values.shape[-1]
     if values.shape[2] * per * WARP != 8 * k:
@@ -80,7 +80,7 @@ def _b_matrix(words: Array, kind: str, k: int) -> Array:
 
 
 def _c_places(registers: int, packed: bool) -> list[tuple[Array, Array]]:
-    """Row and column of each lane in each accumulator register; of a packed one, of its first element."""
+    """Row and column of each lane in each accumulator register; in a packed one, of its first element."""
     if packed:
         return [(GROUP + 8 * i, 2 * IN_GROUP) for i in range(registers)]
     return [(GROUP + 8 * (i // 2), 2 * IN_GROUP + i % 2) for i in range(registers)]
@@ -143,12 +143,12 @@ def _mma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A matrix in shared memory, K contiguous, as the 64-bit matrix descriptor says.
+    """A matrix in shared memory with contiguous K, as described by a 64-bit matrix descriptor.
 
     Attributes:
         start: address of the first byte.
         leading, stride: bytes between neighbouring core matrices along K, and along the rows.
-        swizzle: 0 none, 1, 2, 3: rows of 128, 64, 32 bytes whose 16-byte pieces are exchanged.
+        swizzle: 0: none; 1, 2, 3: rows of 128, 64, 32 bytes whose 16-byte chunks are permuted.
     """
 
     start: int
@@ -167,7 +167,7 @@ class Descriptor:
         return made
 
     def addresses(self, rows: int, size: int) -> Array:
-        """`[rows, size]` of each byte along K."""
+        """The address of each byte, `[rows, size]`, where `size` is the bytes along K."""
         row, byte = np.arange(rows)[:, None], np.arange(size)[None]
         if self.swizzle == 0:
             return self.start + row // 8 * self.stride + row % 8 * 16 + byte // 16 * self.leading + byte % 16
@@ -180,7 +180,7 @@ class Descriptor:
 def _wgmma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     warps = m.whole_warps(mask, "wgmma")
     if warps.size % 4 or (warps.reshape(-1, 4)[:, 0] % 4).any() or m.warps_per_block % 4:
-        raise PtxError("wgmma by less than a warpgroup")
+        raise PtxError("wgmma is executed by only a part of a warpgroup")
     groups = (warps.reshape(-1, 4)[:, 0] // 4).tolist()
     what = ins.modifiers[0]
     if what == "fence":
@@ -200,7 +200,7 @@ def _wgmma(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _finish(m: PtxMachine, group: int, pending: int) -> None:
-    """A warpgroup waits until at most `pending` of its groups of products are left."""
+    """A warpgroup waits until at most `pending` of its committed groups of products are in flight."""
     kept = []
     warps = np.arange(4) + group * 4 % m.warps_per_block
     block = group * 4 // m.warps_per_block
@@ -265,13 +265,13 @@ def _check_fence(m: PtxMachine, group: int, accumulators: frozenset[str], source
             raise PtxError(f"{name} was written after the last wgmma.fence")
     for product in m.products:
         if product.warpgroup == group and product.registers & accumulators and product.registers != accumulators:
-            raise PtxError("two products on their way share a part of their accumulators")
+            raise PtxError("two wgmma in flight share some of their accumulator registers")
 
 
 def _in_shared(
     m: PtxMachine, operand: PtxOperand, threads: Array, rows: int, size: int, kind: str, reads: list[Array]
 ) -> Array:
-    """The matrix behind a descriptor, as `[rows, K]` f64 numbers."""
+    """The matrix of a descriptor, as f64 values `[rows, K]`; adds the index for `end_reading` to `reads`."""
     bits = m.read(operand, "u64")[threads]
     if (bits != bits[0]).any():
         raise PtxError("the lanes of a warpgroup have different descriptors")

@@ -1,7 +1,7 @@
 """Barriers in shared memory (`mbarrier`): threads arrive at one, and others wait for the end of a phase.
 
-An arrival releases what its warp knows, a wait that succeeds acquires it (PTX ISA, "Parallel Synchronization and
-Communication Instructions: mbarrier"). Copies that a barrier tracks have landed for those that waited at it.
+An arrival is a release of its warp, a wait that succeeds is an acquire (PTX ISA, "Parallel Synchronization and
+Communication Instructions: mbarrier"). Copies that a barrier tracks have landed for threads that waited at it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .machine import PtxMachine, instruction
 from .memory import SHARED_WINDOW
 from .threads import Mask
 
-_SIZE = 8  # bytes
-_MOST = (1 << 20) - 1  # arrivals
+_SIZE = 8  # bytes of an mbarrier
+_MAX_ARRIVALS = (1 << 20) - 1
 
 
 def _at(m: PtxMachine, ins: PtxInstruction, operand: PtxOperand, mask: Mask) -> Iterator[tuple[tuple[int, int], Array]]:
-    """The barriers that threads name, by workgroup and offset, with the threads."""
+    """The workgroup and offset of each barrier that threads name, with the threads."""
     if any(x in ins.modifiers for x in ("cluster", "shared::cluster", "expect_tx", "complete_tx")):
         raise PtxError(f"{ins.opcode}.{'.'.join(ins.modifiers)} is not interpreted")
     threads = m.active(mask)
@@ -35,8 +35,8 @@ def _at(m: PtxMachine, ins: PtxInstruction, operand: PtxOperand, mask: Mask) -> 
         yield (block, offset), threads[(m.block_of[threads] == block) & (offsets == offset)]
 
 
-def _known(m: PtxMachine, at: tuple[int, int], threads: Array, mask: Mask) -> MemoryBarrier:
-    """A barrier that has been initialised, which these threads can know. Raises AccessFault."""
+def _initialised(m: PtxMachine, at: tuple[int, int], threads: Array, mask: Mask) -> MemoryBarrier:
+    """The barrier at a place. Raises AccessFault if it is not initialised, or not known to be by these threads."""
     m.shared.check_read(m.place(threads, np.full(threads.size, at[1])), _SIZE)
     barrier = m.mbarriers.get(at)
     if barrier is None:
@@ -46,7 +46,7 @@ def _known(m: PtxMachine, at: tuple[int, int], threads: Array, mask: Mask) -> Me
 
 
 def _release(m: PtxMachine, barrier: MemoryBarrier, block: int, warp: int) -> None:
-    """What a warp knows becomes what the phase's end tells."""
+    """Merge what a warp knows into what those that wait for the phase will learn."""
     barrier.clock = np.maximum(barrier.clock, m.shared.clocks.time[block, warp])
     m.order.tell(block + m.first_block, warp, barrier.others)
     m.shared.clocks.tick(block, np.array([warp]))
@@ -56,25 +56,25 @@ def _init(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     counts = m.read(ins.operands[1], "u32")
     for (block, offset), threads in _at(m, ins, ins.operands[0], mask):
         count = int(counts[threads[0]])
-        if not 0 < count <= _MOST:
-            raise PtxError(f"an mbarrier of {count} arrivals: from 1 to {_MOST}")
+        if not 0 < count <= _MAX_ARRIVALS:
+            raise PtxError(f"an mbarrier of {count} arrivals: from 1 to {_MAX_ARRIVALS}")
         m.shared.store(m.place(threads, np.full(threads.size, offset)), np.zeros((threads.size, 1), np.uint64))
         m.mbarriers[block, offset] = MemoryBarrier(count, count, np.zeros(m.warps_per_block, np.int32))
 
 
 def _inval(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     for at, threads in _at(m, ins, ins.operands[0], mask):
-        _known(m, at, threads, mask)
+        _initialised(m, at, threads, mask)
         m.shared.check_write(m.place(threads, np.full(threads.size, at[1])), _SIZE)
         del m.mbarriers[at]
 
 
 def _arrive(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """The state is the number of phases that had ended, and how many arrivals this one lacked."""
+    """The state that it returns: number of phases that had ended (high word), arrivals that this one lacked (low)."""
     counts = m.read(ins.operands[2], "u32") if len(ins.operands) > 2 else np.ones(m.threads, np.uint32)
     states = np.zeros(m.threads, np.uint64)
     for at, threads in _at(m, ins, ins.operands[1], mask):
-        barrier = _known(m, at, threads, mask)
+        barrier = _initialised(m, at, threads, mask)
         if not ins.has("relaxed"):
             for warp in np.unique(m.warp_of[threads]).tolist():
                 _release(m, barrier, at[0], warp)
@@ -90,12 +90,12 @@ def _arrive(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _wait(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """A device may give up before it answers a `try_wait`: here it says no at first, and does not answer who asks again
-    until the phase has ended."""
+    """A `try_wait` may time out on a device. Here a thread's first one returns false, and the next one blocks until the
+    phase has ended."""
     given = m.read(ins.operands[2], "u32" if ins.has("parity") else "u64").astype(np.int64)
     ended, stay = np.zeros((2, m.threads), np.bool_)
     for at, threads in _at(m, ins, ins.operands[1], mask):
-        barrier = _known(m, at, threads, mask)
+        barrier = _initialised(m, at, threads, mask)
         now = barrier.phase & 1 if ins.has("parity") else barrier.phase
         then = given[threads] if ins.has("parity") else given[threads] >> 32
         ended[threads] = then != now
@@ -149,9 +149,9 @@ def _mbarrier(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 def track_copies(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     """`cp.async.mbarrier.arrive{.noinc} [barrier]`: an arrival as soon as the thread's copies have landed. Without
-    `.noinc` the phase lacks one more for it."""
+    `.noinc` the phase first expects one more arrival for it."""
     for at, threads in _at(m, ins, ins.operands[0], mask):
-        barrier = _known(m, at, threads, mask)
+        barrier = _initialised(m, at, threads, mask)
         kept: list[AsyncCopies] = []
         for c in m.copies:
             ours = np.isin(c.threads, threads)

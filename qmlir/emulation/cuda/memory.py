@@ -1,8 +1,8 @@
-"""Memories of a grid that is being interpreted, and what they check.
+"""Global and shared memory of an interpreted grid, and the checks of accesses to them.
 
-Global memory is a list of buffers at addresses far apart. Shared memory is one array for all blocks with a shadow: who
-wrote and who read each granule last, and whether a copy is still on its way to it. Two accesses of different warps to
-one granule, one of them a write, are a race unless barriers order them; the order is kept in vector clocks, one a warp
+Global memory is a list of buffers at addresses far apart. Shared memory is one array for all blocks, with a shadow that
+records who wrote and who read each granule last, and whether a copy to it is in flight. Two accesses of different warps
+to one granule, one of them a write, are a race unless barriers order them; each warp has a vector clock for the order
 (Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", 2009). Lanes of one warp count as ordered.
 """
 
@@ -18,19 +18,19 @@ from .formats import Array
 from .ordering import Access, WarpOrder
 
 BUFFER_BITS = 40
-SHARED_WINDOW = 1 << 56  # where shared memory is in generic addresses
+SHARED_WINDOW = 1 << 56  # where shared memory starts in generic addresses
 LOCAL_WINDOW = 1 << 57
-SHARED_START = 1024  # address of the first byte in its own space: Hopper keeps what is below for itself
+SHARED_START = 1024  # address of the first byte in its own space: Hopper reserves the bytes below
 BANKS = 32
 
 
 class GlobalMemory:
-    """Buffers by their addresses.
+    """Buffers of global memory, found by address.
 
     Attributes:
-        lenient: loads out of bounds are counted and give noise. IREE's own kernels have them: LLVM widens loads within
-            16 aligned bytes, and ragged tiles are read whole and masked afterwards.
-        strays: how many there were.
+        lenient: loads out of bounds are counted and return garbage. IREE's own kernels have them: LLVM widens loads
+            within 16 aligned bytes, and ragged tiles are read whole and masked afterwards.
+        strays: number of such loads.
     """
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class GlobalMemory:
         self.bytes_read = self.bytes_written = 0
 
     def add(self, name: str, content: Array, writable: bool) -> int:
-        """The address of a buffer that starts with a copy of `content`."""
+        """Add a buffer that starts as a copy of `content`; returns its address."""
         raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
         data = np.zeros((raw.size + 31) // 32 * 32, np.uint8)
         data[: raw.size] = raw
         return self.bind(name, data, 0, raw.size, writable)
 
     def bind(self, name: str, data: Array, start: int, size: int, writable: bool) -> int:
-        """The address of a buffer that is a part of `data`: what is written to it is seen there."""
+        """Add a buffer that is a part of `data`, to which its writes go; returns its address."""
         self.buffers.append(GlobalBuffer(name, data, start, size, writable))
         return len(self.buffers) << BUFFER_BITS
 
@@ -59,11 +59,11 @@ class GlobalMemory:
     def find(
         self, addresses: Array, width: int, align: int = 0, unit: int = 1
     ) -> Iterator[tuple[GlobalBuffer, Array | slice, Array]]:
-        """The buffers that are accessed: each with the accesses that are in it and their offsets.
+        """The buffers that are accessed, each with the accesses to it and their offsets.
 
         Raises:
-            AccessFault: of an address in no buffer, out of bounds, or not aligned to `align`, by default `width`.
-                Buffers end at a multiple of `unit` bytes.
+            AccessFault: an address in no buffer, out of bounds, or not aligned to `align`, by default `width`. Ends of
+                buffers are rounded up to a multiple of `unit` bytes.
         """
         for buffer, start, which in self.parts(addresses):
             offsets = addresses[which] - start
@@ -71,10 +71,10 @@ class GlobalMemory:
             yield buffer, which, offsets
 
     def parts(self, addresses: Array) -> Iterator[tuple[GlobalBuffer, int, Array | slice]]:
-        """The buffers that addresses are in, or behind: each with its own address and which of the accesses are its.
+        """The buffers that addresses are in or beyond, each with its own address and the accesses that belong to it.
 
         Raises:
-            AccessFault: of an address in no buffer.
+            AccessFault: an address in no buffer.
         """
         numbers = addresses >> BUFFER_BITS
         if numbers.size and (numbers == numbers[0]).all():
@@ -103,7 +103,7 @@ class GlobalMemory:
         self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: WarpOrder | None = None,
         access: Access | None = None,
     ) -> Array:  # fmt: skip
-        """`[accesses, width // itemsize]` elements, checked against the order of writes where there is one."""
+        """Load `[accesses, width // itemsize]` elements, checked against the order of writes if `access` is given."""
         count = width // dtype.itemsize
         self.bytes_read += addresses.size * width
         out = np.empty((addresses.size, count), dtype)
@@ -119,7 +119,7 @@ class GlobalMemory:
         return out
 
     def _inside(self, addresses: Array, width: int) -> tuple[Array, Array]:
-        """Addresses with those that are beyond the end of a buffer moved into it, and which those are."""
+        """The addresses, those out of bounds moved into their buffer, and a mask of the moved ones."""
         moved, stray = addresses.copy(), np.zeros(addresses.size, np.bool_)
         for buffer, start, which in self.parts(addresses):
             offsets = addresses[which] - start
@@ -132,7 +132,7 @@ class GlobalMemory:
     def check_readable(
         self, buffer: GlobalBuffer, order: WarpOrder | None, access: Access, offsets: Array, width: int
     ) -> None:
-        """Raises AccessFault where what is read may not be there yet, or was never written."""
+        """Raises AccessFault if the bytes read may not be there yet, or were never written."""
         if order is not None and buffer.writable:
             order.load(buffer, access, offsets, width)
         if buffer.written is not None and not self.lenient:
@@ -141,7 +141,7 @@ class GlobalMemory:
                 lane, byte = (int(i[0]) for i in np.nonzero(missing))
                 at = int(offsets[lane]) + byte
                 what = f"byte {buffer.at(at)} ({buffer.element(int(offsets[lane]), width)})"
-                raise AccessFault(f"{what} is read, and nobody has written it", lane)
+                raise AccessFault(f"{what} is read before it is written", lane)
 
     def store(
         self, addresses: Array, values: Array, order: WarpOrder | None = None, access: Access | None = None
@@ -168,14 +168,14 @@ class GlobalMemory:
             buffer.written[offsets[:, None] + np.arange(width)] = True
 
     def check_updated(self, buffer: GlobalBuffer, offsets: Array, width: int, plain: bool) -> None:
-        """For an atomic; a plain one does not need what is there."""
+        """Check and count an atomic; one that is `plain` (an exchange) does not need the old value."""
         self.bytes_read += offsets.size * width
         self.bytes_written += offsets.size * width
         if buffer.written is not None:
             missing = ~buffer.written[offsets[:, None] + np.arange(width)]
             if missing.any() and not plain:
                 lane = int(np.nonzero(missing)[0][0])
-                raise AccessFault(f"byte {buffer.at(int(offsets[lane]))} is read, and nobody has written it", lane)
+                raise AccessFault(f"byte {buffer.at(int(offsets[lane]))} is read before it is written", lane)
             self.mark_written(buffer, offsets, width)
 
     @staticmethod
@@ -186,7 +186,7 @@ class GlobalMemory:
 
 @dataclass
 class SharedPlace:
-    """Accesses to shared memory: of which block and warp, at which offset."""
+    """Accesses to shared memory: block, warp and offset of each."""
 
     block: Array
     warp: Array
@@ -197,10 +197,10 @@ class SharedMemory:
     """The shared memory of every block, with its shadow.
 
     Attributes:
-        conflicts: extra passes that accesses of the first block took because of banks, by instruction.
+        conflicts: extra passes that accesses of the first block took because of bank conflicts, by line.
         passes: all passes of these instructions.
-        bytes: that were read and written.
-        lenient: what nobody has written may be read.
+        bytes: number of bytes read and written.
+        lenient: unwritten bytes may be read.
     """
 
     def __init__(self, blocks: int, warps: int, size: int, granule: int, lenient: bool = False) -> None:
@@ -212,18 +212,18 @@ class SharedMemory:
         self.write_warp = np.full(granules, -1, np.int16)
         self.write_time = np.zeros(granules, np.int32)
         self.read_time = np.zeros((granules, warps), np.int32)
-        self.arriving = np.zeros(granules, np.bool_)  # a copy is on its way
+        self.arriving = np.zeros(granules, np.bool_)  # a copy is in flight
         self.reading = np.zeros(granules, np.int16)  # asynchronous reads that have not ended
         self.bytes = 0
         self.lenient = lenient
-        self.unfenced = np.zeros(granules, np.bool_)  # written, and not yet seen by the asynchronous proxy
+        self.unfenced = np.zeros(granules, np.bool_)  # written, and not yet visible to the asynchronous proxy
         self.conflicts: dict[int, int] = {}
         self.passes: dict[int, int] = {}
 
     # ---- addresses
 
     def offsets(self, addresses: Array, width: int, what: str = "bytes") -> Array:
-        """Offsets within a block's memory. Raises AccessFault."""
+        """Offsets within a block's memory. Raises AccessFault if out of bounds or misaligned."""
         offsets = addresses.astype(np.int64) - SHARED_START
         outside = (offsets < 0) | (offsets + width > self.size)
         crooked = offsets % min(width, 16) != 0
@@ -266,13 +266,13 @@ class SharedMemory:
         self.data.view(values.dtype)[start[:, None] + np.arange(values.shape[1])] = values
 
     def check_read(self, at: SharedPlace, width: int, asynchronous: bool = False) -> None:
-        """Raises AccessFault when what is read may not be there yet."""
+        """Raises AccessFault if the bytes read may not be there yet."""
         index = self._granules(at, width)
-        self._refuse(self.arriving[index], at, "is read while a copy to it is still on its way")
+        self._refuse(self.arriving[index], at, "is read while a copy to it is in flight")
         self.bytes += at.warp.size * width
         writer = self.write_warp[index]
         if not self.lenient:
-            self._refuse(writer < 0, at, "is read, and nobody has written it")
+            self._refuse(writer < 0, at, "is read before it is written")
         late = (writer >= 0) & (writer != at.warp[:, None])
         late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]
         self._refuse(late, at, "is read while another warp may still write it: no barrier orders them")
@@ -281,10 +281,10 @@ class SharedMemory:
         self.read_time[index, at.warp[:, None]] = self.clocks.time[at.block, at.warp, at.warp][:, None]
 
     def check_write(self, at: SharedPlace, width: int) -> None:
-        """Raises AccessFault when somebody may still need what is overwritten."""
+        """Raises AccessFault if the write is not ordered with earlier accesses to the bytes."""
         self.bytes += at.warp.size * width
         index = self._granules(at, width)
-        self._refuse(self.arriving[index], at, "is written while a copy to it is still on its way")
+        self._refuse(self.arriving[index], at, "is written while a copy to it is in flight")
         self._refuse(self.reading[index] > 0, at, "is written while an asynchronous product may still read it")
         known = self.clocks.time[at.block, at.warp][:, None, :]
         readers = self.read_time[index] > known
@@ -298,11 +298,11 @@ class SharedMemory:
         self._written(index, at)
 
     def check_updated(self, at: SharedPlace, width: int, plain: bool) -> None:
-        """For an atomic, which orders itself with other atomics; a plain one does not need what is there."""
+        """Check an atomic, which is ordered with other atomics; one that is `plain` does not need the old value."""
         self.bytes += 2 * at.warp.size * width
         index = self._granules(at, width)
         if not plain:
-            self._refuse(self.write_warp[index] < 0, at, "is read, and nobody has written it")
+            self._refuse(self.write_warp[index] < 0, at, "is read before it is written")
         else:
             self._written(index, at)
 
@@ -323,24 +323,24 @@ class SharedMemory:
         """A copy to these places starts."""
         self.check_write(at, width)
         self.send_on(at, width)
-        self.poke(at, np.full((at.block.size, width), 0xEE, np.uint8))  # whoever looks too early gets this
+        self.poke(at, np.full((at.block.size, width), 0xEE, np.uint8))  # for those that read too early
 
     def send_on(self, at: SharedPlace, width: int) -> None:
-        """A copy to these places is on its way."""
+        """A copy to these places is in flight."""
         self.arriving[self._granules(at, width)] = True
 
     def land(self, at: SharedPlace, width: int) -> None:
-        """It is no longer."""
+        """The copy to these places is no longer in flight."""
         self.arriving[self._granules(at, width)] = False
 
     def arrive(self, at: SharedPlace, values: Array) -> None:
-        """A copy has ended: its issuer sees it, others after a barrier."""
+        """A copy has ended: its issuer sees the values, other warps see them after a barrier."""
         self.land(at, values.shape[1])
         self._written(self._granules(at, values.shape[1]), at)
         self.poke(at, values)
 
     def start_reading(self, at: SharedPlace, width: int) -> Array:
-        """An asynchronous product reads from now on; returns what `end_reading` wants."""
+        """An asynchronous product reads from now on; returns the `index` for `end_reading`."""
         self.check_read(at, width, asynchronous=True)
         index = np.unique(self._granules(at, width))
         self.reading[index] += 1
@@ -351,7 +351,7 @@ class SharedMemory:
         self.read_time[index[:, None], warps] = self.clocks.time[block, warps, warps]
 
     def fence(self, block: int, warp: int) -> None:
-        """`fence.proxy.async` of a warp: what it can see now, the asynchronous proxy can see too."""
+        """`fence.proxy.async` of a warp: the asynchronous proxy now sees all that the warp can see."""
         first = block * self.stride // self.granule
         part = slice(first, first + self.stride // self.granule)
         writer = self.write_warp[part]
@@ -361,10 +361,10 @@ class SharedMemory:
     # ---- banks
 
     def count_conflicts(self, line: int, addresses: Array, lanes: Array, width: int) -> None:
-        """Count the passes of one access of a warp or several; `lanes` tells which warp and lane each is of.
+        """Count the passes of one access by one or several warps; `lanes`: thread number of each address.
 
-        A pass serves 128 bytes: all lanes' 4 bytes, 8 of a half warp, 16 of a quarter. It serves each bank once, but
-        any number of lanes that read the same word.
+        A pass serves 128 bytes: 4 bytes per lane of a warp, 8 of a half warp or 16 of a quarter warp. It serves one
+        word of each bank, to any number of lanes.
         """
         per_pass = 128 // max(width, 4)
         words = max(1, width // 4)

@@ -43,7 +43,7 @@ def _mov(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("cvta")
 def _cvta(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """Between the addresses of a space and generic ones."""
+    """Convert between the addresses of a space and generic ones."""
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(_space(ins), 0)
     value = m.read(ins.operands[1], "u64").astype(np.int64)
     m.write(ins.operands[0], (value - window if ins.has("to") else value + window).astype(np.uint64), mask)
@@ -85,7 +85,7 @@ def _ld_param(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _load(m: PtxMachine, ins: PtxInstruction, space: str, threads: Array, addresses: Array, width: int) -> Array:
-    """`[threads, elements]` as unsigned numbers of the instruction's type."""
+    """Load `[threads, elements]` as unsigned integers of the width of the instruction's type."""
     dtype = np.dtype(f"u{width_of(ins.type) // 8}")
     if space == "generic":
         space, addresses = _resolved(addresses)
@@ -143,7 +143,7 @@ def _st(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _count_banks(m: PtxMachine, ins: PtxInstruction, threads: Array, addresses: Array, width: int) -> None:
-    """Of the first block: the others do the same."""
+    """Count bank conflicts of the first block only: the others do the same."""
     first = threads < m.warps_per_block * WARP
     if first.any():
         m.shared.count_conflicts(ins.line, addresses[first], threads[first], width)
@@ -151,7 +151,7 @@ def _count_banks(m: PtxMachine, ins: PtxInstruction, threads: Array, addresses: 
 
 @instruction("ldmatrix")
 def _ldmatrix(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """Matrices of 8 rows of 16 bytes; lane i holds the address of row i, all matrices one after the other."""
+    """Matrices of 8 rows of 16 bytes; lane i holds the address of row `i % 8` of matrix `i // 8`."""
     if not ins.has("m8n8") or ins.type != "b16":
         raise PtxError("only ldmatrix.m8n8.b16 is interpreted")
     warps = m.whole_warps(mask, "ldmatrix")
@@ -209,7 +209,7 @@ def _cp(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _copy(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """`cp.async [shared], [global], bytes{, bytes that are read}`: the rest are zeros."""
+    """`cp.async [shared], [global], bytes{, bytes to read}`; bytes beyond those read become zeros."""
     threads = m.active(mask)
     width = int(m.read(ins.operands[2], "u32")[0])
     to = m.addresses(ins.operands[0])[threads]
@@ -237,7 +237,7 @@ def _copy(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 
 def _wait(m: PtxMachine, mask: Mask, pending: int) -> None:
-    """Until at most `pending` of a thread's groups are on their way; -1: all copies, committed or not."""
+    """Wait until at most `pending` of a thread's groups are in flight; -1: for all copies, committed or not."""
     waiting = np.zeros(m.threads, np.bool_)
     waiting[m.active(mask)] = True
     kept = []
@@ -264,7 +264,7 @@ def _hint(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("atom", "red")
 def _atom(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """One thread after the other, in their order."""
+    """The atomics of the threads are executed one after the other, in the order of the threads."""
     kind = ins.type
     dtype = DTYPES.get(kind)
     if dtype is None or _lanes(ins) > 1:

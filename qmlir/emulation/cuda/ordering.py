@@ -1,9 +1,9 @@
-"""What workgroups of one launch may know of each other's writes to global memory.
+"""Order between the workgroups of one launch for their accesses to global memory.
 
-Workgroups run in any order. What one has written another sees only behind a release of the one and an acquire of the
-other that read it (PTX ISA, "Memory Consistency Model"): here an atomic with both on the same word, or a relaxed one
-between two fences, of a scope that holds both. Barriers pass on what the warps of a workgroup know. Each warp has a
-time, and of every word of 4 bytes the shadow says who wrote it when; shorter stores are not followed.
+Workgroups run in any order. One sees what another wrote only after a release by the writer and an acquire by the reader
+that observes it (PTX ISA, "Memory Consistency Model"): here an atomic with both on the same word, or relaxed atomics
+between two fences, of a scope that includes both. Barriers share the knowledge of a workgroup's warps. Each warp has a
+time. A shadow records who wrote each 4-byte word, and when; shorter stores are not tracked.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .buffers import AccessFault, Clocks, GlobalBuffer
 from .formats import Array
 
 _WORD = 4  # bytes
-_WIDE = ("gpu", "sys")  # scopes that hold all workgroups
-WarpTimes = dict[int, Array]  # by workgroup, of each of its warps
+_WIDE = ("gpu", "sys")  # scopes that include all workgroups
+WarpTimes = dict[int, Array]  # by workgroup: the time of each of its warps
 
 
 def _merged(into: WarpTimes, other: WarpTimes) -> None:
@@ -27,7 +27,7 @@ def _merged(into: WarpTimes, other: WarpTimes) -> None:
 
 @dataclass
 class BufferShadow:
-    """Of a buffer: the warp of the grid that wrote each word, 0 where none did, and its time then."""
+    """For each word of a buffer, 1 + the number of the warp in the grid that wrote it (0: none), and its time then."""
 
     writer: Array
     time: Array
@@ -40,22 +40,23 @@ class BufferShadow:
 
 @dataclass
 class WarpOrder:
-    """Of the warps of one launch, whose workgroups are numbered as they run."""
+    """What the warps of one launch know of each other. Workgroups are numbered in the order in which they run; pairs of
+    numbers are a workgroup and one of its warps."""
 
-    warps: int  # of a workgroup
+    warps: int  # per workgroup
     shadows: dict[int, BufferShadow] = field(default_factory=dict)
-    known: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # to a warp, of other workgroups
-    words: dict[int, WarpTimes] = field(default_factory=dict)  # what a word's atomics have released
-    released: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # at a warp's last fence
-    seen: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # by relaxed atomics, until the next fence
+    known: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # by a warp, of other workgroups
+    words: dict[int, WarpTimes] = field(default_factory=dict)  # released by the atomics on a word
+    released: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # known at a warp's last fence
+    seen: dict[tuple[int, int], WarpTimes] = field(default_factory=dict)  # by relaxed atomics since the last fence
 
-    # ---- accesses: `blocks`, `warps` of each access, `words` of each the words that it touches
+    # ---- accesses; `words`: the words that each access touches
 
     def _shadow(self, buffer: GlobalBuffer) -> BufferShadow:
         return self.shadows.setdefault(id(buffer), BufferShadow.of(buffer))
 
     def store(self, buffer: GlobalBuffer, at: Access, offsets: Array, width: int) -> None:
-        """Raises AccessFault where another workgroup's value may be lost, or come later."""
+        """Record a store. Raises AccessFault if another workgroup's value may be lost, or come later."""
         if width < _WORD:
             return
         shadow, words = self._shadow(buffer), offsets[:, None] // _WORD + np.arange(width // _WORD)
@@ -64,7 +65,7 @@ class WarpOrder:
         shadow.time[words] = at.clocks.time[at.blocks - at.first, at.warps, at.warps][:, None]
 
     def load(self, buffer: GlobalBuffer, at: Access, offsets: Array, width: int) -> None:
-        """Raises AccessFault where what is read may not be there yet."""
+        """Raises AccessFault if the words read may not be there yet."""
         shadow = self.shadows.get(id(buffer))
         if shadow is None:
             return
@@ -93,7 +94,7 @@ class WarpOrder:
             raise AccessFault(f"byte {buffer.at(int(words[lane, place[first]]) * _WORD)} {what}", lane)
 
     def _time(self, at: Access, reader: int, writer: int) -> int:
-        """What one warp of the grid knows of another's time."""
+        """The time of warp `writer` that warp `reader` knows of; both are numbered over the grid."""
         block, warp = divmod(reader, self.warps)
         other, its = divmod(writer, self.warps)
         if other == block:
@@ -101,10 +102,10 @@ class WarpOrder:
         times = self.known.get((block, warp), {}).get(other)
         return 0 if times is None else int(times[its])
 
-    # ---- what makes an order
+    # ---- synchronisation
 
     def join(self, block: int, warps: Array) -> None:
-        """A barrier: each of these warps knows what any of them knew."""
+        """A barrier: each of these warps then knows what any of them knew."""
         together: WarpTimes = {}
         for warp in warps.tolist():
             self.tell(block, warp, together)
@@ -113,11 +114,11 @@ class WarpOrder:
                 self.learn(block, warp, together)
 
     def tell(self, block: int, warp: int, into: WarpTimes) -> None:
-        """What a warp knows of other workgroups, added to what is known."""
+        """Merge what a warp knows of other workgroups into `into`."""
         _merged(into, self.known.get((block, warp), {}))
 
     def learn(self, block: int, warp: int, times: WarpTimes) -> None:
-        """A warp knows this of other workgroups too."""
+        """Merge `times` into what a warp knows of other workgroups."""
         _merged(self.known.setdefault((block, warp), {}), times)
 
     def _knowledge(self, at: Access, block: int, warp: int) -> WarpTimes:
@@ -126,7 +127,7 @@ class WarpOrder:
         return mine
 
     def atomic(self, at: Access, lane: int, word: int, modifiers: tuple[str, ...]) -> None:
-        """An atomic of one lane on the word at an address."""
+        """An atomic of one lane on the word at address `word`."""
         if "cta" in modifiers or "cluster" in modifiers:
             return
         block, warp = int(at.blocks[lane]), int(at.warps[lane])
@@ -153,8 +154,8 @@ class WarpOrder:
 
 @dataclass(frozen=True)
 class Access:
-    """Who accesses: of each lane its workgroup's number in the launch, and its warp; the clocks of the workgroups from
-    number `first` on, which run now."""
+    """The threads of an access: workgroup (by its number in the launch) and warp of each; and the clocks of the
+    workgroups that run now, whose numbers start at `first`."""
 
     blocks: Array
     warps: Array

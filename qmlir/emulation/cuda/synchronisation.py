@@ -11,7 +11,7 @@ from .threads import Mask
 
 @instruction("bar", "barrier")
 def _bar(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """`bar.sync a{, threads}`; `bar.warp.sync members` orders lanes, which count as ordered anyway."""
+    """`bar.sync a{, threads}`; `bar.warp.sync members` is ignored: lanes count as ordered anyway."""
     kinds = [x for x in ins.modifiers if x not in ("cta", "aligned")]
     if kinds[0] == "warp":
         return
@@ -44,4 +44,4 @@ def _nothing(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("trap", "brkpt")
 def _trap(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    raise PtxError("the kernel stops itself")
+    raise PtxError("the kernel executes trap or brkpt")

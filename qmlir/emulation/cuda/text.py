@@ -1,5 +1,5 @@
-"""Reads the text of PTX: what the NVPTX back end of LLVM prints, and inline assembly inside it, with nested scopes,
-ranges of registers, vectors and addresses."""
+"""Parses PTX text as printed by LLVM's NVPTX back end, with inline assembly: nested scopes, ranges of registers,
+vectors and addresses."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _IGNORED = re.compile(r"\.(loc|pragma|file|section)\b")
 
 
 def parse(text: str) -> PtxModule:
-    """The module of `text`.
+    """Parse a PTX module.
 
     Raises:
-        PtxError: with the line, where something is not understood.
+        PtxError: text that is not understood; the message names the line if it is in the body of an entry.
     """
     text = _without_comments(text)
     target = re.search(r"\.target\s+([\w]+)", text)
@@ -67,13 +67,13 @@ def parse(text: str) -> PtxModule:
 
 
 def _without_comments(text: str) -> str:
-    """Lines stay where they are."""
+    """The text without comments; line numbers do not change."""
     text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.DOTALL)
     return re.sub(r"//[^\n]*", "", text)
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the brace that opened before `start` is closed."""
+    """Index of the brace that closes the one opened before `start`."""
     depth = 1
     for match in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if match.group(0) == "{" else -1
@@ -179,7 +179,7 @@ class _Body:
                 self.at = label.end()
             else:
                 end = self.text.find(";", self.at, self.end)
-                if self.text.startswith((".loc\t", ".loc ", ".file\t"), self.at):  # end with their line
+                if self.text.startswith((".loc\t", ".loc ", ".file\t"), self.at):  # these end with their line
                     end = self.text.find("\n", self.at, self.end)
                 end = self.end if end < 0 else end
                 statement, self.at = self.text[self.at : end].strip(), end + 1
@@ -187,7 +187,7 @@ class _Body:
                     yield self.line, statement
 
     def _open(self) -> None:
-        """A scope, whose labels are its own."""
+        """Open a scope with its own labels."""
         self.made += 1
         scope = _Scope(self.made)
         inside = self.text[self.at : _closing(self.text, self.at)]
@@ -276,7 +276,7 @@ class _Body:
 
 
 def _split(text: str) -> Iterator[str]:
-    """At the commas that are in no bracket."""
+    """Split at the commas outside of brackets."""
     depth, start = 0, 0
     for i, c in enumerate(text):
         if c in "{[(":

@@ -1,4 +1,4 @@
-"""What the threads of several blocks hold, and how operands of instructions are read and written."""
+"""State of the threads of several blocks; reads and writes of the operands of instructions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Mask = Array | None  # which threads take part; None: all
 
 WARP = 32
 DIMENSIONS = "xyz"
-_PARAMETER_GAP = 64  # bytes: no access goes from one parameter into the next
+_PARAMETER_GAP = 64  # bytes: gaps, so that no access reaches from one parameter into the next
 
 
 class PtxThreads:
-    """The threads of `blocks` of one grid. Arrays have one element per thread, in whole warps.
+    """The threads of `blocks` of one grid. Arrays have one element per thread, padded to whole warps.
 
     Args:
         parameters: bytes of each parameter of the entry, by name.
         symbols: addresses of the module's variables.
-        order: of the launch, whose workgroups from number `first_block` on these are.
+        order: order of the launch; these are its workgroups from number `first_block` on.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PtxThreads:
         self.alive = self.linear < per_block
         self.special = self._special(blocks)
         self.registers: dict[str, Array] = {}
-        # Where nobody has written a register. In IREE's own kernels LLVM reads what it then does not use.
+        # Threads for which a register is unwritten. Not kept for IREE's own kernels: LLVM reads values it does not use.
         self.undefined: dict[str, Array] = {} if memory.lenient else dict.fromkeys(entry.registers, self.alive)
         self.widths = {name: np.dtype(f"u{max(8, w) // 8}") for name, w in entry.registers.items() if w > 1}
         self.symbols = dict(symbols)
@@ -79,11 +79,11 @@ class PtxThreads:
         size = static + dynamic_shared
         self.shared = SharedMemory(len(blocks), self.warps_per_block, size, self._granule(), memory.lenient)
         self.order, self.first_block = order or WarpOrder(self.warps_per_block), first_block
-        # When a register of a wgmma was written by something else, by warpgroup.
+        # The clock at which another instruction last wrote a register of a wgmma, by warpgroup.
         self.written_at: dict[str, Array] = {
-            name: np.full(self.threads // WARP // 4 + 1, -1, np.int64) for name in _of_products(entry)
+            name: np.full(self.threads // WARP // 4 + 1, -1, np.int64) for name in _wgmma_registers(entry)
         }
-        self.clock = 0  # instructions so far
+        self.clock = 0  # instructions executed so far
         self.pc = 0
 
     # ---- set-up
@@ -111,7 +111,7 @@ class PtxThreads:
         return {name: value.astype(np.uint32) for name, value in special.items()}
 
     def _place(self, space: str, start: int) -> tuple[dict[str, int], int]:
-        """Addresses of the variables of a space, the ones without a size last, and how many bytes the others take."""
+        """Addresses of the variables of a space, those without a size last, and the total size in bytes."""
         found = [v for v in (*self.module.variables.values(), *self.entry.variables.values()) if v.space == space]
         places, at = {}, start
         for v in sorted(found, key=lambda v: v.size == 0):
@@ -123,7 +123,7 @@ class PtxThreads:
         return places, at - start
 
     def _granule(self) -> int:
-        """4 bytes, or less where the kernel has shorter accesses to shared memory."""
+        """Granule of the shadow: 4 bytes, or less if the kernel has shorter accesses to shared memory."""
         sizes = [4]
         for i in self.entry.instructions:
             if i.opcode in ("ld", "st") and not any(i.has(space) for space in ("param", "global", "local", "const")):
@@ -134,7 +134,7 @@ class PtxThreads:
     # ---- operands
 
     def read(self, operand: PtxOperand, kind: str) -> Array:
-        """An operand as the type says: an array of all threads, or a scalar."""
+        """The values of an operand as type `kind`, one per thread."""
         if kind == "pred":
             return self.predicate(operand)
         dtype = DTYPES[kind] if kind in DTYPES else np.dtype(f"u{width_of(kind) // 8}")
@@ -155,7 +155,7 @@ class PtxThreads:
         raise PtxError(f"an operand of type .{kind} cannot be {operand}")
 
     def read_packed(self, operand: PtxOperand, kind: str) -> Array:
-        """A packed operand as `[threads, elements]`, the lowest first."""
+        """The elements of a packed operand, `[threads, elements]`, the lowest first."""
         element, count = PACKED[kind]
         bits = np.dtype(f"u{width_of(kind) // 8}")
         raw = np.ascontiguousarray(self.read(operand, f"b{8 * bits.itemsize}"))
@@ -178,7 +178,7 @@ class PtxThreads:
             return self.special[name]
         if name in ("%clock", "%clock64", "%globaltimer"):
             return np.full(self.threads, self.clock, np.uint64)
-        if name in self.widths:  # never written: some lane of the warp may be elsewhere
+        if name in self.widths:  # not written yet: some lane of the warp may be at another instruction
             return np.zeros(self.threads, self.widths[name])
         raise PtxError(f"unknown register {name}")
 
@@ -189,7 +189,7 @@ class PtxThreads:
         raise PtxError(f"unknown symbol {name}")
 
     def addresses(self, operand: PtxOperand) -> Array:
-        """Of `[base + offset]`, as int64."""
+        """The address `[base + offset]` of each thread, as int64."""
         if isinstance(operand, PtxAddress):
             return self.read(operand.base, "u64").astype(np.int64) + operand.offset
         return self.read(operand, "u64").astype(np.int64)
@@ -204,7 +204,7 @@ class PtxThreads:
         return value.astype(np.uint8)
 
     def write(self, operand: PtxOperand, value: Array, mask: Mask) -> None:
-        """Into a register: floats as their bits, integers extended by their sign."""
+        """Write a register: floats as their bits, signed integers sign-extended."""
         if not isinstance(operand, Register):
             raise PtxError(f"{operand} is not a register")
         if operand.name == "_":
@@ -236,7 +236,7 @@ class PtxThreads:
         self.registers[operand.name] = new
 
     def check_defined(self, names: Iterable[str], mask: Mask) -> None:
-        """Raises AccessFault where a register is read that nobody has written."""
+        """Raises AccessFault if a thread reads a register that it has not written."""
         for name in names:
             wrong = self.undefined.get(name)
             if wrong is None:
@@ -245,13 +245,13 @@ class PtxThreads:
                 wrong = wrong & mask
             if wrong.any():
                 lane = int(np.searchsorted(self.active(mask), np.flatnonzero(wrong)[0]))
-                raise AccessFault(f"{name} is read, and nobody has written it", lane)
+                raise AccessFault(f"{name} is read before it is written", lane)
 
     def items(self, operand: PtxOperand) -> tuple[PtxOperand, ...]:
-        """The parts of a vector operand; one that is none is its only part."""
+        """The elements of a vector operand; any other operand is its own only element."""
         return operand.items if isinstance(operand, Vector) else (operand,)
 
-    # ---- who takes part
+    # ---- participating threads
 
     def active(self, mask: Mask) -> Array:
         """Numbers of the threads that take part."""
@@ -261,12 +261,12 @@ class PtxThreads:
         return SharedPlace(self.block_of[threads], self.warp_of[threads], offsets)
 
     def access(self, threads: Array) -> Access:
-        """Who accesses global memory."""
+        """An access of these threads to global memory."""
         blocks = self.block_of[threads] + self.first_block
         return Access(blocks, self.warp_of[threads], self.shared.clocks, self.first_block)
 
     def whole_warps(self, mask: Mask, what: str) -> Array:
-        """The warps, over all blocks, that take part, each with all its lanes. Raises AccessFault."""
+        """The participating warps, numbered over all blocks. Raises AccessFault if only part of a warp participates."""
         if mask is None:
             return np.arange(self.threads // WARP)
         lanes = mask.reshape(-1, WARP)
@@ -279,7 +279,7 @@ class PtxThreads:
 
 
 def _laid_out(parameters: Mapping[str, bytes]) -> tuple[dict[str, int], Array]:
-    """Where each parameter lies, and the bytes of all of them; -1 in the gaps between them."""
+    """Offset of each parameter, and the bytes of all of them; -1 in the gaps between them."""
     places, memory = {}, [-1]
     for name, content in parameters.items():
         memory += [-1] * (_PARAMETER_GAP - len(memory) % _PARAMETER_GAP)
@@ -288,8 +288,8 @@ def _laid_out(parameters: Mapping[str, bytes]) -> tuple[dict[str, int], Array]:
     return places, np.array(memory, np.int16)
 
 
-def _of_products(entry: PtxEntry) -> set[str]:
-    """The registers of the entry's `wgmma.mma_async`, but for descriptors."""
+def _wgmma_registers(entry: PtxEntry) -> set[str]:
+    """The registers of the entry's `wgmma.mma_async` instructions, except descriptors."""
     return {
         r.name
         for i in entry.instructions
@@ -302,5 +302,5 @@ def _of_products(entry: PtxEntry) -> set[str]:
 
 
 def re_uses(entry: PtxEntry, name: str) -> bool:
-    """Whether an entry names a variable of the module: only then is it its own."""
+    """Whether an entry uses a variable of the module; variables that it does not use take no memory in its launches."""
     return name in entry.text

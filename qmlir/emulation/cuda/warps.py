@@ -1,4 +1,4 @@
-"""Instructions by which the lanes of a warp see each other's registers."""
+"""Instructions that exchange register values between the lanes of a warp."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ def _rows(value: Array) -> Array:
 
 
 def _taking_part(m: PtxMachine, mask: Mask, members: Array) -> Array:
-    """`[warps, lanes]`: the lanes that execute, each of which must be in the mask that it gives, with all it names."""
+    """`bool[warps, lanes]`: the executing lanes. Each must be in its own mask, with all live lanes that the mask names
+    executing too; else raises PtxError."""
     active = np.zeros(m.threads, np.bool_)
     active[m.active(mask)] = True
     named = (_rows(members)[:, :, None] >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1)
     rows = _rows(active)
     if (rows & (named[:, np.arange(WARP), np.arange(WARP)] == 0)).any():
-        raise PtxError("a lane executes it that its mask does not name")
+        raise PtxError("a lane that executes the instruction is not in its own member mask")
     absent = (named == 1) & ~rows[:, None, :] & _rows(m.alive)[:, None, :]
     if (absent & rows[:, :, None]).any():
-        raise PtxError("a lane that the mask names does not execute it")
+        raise PtxError("a lane of the member mask does not execute the instruction")
     return rows
 
 
@@ -101,7 +102,7 @@ def _activemask(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 
 @instruction("elect")
 def _elect(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
-    """The lowest lane of the members is chosen: `elect.sync d|p, members`."""
+    """`elect.sync d|p, members`: elects the lowest executing lane."""
     rows = _taking_part(m, mask, m.read(ins.operands[2], "b32"))
     first = np.argmax(rows, axis=1)
     m.write(ins.operands[0], np.repeat(first.astype(np.uint32), WARP), mask)

@@ -1,1 +1,1 @@
-"""Stand-ins for the libraries of CUDA and HIP, in C: device memory is host memory, kernels go to Python."""
+"""Replacements of the CUDA and HIP libraries, in C: device memory is host memory, launches are passed to Python."""

@@ -23,7 +23,7 @@ def compiler() -> tuple[str, ...]:
     """The command of a C compiler: `$CC`, `cc`, `gcc` or `clang`, else the one in PyPI's `ziglang`.
 
     Raises:
-        UsageError: where there is none.
+        UsageError: there is none.
     """
     for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
         if name and (found := shutil.which(name)):
@@ -37,10 +37,10 @@ def compiler() -> tuple[str, ...]:
 
 
 def library(source: str, soname: str) -> Path:
-    """The shared library of one of the C files here.
+    """The shared library built from one of the C files in this folder.
 
     Raises:
-        UsageError: no C compiler, or one that fails.
+        UsageError: no C compiler, one that fails, or no writable folder.
     """
     texts = [(HERE / name).read_bytes() for name in (source, "device.h")]
     parts = [*texts, soname.encode(), platform.machine().encode(), " ".join(_FLAGS).encode()]
@@ -63,7 +63,7 @@ def library(source: str, soname: str) -> Path:
 
 
 def _build(source: Path, soname: str, made: Path) -> None:
-    """Under a name of its own, then renamed: another process may do the same."""
+    """Build under a temporary name, then rename: another process may build the same library."""
     handle, name = tempfile.mkstemp(dir=made.parent, suffix=".so")
     os.close(handle)
     command = [*compiler(), *_FLAGS, f"-Wl,-soname,{soname}", "-o", name, str(source)]

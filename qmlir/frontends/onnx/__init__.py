@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OnnxFrontEnd:
-    """Accepts `model.onnx` and `onnx.ModelProto`; `onnx` itself is imported when a model is."""
+    """Accepts `model.onnx` and `onnx.ModelProto`; the package `onnx` is imported only when it is needed."""
 
     name = "onnx"
 

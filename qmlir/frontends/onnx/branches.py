@@ -1,4 +1,4 @@
-"""If whose condition follows from constants and static sizes: the branch that is taken, in its place."""
+"""Replace an If whose condition follows from constants and static sizes by the branch that is taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import onnx
 
 
 def branch(node: onnx.NodeProto, label: str, taken: bool) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes and constants of a branch, whose own names begin with `label`; its results have the node's names."""
+    """The nodes and constants of a branch: names that it defines get the prefix `label`, and its results have the names
+    of the node's results."""
     wanted = "then_branch" if taken else "else_branch"
     graph = next((a.g for a in node.attribute if a.name == wanted), onnx.GraphProto())
     own = [t.name for t in graph.initializer] + [name for n in graph.node for name in n.output if name]
@@ -32,7 +33,7 @@ def _copied(t: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A node that reads and makes tensors of other names, as do the graphs inside of it."""
+    """A copy of `node` with tensors renamed by `names`, also in the graphs inside of it."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
     made.input[:] = [names.get(n, n) for n in node.input]

@@ -1,5 +1,5 @@
-"""Nodes whose results follow from constants and from sizes that the graph states: exporters compute shapes, ends of
-slices and scales of images in nodes."""
+"""Fold nodes whose results follow from constants and from sizes that the graph states: exporters compute shapes, ends
+of slices and image scales with nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..raising import Tensor
 from .model import MOST_OF_A_SHAPE
 from .shapes import Shapes
 
-# Their results are elements of their operands, so that each is known where it is, whatever the others are.
+# Operators that only move elements: a known element stays known, even if other elements are unknown.
 _MOVES = {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
 _ARITHMETIC = {
     "Abs", "Add", "And", "Ceil", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Greater", "GreaterOrEqual",
@@ -23,20 +23,20 @@ _ARITHMETIC = {
 }  # fmt: skip
 _TYPES = ("bool", "i32", "i64", "f32", "f64")
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-# What sizes that are not known are taken as: an element that is the same with both is known.
+# Two stand-in values for an unknown size. An element that is the same with both is known.
 _UNKNOWN = (-(2**62) - 1, -(2**62) - 3)
 
 
 class Folding:
-    """What is known of small tensors, by their names."""
+    """The known elements of small tensors, by the tensors' names."""
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
-        self._partly: dict[str, tuple[Array, Array]] = {}  # sizes some of which are dynamic, with each of _UNKNOWN
-        self._stand_ins: dict[str, tuple[int, int]] = {"": _UNKNOWN}  # those of each name of a size
+        self._partly: dict[str, tuple[Array, Array]] = {}  # partly known: with either stand-in
+        self._stand_ins: dict[str, tuple[int, int]] = {"": _UNKNOWN}  # by the name of a size
 
     def result(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], opset: int) -> Array | None:
-        """The result of a node, None where it does not follow."""
+        """The result of a node; None if it is not wholly known."""
         if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
             return None
         if node.op_type in ("Shape", "Size"):
@@ -72,8 +72,8 @@ class Folding:
         return self._stand_ins.setdefault(name, (_UNKNOWN[0] - 4 * count, _UNKNOWN[1] - 4 * count))
 
     def sizes(self, name: str, t: Tensor) -> tuple[int | str, ...] | None:
-        """A list of sizes that a tensor holds: those that are dynamic by their names, "" without one. None where not
-        even their number is known."""
+        """The list of sizes that a tensor holds; a dynamic size is its name, or "" if it has none. None if the length
+        of the list is unknown."""
         if len(t.shape) != 1 or (count := t.shape[0]) is None or t.dtype not in ("i32", "i64"):
             return None
         given = self._given(name, t)
@@ -84,7 +84,7 @@ class Folding:
         return tuple(a if a == b else names.get((a, b), "") for a, b in pairs)
 
     def _given(self, name: str, t: Tensor | None) -> tuple[Array, Array] | tuple[()] | None:
-        """An operand with each of `_UNKNOWN`; () where there is none, None where it is not known."""
+        """An operand's elements with either stand-in value; () for an absent operand, None for an unknown one."""
         if t is None:
             return ()
         if t.array is not None:
@@ -92,7 +92,7 @@ class Folding:
         return self._partly.get(name)
 
     def _known(self, name: str, one: Array, other: Array) -> Array | None:
-        """A result, None where it is known in part only."""
+        """The result if both stand-in values give the same; otherwise record it as partly known and return None."""
         if one is other or np.array_equal(one, other):
             return one
         self._partly[name] = one, other
@@ -100,8 +100,8 @@ class Folding:
 
 
 def _only_moves(node: onnx.NodeProto, partial: Sequence[int]) -> bool:
-    """Whether a node moves elements of these operands and reads none of them: an index or an end of a slice is read,
-    and so is a number that becomes a float or a truth."""
+    """Whether a node moves the elements of these operands without using their values. Indices, ends of slices and
+    elements that are cast to a float or a bool are used by value."""
     if node.op_type == "Concat":
         return True
     if node.op_type == "Cast" and not any(a.name == "to" and a.i in _INTEGERS for a in node.attribute):
@@ -110,7 +110,8 @@ def _only_moves(node: onnx.NodeProto, partial: Sequence[int]) -> bool:
 
 
 def _evaluated(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) -> Array | None:
-    """By the onnx package's reference; None where it has none, or where operators differ in how they round."""
+    """The result by the onnx package's reference evaluator. None if it does not implement the node, and for an integer
+    Div or Mod with operands that are not positive, which implementations round differently."""
     if node.op_type in ("Div", "Mod") and any(a.dtype.kind == "i" and (a <= 0).any() for a in inputs.values()):
         return None
     types = [
@@ -123,7 +124,7 @@ def _evaluated(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) ->
     try:
         results: Any = ReferenceEvaluator(model).run(None, dict(inputs))
         found = np.asarray(results[0])
-    except Exception:  # what does not fit is named where the node is imported
+    except Exception:  # the import of the node reports what is wrong with it
         return None
     small = found.size <= MOST_OF_A_SHAPE and found.dtype.name in ("bool", "int32", "int64", "float32", "float64")
     return found if small else None

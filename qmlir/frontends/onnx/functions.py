@@ -1,5 +1,5 @@
-"""Operators that ONNX defines by others (Attention, SoftmaxCrossEntropyLoss, ...): put in their place where torch-mlir
-does not convert them."""
+"""Replace operators that ONNX defines by others (Attention, SoftmaxCrossEntropyLoss, ...) by their definitions if
+torch-mlir does not convert them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from onnx import inliner
 
 from .model import Model
 
-# torch-mlir's conversion of these is wrong (weighted means) or missing; they are not tried first.
+# torch-mlir's conversion of these is wrong (weighted means) or missing: they are replaced without trying it first.
 ALWAYS = ("Attention", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "RMSNormalization", "RotaryEmbedding",
           "CausalConvWithState", "SwiGLU", "Swish")  # fmt: skip
-_MOST = 1024  # bytes of a constant that the definition may depend on
+_MAX_CONSTANT_BYTES = 1024  # of the constants that the inliner is given, because definitions may depend on them
 
 
 def inlined(model: Model, op_types: Sequence[str]) -> Model:
-    """`model` with the definitions of operators of the default domain in their place; `model` itself where it has none
-    of them, or they have no definition."""
+    """`model` with operators of the default domain replaced by their definitions; `model` itself if it has none of
+    these operators, or they have no definition."""
     wanted = {t for t in op_types if _defined(t, model.opsets.get("", 1))}
     if not wanted & {n.op_type for n in model.graph.node if n.domain in ("", "ai.onnx")}:
         return model
@@ -33,7 +33,7 @@ def inlined(model: Model, op_types: Sequence[str]) -> Model:
     given = {v.name for v in graph.input}
     for t in graph.initializer:
         described = onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
-        if len(t.raw_data) <= _MOST and t.data_location != onnx.TensorProto.EXTERNAL:
+        if len(t.raw_data) <= _MAX_CONSTANT_BYTES and t.data_location != onnx.TensorProto.EXTERNAL:
             slim.graph.initializer.append(t)
             slim.graph.value_info.append(described)
         elif t.name not in given:
@@ -41,7 +41,7 @@ def inlined(model: Model, op_types: Sequence[str]) -> Model:
     try:
         slim = onnx.shape_inference.infer_shapes(slim)  # some definitions depend on types
         done = inliner.inline_selected_functions(slim, [("", t) for t in sorted(wanted)], inline_schema_functions=True)
-    except Exception:  # what it does not understand is refused when it is imported
+    except Exception:  # the import refuses what the inliner does not understand
         return model
     if {n.op_type for n in done.graph.node} & wanted:
         return model
@@ -56,7 +56,7 @@ def inlined(model: Model, op_types: Sequence[str]) -> Model:
 
 
 def _complete(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
-    """A node with all of its attributes: the inliner does not know those that have a default."""
+    """A copy of a node with its default attributes written out: the inliner does not know the defaults."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
     given = {a.name for a in node.attribute}

@@ -1,9 +1,9 @@
-"""From an ONNX graph to a module: nodes in order, each raised by its pattern or handed to torch-mlir's conversion.
+"""Import an ONNX graph as a module: each node, in order, is raised by its pattern or left to torch-mlir's conversion.
 
 A node with a pattern becomes operations of the dialect on builtin tensors; every other node becomes
 `torch.operator "onnx.X"`, which torch-mlir lowers to linalg (`lowering`). Values pass between the two kinds through
-casts, in one context. Patterns look backwards through the graph, so that a QuantizeLinear takes in the product before
-it; what nobody uses then is removed.
+casts, in one context. Patterns look backwards through the graph: a QuantizeLinear absorbs the product before it.
+Operations without uses are removed at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...spec import TensorSpec
 from ..attention import AttentionCall
 from ..raising import NotQuantised, PatternDeclined, Tensor
 from ..tensors import cast_integer, cast_real, real
-from . import patterns as _patterns  # noqa: F401  (registers ours)
+from . import patterns as _patterns  # noqa: F401  (registers the built-in patterns)
 from .branches import branch
 from .folded import Folding
 from .functions import ALWAYS, inlined
@@ -45,7 +45,7 @@ from .upgrade import upgraded
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
+# Types of the attributes of com.microsoft's operators, for which the onnx package has no schemas.
 _KINDS = {
     **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
     **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
@@ -58,19 +58,19 @@ _KINDS = {
     **dict.fromkeys(("activation", "auto_pad"), 3),
     "qkv_hidden_sizes": 7,
 }  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
-_OURS = "(of qmlir)"  # in the names of tensors that the graph does not have
+_SYNTHETIC = "(of qmlir)"  # in the names of tensors that are not in the graph
 _SHORT = ("f16", "bf16")
-# Operators that onnxruntime's optimisers add to the default domain, some of them before ONNX had one of that name.
-_OF_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
-# Summed in f32 also where their tensors are f16 or bf16; torch-mlir rounds every step.
-_SUMS = frozenset((
+# Operators that onnxruntime's optimisers add to the default domain, some before ONNX defined one of that name.
+_ONNXRUNTIME_OPERATORS = ("LayerNormalization", "SimplifiedLayerNormalization")
+# Computed in f32 even if their tensors are f16 or bf16: torch-mlir would round after every step.
+_COMPUTED_IN_F32 = frozenset((
     "AveragePool", "BatchNormalization", "CumSum", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization",
     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool",
     "MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
 ))  # fmt: skip
-# What depends on a number having no sign: torch has no u16 and no u32, and torch-mlir takes u8 for i8 in some of these.
-_ORDERED = frozenset((
+# Operators whose result depends on signedness: torch has no u16 and u32, and torch-mlir reads u8 as i8 in some of them.
+_SIGN_DEPENDENT = frozenset((
     "Abs", "ArgMax", "ArgMin", "Clip", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod",
     "Pow", "PRelu", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
     "Sign", "TopK",
@@ -79,7 +79,7 @@ _SIGNED = {"u8": "i32", "u16": "i32", "u32": "i64"}
 
 
 def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, options: ImportOptions) -> ir.Module:
-    """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
+    """Import a path or a ModelProto as a module: one public function `main` with the graph's inputs and outputs."""
     original = load(source, options.name)
     model = inlined(original, [t for t in ALWAYS if f"onnx.{t}" not in foreign_patterns()])
     while True:
@@ -96,14 +96,14 @@ def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, opti
 
 
 def _from_definition(op_type: str, original: Model, model: Model) -> str:
-    """Where an operator is from that the user's graph does not have."""
+    """A note for an operator that is not in the user's graph: the operators whose definitions it came from."""
     had, have = ({n.op_type for n in m.graph.node} for m in (original, model))
     replaced = sorted(had - have)
     return f"; it is part of ONNX's definition of {' or '.join(replaced)}" if op_type not in had and replaced else ""
 
 
 class GraphImporter:
-    """One graph being imported."""
+    """The import of one graph."""
 
     def __init__(self, model: Model, options: ImportOptions) -> None:
         self.model, self.options = model, options
@@ -117,12 +117,12 @@ class GraphImporter:
         self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
         self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
         self.absorbed: dict[int, set[int]] = {}  # node -> nodes whose work its operation does
-        self.products: dict[int, OnnxProduct] = {}  # node -> the product it was raised to, for what comes after it
+        self.products: dict[int, OnnxProduct] = {}  # node -> the product it was raised to, for nodes after it
         self.attentions: dict[int, AttentionCall] = {}
         for node in self.nodes:
             for name in node.proto.output:
                 if name in self.producers:
-                    raise refuse(f"tensor {name!r} is made by two nodes", node.where)
+                    raise refuse(f"tensor {name!r} is the output of two nodes", node.where)
             self._enter(node)
         for out in model.graph.output:
             self.uses[out.name] = self.uses.get(out.name, 0) + 1
@@ -147,7 +147,7 @@ class GraphImporter:
                 self._tensors[v.name] = Tensor(spec, argument)
             self.from_torch = FromTorch(block)
             with ir.InsertionPoint(block):
-                for node in list(self.nodes):  # more come where one is taken apart
+                for node in list(self.nodes):  # `taken_apart` appends more
                     self._import(node)
                 results = [self.tensor(o.name, None) for o in self.model.graph.output]
                 func.ReturnOp([t.value for t in results])
@@ -168,8 +168,8 @@ class GraphImporter:
         return module
 
     def _what_to_do(self, e: OnnxUnconverted) -> str:
-        """Which inputs of the node that failed are not constants: torch-mlir converts many operators only where sizes,
-        axes and the like are."""
+        """A hint that names the inputs of the failed node that may have to be constants: torch-mlir converts many
+        operators only if sizes, axes and the like are constant."""
         node = next((n for n in self.nodes if n.where == e.diagnostics[0].location and n.op_type == e.op_type), None)
         if node is None:
             return ""
@@ -190,7 +190,11 @@ class GraphImporter:
             found = self._tensors[name] = Tensor.constant(array, dtype)
         if found is None:
             where = user.where if user is not None else self.model.name
-            what = "is made by a node that comes later" if name in self.producers else "is not in the graph"
+            what = (
+                "is produced by a later node; the graph is not topologically sorted"
+                if name in self.producers
+                else "is not in the graph"
+            )
             raise refuse(f"tensor {name!r} {what}", where)
         return found
 
@@ -238,7 +242,7 @@ class GraphImporter:
                     self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
                 return
         if is_quantised(node.op_type):
-            # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
+            # torch-mlir converts some of these, and a few of them wrongly (per-channel QLinearConv).
             why = reason or no_pattern(node.op_type)
             raise refuse(
                 f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where
@@ -248,26 +252,24 @@ class GraphImporter:
         self._as_torch(node, reason)
 
     def _check(self, node: Node) -> None:
-        """The node is one of its domain's operators, with inputs and attributes as it takes them."""
+        """Check that the node is an operator of its domain with valid inputs and attributes. Raises FrontEndError."""
         for a in node.proto.attribute:
             if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise refuse(f"{node.op_type} has a graph inside; control flow is not imported, but for an If whose "
+                raise refuse(f"{node.op_type} contains a subgraph; control flow is not imported, except an If whose "
                              "condition follows from constants and static sizes", node.where)  # fmt: skip
-        has_schema = node.op_type not in _OF_ONNXRUNTIME or onnx.defs.has(node.op_type, node.opset, "")
+        has_schema = node.op_type not in _ONNXRUNTIME_OPERATORS or onnx.defs.has(node.op_type, node.opset, "")
         if node.proto.domain in ("", "ai.onnx") and has_schema:
             context = onnx.checker.DEFAULT_CONTEXT
             context.ir_version = max(self.model.proto.ir_version, 3)
             context.opset_imports = {"": node.opset}
             try:
                 onnx.checker.check_node(node.proto, context)
-            except Exception as e:  # names that are no text raise errors of other kinds
+            except Exception as e:  # a name that is not text raises other classes of errors
                 raise refuse(f"{str(e).strip().splitlines()[0]}", node.where) from None
             return
         for a in node.proto.attribute:
             if _KINDS.get(a.name, a.type) != a.type or a.type == onnx.AttributeProto.UNDEFINED:
-                raise refuse(
-                    f"attribute {a.name!r} of {node.op_type} is of another kind than the operator's", node.where
-                )
+                raise refuse(f"attribute {a.name!r} of {node.op_type} has the wrong type", node.where)
 
     def _bind(self, node: Node, tensors: Sequence[Tensor]) -> None:
         names = list(node.proto.output)
@@ -280,7 +282,7 @@ class GraphImporter:
                 self.shapes.learn(name, t.spec)
 
     def _as_torch(self, node: Node, reason: str | None) -> None:
-        """The node as torch-mlir's conversion takes it."""
+        """Build the node as a torch op for torch-mlir's conversion."""
         if node.proto.domain not in ("", "ai.onnx"):
             why = f": {reason}" if reason else ""
             raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
@@ -298,10 +300,10 @@ class GraphImporter:
             if spec is not None:
                 check_shape(spec.shape, node.where)
         with node.location:
-            if proto.op_type in _SUMS:
+            if proto.op_type in _COMPUTED_IN_F32:
                 operands = [t if t is None or t.dtype not in _SHORT else real(t) for t in operands]
                 wide = [s and TensorSpec(s.shape, "f32" if s.dtype in _SHORT else s.dtype) for s in specs]
-            if proto.op_type in _ORDERED:
+            if proto.op_type in _SIGN_DEPENDENT:
                 operands = [t and cast_integer(t, _SIGNED.get(t.dtype, t.dtype)) for t in operands]
                 wide = [s and TensorSpec(s.shape, _SIGNED.get(s.dtype, s.dtype)) for s in wide]
             found = self.from_torch.operator(Node(self, proto, node.index), operands, wide)
@@ -310,7 +312,7 @@ class GraphImporter:
         self._bind(node, results)
 
     def taken_apart(self, node: Node, parts: Sequence[onnx.NodeProto]) -> list[Tensor]:
-        """The results of a node in whose place these are imported."""
+        """Import the nodes `parts` in place of `node` and return its results."""
         for name in node.proto.input:
             self.uses[name] -= 1
             self._readers[name].discard(node.index)
@@ -326,10 +328,10 @@ class GraphImporter:
     def torch_op(
         self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[onnx.AttributeProto], user: Node
     ) -> Tensor:
-        """The first result of an operator of the default domain that the graph does not have, at the place of
-        `user`, for patterns."""
-        proto = onnx.NodeProto(op_type=op_type, name=user.label, output=[f"{_OURS} result"])
-        proto.input.extend(f"{_OURS} operand {i}" if t is not None else "" for i, t in enumerate(operands))
+        """Build an operator of the default domain that is not in the graph, with the name and location of `user`, and
+        return its first result. For patterns."""
+        proto = onnx.NodeProto(op_type=op_type, name=user.label, output=[f"{_SYNTHETIC} result"])
+        proto.input.extend(f"{_SYNTHETIC} operand {i}" if t is not None else "" for i, t in enumerate(operands))
         proto.attribute.extend(attributes)
         specs = self.shapes.infer(proto, operands, user.where)
         spec = specs[0]
@@ -337,7 +339,7 @@ class GraphImporter:
         check_shape(spec.shape, user.where)
         return self.from_torch.operator(Node(self, proto, user.index), operands, specs)[0]
 
-    # ---- what the function says of itself
+    # ---- the function's signature and attributes, and the report
 
     def _input_spec(self, value: onnx.ValueInfoProto) -> TensorSpec:
         where = self.model.where(f"tensor {value.name!r}")
@@ -351,16 +353,16 @@ class GraphImporter:
         return spec
 
     def _meta(self, f: ir.OpView) -> None:
-        """What torch-mlir's conversion asks of the model: the versions of its operators."""
+        """Set the attributes that torch-mlir's conversion reads: the opset and IR versions of the model."""
         si64 = ir.IntegerType.get_signed(64)
         f.attributes["torch.onnx_meta.opset_version"] = ir.IntegerAttr.get(si64, self.model.torch_opset)
         f.attributes["torch.onnx_meta.ir_version"] = ir.IntegerAttr.get(si64, self.model.proto.ir_version)
 
     def _report(self, f: ir.OpView) -> None:
-        """What became of each quantised node."""
+        """Report each quantised node as fused, raised or left."""
         report = self.options.report
         taken = {i: by for by, many in self.absorbed.items() for i in many}
-        became = {  # the last of our operations at the place of each node
+        became = {  # the last qmlir operation at the location of each node
             str(op.location): op.name
             for op in operations_of(f.operation.regions[0].blocks[0])
             if op.name.startswith("qmlir.")
@@ -375,7 +377,7 @@ class GraphImporter:
                 report.add_left(node.op_type, node.where, detail)
 
     def _still_used(self, node: Node) -> bool:
-        """Whether a result of the node is read by anything but nodes that took it in."""
+        """Whether a result of the node has a use other than by the nodes that absorbed it."""
         by = {b for b, many in self.absorbed.items() if node.index in many}
         names = {n for n in node.proto.output if n}
         if names & {o.name for o in self.model.graph.output}:
@@ -385,7 +387,7 @@ class GraphImporter:
 
 
 def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> list[list[str]]:
-    """The names that the model gives to the sizes of its inputs."""
+    """The names of the sizes of each input, "" for a size that the model does not name."""
     stated = [[d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs]
     names = names_of([text for value in stated for text in value if text])
     return [[names.get(text, "") for text in value] for value in stated]

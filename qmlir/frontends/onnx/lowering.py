@@ -1,4 +1,5 @@
-"""Nodes that are not ours: as ops of torch's dialect, then by torch-mlir's passes to linalg on tensors."""
+"""Lower nodes without a raising pattern: build ops of torch's dialect, which torch-mlir's passes lower to linalg on
+tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _CONSTANTS = ("torch.constant", "torch.vtensor", "torch.prim")
 
 
 class OnnxUnconverted(FrontEndError):
-    """torch-mlir does not convert a node; `op_type` is its operator, "" where it is not known."""
+    """torch-mlir does not convert a node; `op_type` is its operator, "" if it is not known."""
 
     def __init__(self, diagnostics: list[Diagnostic], op_type: str) -> None:
         self.op_type = op_type
@@ -39,8 +40,8 @@ class OnnxUnconverted(FrontEndError):
 
 
 def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> None:
-    """Lower every torch op of `module`. `operators`: each node's operator by its place. Raises OnnxUnconverted, which
-    names the node, for one that is not converted."""
+    """Lower every torch op of `module`. `operators`: each node's operator by its location. Raises OnnxUnconverted,
+    which names the node, if one is not converted."""
     found = ""
 
     def blame(diagnostics: list[Diagnostic]) -> Diagnostic | None:
@@ -50,7 +51,7 @@ def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> N
         d = diagnostics[0]
         place = d.location if d.location in operators else next((w for w in operators if w in d.location), "")
         named = re.search(r'"onnx\.(\w+)"', d.message)
-        if not named and not place:  # of a constant that several nodes read, which has no place
+        if not named and not place:  # about a constant that several nodes read: it has no location
             place = _left_over(module, operators)
         found = named[1] if named else operators.get(place, "")
         if not found:
@@ -66,15 +67,15 @@ def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> N
 
 
 def _left_over(module: ir.Module, operators: Mapping[str, str]) -> str:
-    """The place of the first node of which torch-mlir left something, "" where that is not known: what it converted
-    before it failed is gone."""
+    """The location of the first node that still has torch ops, "" if there is none: nodes that torch-mlir converted
+    before it failed have none left."""
     left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_CONSTANTS))
     places = (location_text(op.location) for op in left)
     return next((w for p in places for w in operators if w == p or w in p), "")
 
 
 class FromTorch:
-    """Builds torch ops on our tensors; casts between the two kinds of types are made once per value."""
+    """Builds torch ops on `Tensor`s. The cast of a tensor to torch's type is built once and cached."""
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
@@ -86,10 +87,10 @@ class FromTorch:
     def operator(
         self, node: Node, operands: Sequence[Tensor | None], specs: Sequence[TensorSpec | None]
     ) -> list[Tensor]:
-        """`torch.operator "onnx.X"` of a node; its results as tensors."""
+        """Build `torch.operator "onnx.X"` for a node and return its results as tensors."""
         values = [self._absent() if t is None else self.torch_value(t) for t in operands]
         attributes = {f"torch.onnx.{a.name}": _attribute(node, a) for a in node.proto.attribute}
-        for a in _defaults(node):  # torch-mlir's own are rounded (Selu)
+        for a in _defaults(node):  # torch-mlir's own defaults are rounded (Selu)
             attributes.setdefault(f"torch.onnx.{a.name}", _attribute(node, a))
         attributes["name"] = ir.StringAttr.get(f"onnx.{node.proto.op_type}")
         kinds = [ir.Type.parse("!torch.none") if s is None else ir.Type.parse(vtensor(s.shape, s.dtype)) for s in specs]
@@ -98,7 +99,7 @@ class FromTorch:
                 for v, s in zip(op.results, specs, strict=True)]  # fmt: skip
 
     def torch_value(self, t: Tensor) -> ir.Value:
-        """A tensor as a value of torch's type."""
+        """The tensor as a value of torch's tensor type."""
         if id(t) in self._cast:
             return self._cast[id(t)][1]
         kind = ir.Type.parse(vtensor(t.shape, t.dtype))
@@ -126,7 +127,7 @@ def _tensor(value: ir.Value, spec: TensorSpec) -> Tensor:
 
 
 def literal(t: Tensor) -> ir.Attribute:
-    """A constant as torch's ops take it: integers with their sign."""
+    """A constant as the attribute that torch's ops take: its integer types carry signedness."""
     assert t.array is not None
     return _elements(t.array, ir.Type.parse(TORCH[t.dtype]))
 
@@ -135,7 +136,7 @@ def _elements(array: Array, element: ir.Type) -> ir.Attribute:
     kind = ir.RankedTensorType.get(array.shape, element)
     if array.size == 0:
         return ir.Attribute.parse(f"dense<> : {kind}")
-    array = np.asarray(array, order="C")  # ascontiguousarray makes a vector of a scalar
+    array = np.asarray(array, order="C")  # ascontiguousarray turns a scalar into a vector
     if array.dtype == np.bool_:
         made: ir.Attribute = truths(array)
         return made
@@ -150,7 +151,7 @@ def _elements(array: Array, element: ir.Type) -> ir.Attribute:
 
 
 def _defaults(node: Node) -> list[onnx.AttributeProto]:
-    """The numbers that ONNX takes for attributes of a node that are not given."""
+    """ONNX's default values of the float attributes of a node."""
     try:
         schema = onnx.defs.get_schema(node.proto.op_type, node.opset, node.proto.domain)
     except onnx.defs.SchemaError:
@@ -178,4 +179,4 @@ def _attribute(node: Node, a: onnx.AttributeProto) -> ir.Attribute:
         array, dtype = node.graph.model.array(a.t)
         return literal(Tensor.constant(array, dtype))
 
-    raise refuse(f"attribute {a.name!r} of {node.op_type} is of a kind that is not imported", node.where)
+    raise refuse(f"attribute {a.name!r} of {node.op_type} has a type that is not imported", node.where)

@@ -1,5 +1,5 @@
-"""A model as it is read: every size and offset is checked against the bytes that are there before anything is
-allocated, and every refusal names the tensor or the node."""
+"""Read ONNX models. Every size and offset is checked against the bytes of the file before anything is allocated, and
+every refusal names the tensor or the node."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ...dialect.reference.packing import unpack
 from ...errors import Diagnostic, FrontEndError
 from .types import BITS, ELEMENTS, element_name, stored
 
-# No tensor of a model that runs on one device has more elements; a damaged size has.
+# No tensor of a model that runs on one device has more elements: a larger size is damaged.
 MOST_ELEMENTS = 2**31
-MOST_OF_A_SHAPE = 1024  # constants of more elements are no shapes
-OLDEST, NEWEST = 9, 28  # opsets of the default domain; the newest that was looked at
+MOST_OF_A_SHAPE = 1024  # constants with more elements are not shapes
+OLDEST, NEWEST = 9, 28  # opsets of the default domain; the newest that was reviewed
 
 _TYPED = {
     "float_data": (1, 14), "int32_data": (2, 3, 4, 5, 6, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26),
@@ -37,11 +37,11 @@ def refuse(message: str, where: str) -> FrontEndError:
 
 @dataclass
 class Model:
-    """A model and what its constants are read from."""
+    """A model, with its name and the folder of its external data."""
 
-    proto: onnx.ModelProto  # onnx.ModelProto
+    proto: onnx.ModelProto
     name: str
-    folder: Path | None  # of the external data
+    folder: Path | None  # of the external data; None if the model was not given as a path
 
     @property
     def graph(self) -> onnx.GraphProto:
@@ -54,8 +54,8 @@ class Model:
 
     @property
     def torch_opset(self) -> int:
-        """The opset that nodes of the default domain have once `upgrade` has rewritten them. What changed from 13 to 15
-        leaves models as they are, and torch-mlir converts a BatchNormalization only of 15."""
+        """The opset of the default domain's nodes after `upgrade` rewrote them. The changes from opset 13 to 15 do not
+        affect models, and torch-mlir converts BatchNormalization only from opset 15 on."""
         return max(self.opsets.get("", NEWEST), 15)
 
     def where(self, name: str) -> str:
@@ -65,7 +65,7 @@ class Model:
         """The elements of a TensorProto and their dtype; external data is mapped, not read.
 
         Raises:
-            FrontEndError: an element type, a size or a place in a file that makes no sense.
+            FrontEndError: for an unsupported element type, an invalid size, or an invalid location of external data.
         """
         where = self.where(f"tensor {tensor.name!r}")
         if tensor.data_type not in ELEMENTS:
@@ -88,7 +88,7 @@ class Model:
             raise refuse(f"the tensor cannot be read: {e}", where) from None
 
     def _check_typed(self, tensor: onnx.TensorProto, count: int, bits: int, where: str) -> None:
-        """Elements that are listed as numbers are as many as the shape says."""
+        """Check that a tensor with typed data has as many elements as its shape. Raises FrontEndError."""
         field = next(f for f, kinds in _TYPED.items() if tensor.data_type in kinds)
         found = len(getattr(tensor, field))
         expected = (count * bits + 7) // 8 if bits < 8 else count
@@ -96,11 +96,11 @@ class Model:
             raise refuse(f"the tensor has {found} values, but its shape {list(tensor.dims)} takes {expected}", where)
 
     def _external(self, tensor: onnx.TensorProto, size: int, where: str) -> Array:
-        """The bytes of a tensor in a file beside the model."""
+        """The bytes of a tensor in a file in the model's folder, memory-mapped."""
         said = {e.key: e.value for e in tensor.external_data}
         location = said.get("location", "")
         if self.folder is None:
-            raise refuse("the tensor's data is in a file, but the model was not given as a path", where)
+            raise refuse("the tensor has external data; pass the model as a path", where)
         place = Path(location)
         root = self.folder.resolve()
         path = (root / place).resolve()
@@ -138,7 +138,7 @@ class Model:
 
 
 def check_shape(dims: tuple[int | None, ...], where: str) -> None:
-    """Sizes that a program can have."""
+    """Raise FrontEndError for a shape with a negative size or more than `MOST_ELEMENTS` elements."""
     known = [d for d in dims if d is not None]
     if any(d < 0 for d in known):
         raise refuse(f"the shape {list(dims)} has a negative size", where)
@@ -147,7 +147,7 @@ def check_shape(dims: tuple[int | None, ...], where: str) -> None:
 
 
 def _elements(raw: Array, kind: int, dims: tuple[int, ...]) -> Array:
-    """Bytes as elements; codes of less than a byte are taken apart (the first one is in the low bits)."""
+    """Bytes as elements; sub-byte codes are unpacked (the first one is in the low bits)."""
     bits, dtype = BITS[kind], ELEMENTS[kind].dtype
     if bits >= 8:
         return raw.view(DTYPES[dtype].numpy).reshape(dims)
@@ -165,10 +165,10 @@ def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
-    """A model from a path or a ModelProto; what is imported is one graph of tensors.
+    """Read and check a model from a path or a ModelProto; local functions are inlined.
 
     Raises:
-        FrontEndError: a file that is not a model, or a model with what is unsupported.
+        FrontEndError: for a file that is not a model, or an unsupported model.
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
@@ -179,7 +179,7 @@ def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
             raise FrontEndError([], f"cannot read {path}: {e.strerror or e}") from None
         try:
             proto.ParseFromString(data)
-        except Exception as e:  # protobuf's implementations raise classes of their own
+        except Exception as e:  # protobuf's implementations raise different exception classes
             raise refuse(f"the file is truncated or not an ONNX model: {str(e).splitlines()[0]}", str(path)) from None
         model = Model(proto, name, path.parent)
     else:
@@ -198,7 +198,7 @@ def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
 
 
 def _check_names(proto: onnx.ModelProto, name: str) -> None:
-    """Every name is text: what is not comes out of protobuf as bytes, or as an error when it is read."""
+    """Raise FrontEndError if a name is not text: protobuf returns such a name as bytes, or raises when it is read."""
     graph = proto.graph
     try:
         names = [graph.name, *(o.domain for o in proto.opset_import), *(t.name for t in graph.initializer)]
@@ -209,11 +209,11 @@ def _check_names(proto: onnx.ModelProto, name: str) -> None:
     except UnicodeDecodeError:
         names = [b""]
     if not all(isinstance(n, str) for n in names):
-        raise refuse("the file is damaged: a name in it is not text", name)
+        raise refuse("the file is damaged: a name in it is not valid UTF-8", name)
 
 
 def _check(model: Model) -> None:
-    """The parts of a model that the importer relies on."""
+    """Raise FrontEndError if the model lacks properties that the importer relies on."""
     if not model.opsets:
         raise refuse("the file is truncated or not an ONNX model: it states no opset", model.name)
     if "" in model.opsets and not OLDEST <= model.opsets[""] <= NEWEST:

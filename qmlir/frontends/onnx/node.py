@@ -1,4 +1,4 @@
-"""A node of an ONNX graph, as raising patterns see it, and the graph, as its nodes see it."""
+"""The interface of an ONNX node to raising patterns, and of the graph to its nodes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .shapes import Shapes
 
 
 class OnnxGraph(Protocol):
-    """The graph that is being imported, as far as its nodes and their patterns ask it.
+    """The graph that is being imported, as its nodes and their patterns use it.
 
     Attributes:
         producers: the node that makes each tensor.
-        nodes: in order.
+        nodes: the nodes, in order.
         uses: how often each tensor is read, by nodes or as an output.
         absorbed: by a node's index, the nodes whose work its operation does.
-        products: by a node's index, the product it was raised to, for what comes after it.
+        products: by a node's index, the product it was raised to, for the nodes after it.
         attentions: by a node's index, the attention it was raised to, for a transpose after it.
     """
 
@@ -46,17 +46,18 @@ class OnnxGraph(Protocol):
     def torch_op(
         self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[onnx.AttributeProto], user: Node
     ) -> Tensor:
-        """The first result of an operator of the default domain that the graph does not have, at the place of
-        `user`."""
+        """Build an operator of the default domain that is not in the graph, with the name and location of `user`, and
+        return its first result."""
         ...
 
     def taken_apart(self, node: Node, parts: Sequence[onnx.NodeProto]) -> list[Tensor]:
-        """The results of a node in whose place these are imported."""
+        """Import the nodes `parts` in place of `node` and return its results."""
         ...
 
 
 class Node(Raising):
-    """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
+    """The node that a pattern raises; see `Raising`. Built-in patterns also look at other nodes, through `producer` and
+    `uses`."""
 
     def __init__(self, graph: OnnxGraph, proto: onnx.NodeProto, index: int) -> None:
         self.graph, self.proto, self.index = graph, proto, index
@@ -66,7 +67,7 @@ class Node(Raising):
         self.label = proto.name or f"{proto.op_type}_{index}"
         self.where = graph.model.where(self.label)
         self.why_left = ""
-        self.plain = False  # a float operator that is built otherwise: not reported
+        self.plain = False  # a float operator that a pattern builds: not reported
 
     @cached_property
     def attributes(self) -> dict[str, Any]:  # type: ignore[override]
@@ -93,7 +94,7 @@ class Node(Raising):
 
     @property
     def opset(self) -> int:
-        """The version of the default domain."""
+        """The opset version of the default domain."""
         return self.graph.model.opsets.get("", 1)
 
     def operand(self, i: int) -> Tensor:
@@ -111,25 +112,25 @@ class Node(Raising):
         return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
 
     def named(self, i: int) -> tuple[int | str, ...]:
-        """The sizes of input `i`, dynamic ones by the names that the graph has for them, "" without one."""
+        """The sizes of input `i`; a dynamic size is its name in the graph, or "" if it has none."""
         return self.graph.shapes.named(self.proto.input[i], self.operand(i).shape)
 
     def wants(self, result: int) -> bool:
-        """Whether a result is asked for."""
+        """Whether the node has this optional result."""
         return result < len(self.proto.output) and bool(self.proto.output[result])
 
     def sized(self, made: Tensor, names: Sequence[int | str], result: int = 0) -> Tensor:
-        """`made` as a result whose dynamic sizes have these names."""
+        """Record the names of the dynamic sizes of `made`, a result of the node, and return it."""
         if self.wants(result):
             self.graph.shapes.learn(self.proto.output[result], made.spec, names)
         return made
 
     def sized_as(self, i: int, made: Tensor, result: int = 0) -> Tensor:
-        """`made` as a result whose dynamic sizes have the names of input `i`'s."""
+        """`sized` with the names of the sizes of input `i`."""
         return self.sized(made, self.named(i), result)
 
     def left(self, reason: str) -> None:
-        """What the pattern builds is right, but no product of integers: reported as left, with a warning."""
+        """Report the node as left, with a warning: what the pattern builds is right, but not an integer product."""
         self.why_left = reason
 
     def uses(self) -> int:
@@ -139,16 +140,16 @@ class Node(Raising):
 
 @dataclass(frozen=True)
 class OnnxProduct:
-    """A raised product, kept so that a quantisation after it can be taken into its epilogue.
+    """A raised product, kept so that a quantisation after it can move into its epilogue.
 
     Attributes:
         operation: `scaled_matmul` or `conv2d_q`.
-        arguments: operands and attributes but for scales and bias.
+        arguments: operands and attributes, except the scales and the bias.
         lhs_scale, rhs_scale: as the operation takes them; None for a plain float side.
-        factors: the scales so that they broadcast with the result; None when one varies along K.
+        factors: the scales, shaped to broadcast with the result; None when one varies along K.
         bias: i32, added to the accumulator, or f32.
-        nodes: what the operation takes in.
-        finish: what is done with the operation's result (axes that the node does not have).
+        nodes: the nodes that the operation absorbs.
+        finish: makes the node's result of the operation's, for example by dropping an axis that only the latter has.
     """
 
     operation: str
@@ -161,12 +162,12 @@ class OnnxProduct:
     finish: Callable[[Tensor], Tensor] = lambda t: t
 
     def as_float(self, op: Node, dtype: str = "f32") -> Tensor:
-        """The product with a float result."""
+        """Build the product with a float result."""
         made = op.build(self.operation, **self.arguments, **self.scales, bias=self.bias, out_dtype=dtype)
         return self.finish(made)
 
     @property
     def scales(self) -> dict[str, Tensor | None]:
-        """The scales of both sides by the operation's names of them."""
+        """The scales of both sides, by their operand names."""
         lhs, rhs = ops.named(self.operation).definition.SIDES
         return {lhs.scale: self.lhs_scale, rhs.scale: self.rhs_scale}

@@ -1,7 +1,7 @@
-"""Shapes and element types of values: what the file says, what onnx infers, and what raised operations tell.
+"""Shapes and element types of values, from the file, from onnx's inference and from raised operations.
 
-Inference over the whole model stops at an operator of another domain; so each node that is not raised is inferred on
-its own, from what is known of its inputs by then.
+Inference over the whole model stops at an operator of another domain. Each node that is not raised is therefore
+inferred on its own, from the specs of its inputs at that point of the import.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .types import ELEMENTS, ONNX, element_name
 
 
 class Shapes:
-    """Specs by the name of a value."""
+    """The specs of values, and the names of their dynamic sizes, by the name of the value."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -34,12 +34,12 @@ class Shapes:
                 self._known[value.name] = _merged(self._known.get(value.name), spec)
                 names = tuple(d.dim_param for d in value.type.tensor_type.shape.dim)
                 known = self._names.get(value.name, ())
-                if len(known) == len(names):  # the model's own come before what onnx infers
+                if len(known) == len(names):  # the model's own names have precedence over inferred ones
                     names = tuple(a or b for a, b in zip(known, names, strict=True))
                 self._names[value.name] = names if not known or len(known) == len(names) else known
 
     def _inferred(self) -> Sequence[onnx.ValueInfoProto]:
-        """What onnx infers of the whole model, without its constants' data."""
+        """The values that onnx infers from the whole model, without the data of large constants."""
         slim = onnx.ModelProto()
         slim.ir_version = self._model.proto.ir_version
         slim.opset_import.extend(self._model.proto.opset_import)
@@ -49,7 +49,7 @@ class Shapes:
         out.output.extend(graph.output)
         given = {v.name for v in graph.input}
         out.input.extend(graph.input)
-        out.value_info.extend(graph.value_info)  # names of sizes that an exporter knows and inference does not
+        out.value_info.extend(graph.value_info)  # has names of sizes that inference does not find
         for t in graph.initializer:
             if len(t.raw_data) <= 8 * MOST_OF_A_SHAPE and t.data_location != onnx.TensorProto.EXTERNAL:
                 out.initializer.append(t)
@@ -57,27 +57,27 @@ class Shapes:
                 out.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
         try:
             return list(shape_inference.infer_shapes(slim, data_prop=True).graph.value_info)
-        except Exception:  # a node that does not fit is named when it is imported
+        except Exception:  # the import of the node reports what is wrong with it
             return []
 
     def spec(self, name: str) -> TensorSpec | None:
         return self._known.get(name)
 
     def named(self, name: str, shape: Sequence[int | None]) -> tuple[int | str, ...]:
-        """The sizes of a value of that shape: a dynamic one by the name that the model has for it, "" without one."""
+        """The sizes of a value of that shape; a dynamic size is its name in the model, or "" if it has none."""
         names = self._names.get(name, ())
         if len(names) != len(shape):
             names = ("",) * len(shape)
         return tuple(n if size is None else size for size, n in zip(shape, names, strict=True))
 
     def learn(self, name: str, spec: TensorSpec, names: Sequence[int | str] = ()) -> None:
-        """What a value turned out to be; `names` of its dynamic sizes, where they are known."""
+        """Record the spec of a value and, if given, the `names` of its dynamic sizes."""
         self._known[name] = spec
         if names:
             self._names[name] = tuple(n if isinstance(n, str) else "" for n in names)
 
     def learn_sizes(self, name: str, dtype: str, sizes: Sequence[int | str]) -> None:
-        """What is known of a value's sizes, beside what already is: dynamic ones by their names, "" without one."""
+        """Add `sizes` to what is known of a value; a dynamic size is its name, or "" if it has none."""
         spec = TensorSpec(tuple(s if isinstance(s, int) else None for s in sizes), dtype)
         known = self._known.get(name)
         if known is not None and len(known.shape) == len(sizes) and known.dtype == dtype:
@@ -90,7 +90,7 @@ class Shapes:
             self.learn(name, spec, sizes)
 
     def learn_names(self, node: onnx.NodeProto, operands: Sequence[Tensor | None]) -> None:
-        """The names of the dynamic sizes of a node's results, where the inference of the whole model did not come to
+        """Infer the names of the dynamic sizes of a node's results, if inference over the whole model did not reach
         it."""
         specs = ((name, self._known.get(name)) for name in node.output)
         if any(spec is not None and "" in self.named(name, spec.shape) for name, spec in specs):
@@ -161,21 +161,21 @@ def _spec(value: onnx.TypeProto) -> TensorSpec | None:
 
 
 class _Impossible(TensorSpec):
-    """A spec that the file states although no program can have it; whoever uses it refuses it."""
+    """A spec in the file that no program can have; a use of it is refused (`check_shape`)."""
 
     def _check(self) -> None:
         pass
 
 
 def _merged(a: TensorSpec | None, b: TensorSpec) -> TensorSpec:
-    """The static sizes of both; `b` where they differ."""
+    """`b`, with static sizes of `a` in place of its dynamic ones if both have the same rank and dtype."""
     if a is None or len(a.shape) != len(b.shape) or a.dtype != b.dtype:
         return b
     return type(b)(tuple(y if y is not None else x for x, y in zip(a.shape, b.shape, strict=True)), b.dtype)
 
 
 def factors(sizes: Sequence[int | str]) -> Counter[int | str] | None:
-    """The prime factors and the names of a product of sizes; None where one is not known."""
+    """The prime factors and the names of a product of sizes; None if a size is unknown or zero."""
     found: Counter[int | str] = Counter()
     for size in sizes:
         if isinstance(size, str):

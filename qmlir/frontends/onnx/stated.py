@@ -1,5 +1,5 @@
-"""Shapes of results that an operand states: of Reshape, Expand, ConstantOfShape and Resize. onnx infers them where the
-operand is a constant, and in some opsets where nodes compute it; here every size of it counts that is known."""
+"""Result shapes that an operand states: of Reshape, Expand, ConstantOfShape and Resize. onnx infers them if the operand
+is constant, and in some opsets if nodes compute it; this module uses every known size of a partly known operand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .shapes import Shapes, factors
 from .types import ELEMENTS
 
 KnownSizes = tuple[int | str, ...]
-_PLACE = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Resize": 3}
+_SHAPE_OPERAND = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Resize": 3}
 
 
 def learn_stated(node: Node, shapes: Shapes, folding: Folding) -> None:
-    """What the operand of a node says of the shape of its result, dynamic sizes by name."""
-    place = _PLACE.get(node.op_type)
+    """Record the shape of a node's result as far as an operand states it, with the names of dynamic sizes."""
+    place = _SHAPE_OPERAND.get(node.op_type)
     if place is None or (shape := node.optional(place)) is None or (x := node.optional(0)) is None:
         return
     sizes = folding.sizes(node.proto.input[place], shape)
@@ -44,17 +44,17 @@ def _sizes(node: Node, had: KnownSizes, sizes: KnownSizes) -> KnownSizes | None:
 
 
 def _reshaped(had: KnownSizes, sizes: KnownSizes) -> KnownSizes | None:
-    """0 is the input's size, -1 what is left."""
+    """The shape after a Reshape to `sizes`: 0 keeps the input's size, -1 is the size that remains."""
     if any(s == 0 and i >= len(had) for i, s in enumerate(sizes)) or sizes.count(-1) > 1:
         return None
     made = [had[i] if s == 0 else s for i, s in enumerate(sizes)]
     if -1 in made:
-        made[made.index(-1)] = _left(had, [s for s in made if s != -1])
+        made[made.index(-1)] = _quotient(had, [s for s in made if s != -1])
     return tuple(made)
 
 
-def _left(had: Sequence[int | str], taken: Sequence[int | str]) -> int | str:
-    """What is left of a product of sizes when others are taken out of it, "" where that is not known."""
+def _quotient(had: Sequence[int | str], taken: Sequence[int | str]) -> int | str:
+    """The product of the sizes `had` divided by that of `taken`; "" if it is not known."""
     whole, part = factors(had), factors(taken)
     if whole is None or part is None or part - whole:
         return ""

@@ -1,4 +1,4 @@
-"""Element types of ONNX: ours, and the spelling that torch's types use."""
+"""ONNX element types: qmlir's dtype for each, and its spelling in torch's types."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...dialect.dtypes import DTYPES, Array
 
 
 class Element(NamedTuple):
-    """`torch` is the element type that a value of this dtype has between torch ops. Codes of less than a byte travel
-    one a byte there: ops that move elements (Reshape, Transpose, Gather, ...) do not look into them."""
+    """`torch` is the element type that a value of this dtype has between torch ops. Sub-byte codes take one byte each
+    there: ops that move elements (Reshape, Transpose, Gather, ...) do not read them."""
 
     dtype: str
     torch: str
 
 
-# onnx.TensorProto.DataType, which the format fixes.
+# By the numbers of onnx.TensorProto.DataType, which the format fixes.
 ELEMENTS: dict[int, Element] = {
     1: Element("f32", "f32"),
     2: Element("u8", "ui8"),
@@ -44,19 +44,19 @@ ELEMENTS: dict[int, Element] = {
 }
 TORCH = {e.dtype: e.torch for e in ELEMENTS.values()}
 ONNX = {e.dtype: n for n, e in ELEMENTS.items()}
-# What else a tensor may hold, for messages.
+# Unsupported element types, for messages.
 _OTHERS = {8: "string", 13: "uint64", 14: "complex64", 15: "complex128"}
 # Bits of an element in a file: several codes of less than a byte share one.
 BITS = {n: DTYPES[e.dtype].bits for n, e in ELEMENTS.items()}
 
 
 def element_name(number: int) -> str:
-    """A word for an element type that is unsupported."""
+    """The name of an unsupported element type."""
     return _OTHERS.get(number, f"element type {number}")
 
 
 def stored(array: Array, dtype: str) -> Array:
-    """An array as `onnx.numpy_helper` reads it, in the numpy type that we store `dtype` in."""
+    """Convert an array that `onnx.numpy_helper` read to the numpy type in which qmlir stores `dtype`."""
     array = np.asarray(array)
     if array.dtype == DTYPES[dtype].numpy:
         return array
@@ -68,5 +68,5 @@ def stored(array: Array, dtype: str) -> Array:
 
 
 def vtensor(shape: tuple[int | None, ...], dtype: str) -> str:
-    """The spelling of torch's type of a tensor."""
+    """The text of torch's type of a tensor."""
     return f"!torch.vtensor<[{','.join('?' if s is None else str(s) for s in shape)}],{TORCH[dtype]}>"

@@ -1,7 +1,7 @@
-"""Operators of opsets 9 to 12 in the form of opset 13, which is the oldest that torch-mlir converts throughout.
+"""Rewrite operators of opsets 9 to 12 to opset 13, the oldest that torch-mlir converts throughout.
 
-Between these versions attributes became inputs, Softmax, which flattened its input, works along one axis, and Upsample
-and the first Resize became a Resize that says how it finds the element of a place.
+Between these versions attributes became inputs; Softmax, which flattened its input, now works along one axis; Upsample
+and the first Resize became a Resize with attributes that say how it maps coordinates and rounds them.
 Source: ONNX, docs/Changelog.md.
 """
 
@@ -16,7 +16,7 @@ from ..raising import Tensor
 from .model import refuse
 
 OLDEST_OF_TORCH = 13
-# Attributes that became inputs: by operator, (attribute, its type) in the inputs' order after the first ones.
+# Attributes that became inputs: by operator, in the order in which they follow the other inputs.
 _INPUTS = {
     "Squeeze": ("axes",),
     "Unsqueeze": ("axes",),
@@ -36,7 +36,7 @@ _RESIZES = ("Upsample", "Resize")
 def upgraded(
     proto: onnx.NodeProto, operands: Sequence[Tensor | None], opset: int, where: str
 ) -> tuple[onnx.NodeProto, list[Tensor | None]]:
-    """A node and its operands as opset 13 has them. Raises FrontEndError for an operator that cannot be rewritten."""
+    """Rewrite a node and its operands to opset 13. Raises FrontEndError for an operator that cannot be rewritten."""
     inputs = list(operands)
     if proto.op_type == "Slice" and len(inputs) > 4:
         inputs[1] = _from_the_last(*inputs[:2], *inputs[3:5])
@@ -83,19 +83,19 @@ def upgraded(
 
 
 def _first_rounding(attributes: Mapping[str, onnx.AttributeProto], scales: Tensor | None, where: str) -> str:
-    """How the first Resize finds the nearest element: the one before a place where it makes a tensor larger, the one
-    behind it where it makes it smaller. Source: onnxruntime, core/providers/cpu/tensor/upsamplebase.h."""
+    """The `nearest_mode` of the first Resize: it rounds coordinates down when it enlarges a tensor, and up when it
+    shrinks one. Source: onnxruntime, core/providers/cpu/tensor/upsamplebase.h."""
     factors = [] if scales is None or scales.array is None else scales.array.tolist()
     smaller = any(f < 1 for f in factors)
     if smaller and any(f > 1 for f in factors) and ("mode" not in attributes or attributes["mode"].s == b"nearest"):
-        raise refuse("a Resize of opset 10 to the nearest elements that makes an axis smaller and another one larger "
+        raise refuse("a Resize of opset 10 to the nearest elements that shrinks one axis and enlarges another "
                      "is not imported; onnx.version_converter converts the model", where)  # fmt: skip
     return "ceil" if smaller else "floor"
 
 
 def _from_the_last(x: Tensor | None, starts: Tensor | None, axes: Tensor | None, steps: Tensor | None) -> Tensor | None:
-    """The starts of a Slice: backwards, those behind the last element are its place, where torch-mlir begins one
-    behind it."""
+    """The starts of a Slice. A start past the end, with a negative step, means the last element and becomes -1:
+    torch-mlir would begin one element past the end."""
     if x is None or starts is None or starts.array is None or steps is None or steps.array is None:
         return starts
     if axes is not None and axes.array is None:

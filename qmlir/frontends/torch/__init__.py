@@ -1,9 +1,9 @@
 """The torch front end (extra `qmlir[torch]`): `torch.export.ExportedProgram`s, `torch.ops.qmlir.*`, and
 `torch.compile(model, backend="qmlir")`.
 
-A program is raised as an FX graph (`raise_`: dynamic quantisations, products with their epilogues, what is left), and
-then imported (`importer`); what torch-mlir does not convert is decomposed (`decompose`) and tried again. torch itself
-is imported when a program is.
+A program is raised as an FX graph (`raise_`: dynamic quantisations, products with their epilogues, then the remaining
+quantised operators) and then imported (`importer`). Operators that torch-mlir does not convert are decomposed
+(`decompose`), and the import is repeated. torch itself is imported only when a program is imported.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("parameters",)
 _PROGRAM = ".pt2"
-_PICKLES = (".pt", ".pth")  # weights, or a module, and no program
+_PICKLES = (".pt", ".pth")  # pickles of weights or of a module, without a program
 
 
 def register_operators() -> None:
-    """Define `torch.ops.qmlir.*`, for models that call them."""
+    """Define the operators `torch.ops.qmlir.*`, for models that call them."""
     from .custom_ops import register
 
     register()
 
 
 class TorchFrontEnd:
-    """Accepts exported programs, and their files. Option `parameters`: a `.irpa` or `.safetensors` file that the
-    weights go to, to be given to `qmlir.load(..., parameters={"model": path})`, instead of into the program."""
+    """The front end for exported programs and their files. Option `parameters`: a `.irpa` or `.safetensors` file to
+    which the weights are written instead of into the program; pass it to `qmlir.load(..., parameters={"model": path})`.
+    """
 
     name = "torch"
 
@@ -55,9 +56,9 @@ class TorchFrontEnd:
 
     def fingerprint(self, obj: _Source, settings: Mapping[str, object]) -> str | None:
         if settings:
-            return None  # an import that writes a file is not skipped
+            return None  # an import that writes a file must not be skipped
         if isinstance(obj, (str, os.PathLike)):
-            return _digest(_program_file(obj))  # of the bytes: a program that was compiled before is not even opened
+            return _digest(_program_file(obj))  # of the bytes: a cached program is not opened
         from .program import fingerprint
 
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
@@ -94,7 +95,7 @@ class TorchFrontEnd:
 
 
 def _program_file(source: os.PathLike[str] | str) -> Path:
-    """The path of an exported program. Raises FrontEndError for another file, UsageError where torch is missing."""
+    """The path of an exported program. Raises FrontEndError for a pickle, UsageError if torch is not installed."""
     path = Path(source)
     if path.suffix in _PICKLES:
         raise FrontEndError(

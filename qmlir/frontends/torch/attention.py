@@ -1,8 +1,8 @@
-"""Attention in an FX graph as one node, and that node as one op.
+"""Fuse attention in an FX graph into one node, and raise that node to one op.
 
-Both `scaled_dot_product_attention` and what transformers' eager attention exports as (a product, its scale and mask, a
-softmax, a product) become a call of `torch.ops.qmlir.attention`, which reads its operands in the layout that the
-program has them: a transpose in front of it or behind it is a letter in another place, not a copy.
+Both `scaled_dot_product_attention` and the operators to which transformers' eager attention is exported (a product, its
+scale and mask, a softmax, a product) become a call of `torch.ops.qmlir.attention`. The call reads its operands in their
+stored layout: a transpose before or after it permutes the letters of its `axes`, and copies nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRANSPOSES = (aten.transpose.int, aten.permute.default)
 _SOFTMAX = (aten.softmax.int, aten._softmax.default)
 _HALVES = (torch.float16, torch.bfloat16)  # computed in f32 and rounded once
 _PRODUCTS = (aten.matmul.default, aten.bmm.default)
-# Axes of the batch are capitals; m: queries, k: keys, d: what queries and keys share, n: what values have.
+# Letters of axes: capitals for batch axes, m: queries, k: keys, d: the axis that q and k share, n: columns of values.
 _BATCH = "ABCD"
 _SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal, str[] axes) -> Tensor"
@@ -34,7 +34,7 @@ _SCHEMA = (
 
 
 def fuse_attention(graph: TorchGraph) -> None:
-    """Rewrite `graph` in place: every attention whose operands have the same batch is one node."""
+    """Rewrite `graph` in place: every attention whose operands have the same batch axes becomes one node."""
     for node in graph.nodes:
         if node.op != "call_function" or node._erased:
             continue
@@ -57,14 +57,13 @@ def _fuse_sdpa(graph: TorchGraph, node: Node) -> None:
     scale = argument(node, "scale")
     width = shape_of(q)[-1]
     if scale is None and isinstance(width, int):
-        scale = 1.0 / math.sqrt(width or 1)  # without elements every score is 0
+        scale = 1.0 / math.sqrt(width or 1)  # if the axis is empty, every score is 0
     if isinstance(scale, (int, float)):
         _replace(graph, node, (q, k, v), mask, float(scale), causal)
 
 
 def _repeated(graph: TorchGraph, node: Node, x: torch.fx.Node, queries: Sequence[torch.SymInt | int]) -> torch.fx.Node:
-    """Keys or values `[.., heads / g, K, d]` with each head `g` times, as grouped queries `[.., heads, M, d]` read
-    them."""
+    """Repeat each head of keys or values `[.., heads / g, K, d]` `g` times, for queries `[.., heads, M, d]`."""
     shape = shape_of(x)
     if len(shape) < 3 or not isinstance(shape[-3], int) or not isinstance(queries[-3], int):
         return x
@@ -76,7 +75,7 @@ def _repeated(graph: TorchGraph, node: Node, x: torch.fx.Node, queries: Sequence
 
 
 def _fuse_eager(graph: TorchGraph, node: Node) -> None:
-    """`softmax(q @ k^T * scale + mask) @ v`; every value in between is read once."""
+    """Fuse `softmax(q @ k^T * scale + mask) @ v` if every intermediate value has one use."""
     weights, v = node.args
     if not _called(weights, _SOFTMAX) or sole_user(weights) is not node:
         return
@@ -88,7 +87,7 @@ def _fuse_eager(graph: TorchGraph, node: Node) -> None:
     if _called(scores, (aten.add.Tensor,)) and not scores.kwargs:
         found = [(a, b) for a, b in (scores.args, reversed(scores.args)) if _scores(a) and is_tensor(b)]
         if not found or sole_user(scores) is not inside or dtype_of(found[0][1]) == torch.bool:
-            return  # a bool that is added is a number
+            return  # an added bool is a value 0 or 1, not a mask
         inside, (scores, mask) = scores, found[0]
     if _called(scores, (aten.mul.Tensor, aten.div.Tensor)):
         product, factor = scores.args
@@ -110,7 +109,7 @@ def _called(node: torch.fx.Node, targets: Sequence[OpOverload]) -> bool:
 
 
 def _scores(node: torch.fx.Node) -> bool:
-    """Whether a node may be a product or a scaled one: the other side of a sum is the mask."""
+    """Whether a node is a product or a scaled product; the other operand of a sum is then the mask."""
     if _called(node, (aten.mul.Tensor, aten.div.Tensor)):
         return _called(node.args[0], _PRODUCTS)
     return _called(node, _PRODUCTS)
@@ -120,7 +119,7 @@ def _replace(
     graph: TorchGraph, node: Node, operands: Sequence[torch.fx.Node], mask: torch.fx.Node | None, scale: float,
     causal: bool,
 ) -> None:  # fmt: skip
-    """`node` as a call of our operator, where it is of the form that the operator has."""
+    """Replace `node` by a call of `torch.ops.qmlir.attention`, if its operands have the form that this accepts."""
     q = operands[0]
     rank = len(shape_of(q))
     shapes = [shape_of(x) for x in operands]
@@ -141,7 +140,7 @@ def _replace(
     axes = []
     sources = []
     for x, letters in zip(operands, ("md", "kd", "kn"), strict=True):
-        source, found = _source(x, batch + letters)
+        source, found = _untransposed(x, batch + letters)
         sources.append(source)
         axes.append(found)
     letters = ""
@@ -150,7 +149,7 @@ def _replace(
         if mask_axes is None:
             return
         letters = mask_axes
-    last, out = _sink(node, batch + "mn")
+    last, out = _transposed_result(node, batch + "mn")
     if kind in _HALVES:
         *sources, mask = (
             x if x is None or dtype_of(x) == torch.bool else _cast(graph, last, x, torch.float32)
@@ -168,7 +167,7 @@ def _cast(graph: TorchGraph, before: Node, x: torch.fx.Node, kind: torch.dtype) 
 
 
 def _permuted(node: Node, axes: str) -> str:
-    """The letters of what a transpose gives, from those of what it takes."""
+    """The letters of a transpose's result, from the letters `axes` of its operand."""
     if node.target is aten.permute.default:
         order: Sequence[int] = node.args[1]
         return "".join(axes[i] for i in order)
@@ -178,8 +177,8 @@ def _permuted(node: Node, axes: str) -> str:
     return "".join(swapped)
 
 
-def _source(node: torch.fx.Node, axes: str) -> tuple[torch.fx.Node, str]:
-    """What is behind transposes whose last axis stays where it is, and its letters."""
+def _untransposed(node: torch.fx.Node, axes: str) -> tuple[torch.fx.Node, str]:
+    """Follow transposes back from `node` to the earliest value with the same last axis; return it and its letters."""
     found, letters = node, axes
     best = (node, axes)
     while _called(found, _TRANSPOSES):
@@ -192,8 +191,8 @@ def _source(node: torch.fx.Node, axes: str) -> tuple[torch.fx.Node, str]:
     return best
 
 
-def _sink(node: Node, axes: str) -> tuple[Node, str]:
-    """The transpose that alone reads a result, and the letters of what it gives; else the result itself."""
+def _transposed_result(node: Node, axes: str) -> tuple[Node, str]:
+    """The transpose that is the only use of `node` and keeps its last axis last, else `node`; and its axes' letters."""
     user = sole_user(node)
     if user is None or not _called(user, _TRANSPOSES):
         return node, axes
@@ -202,7 +201,7 @@ def _sink(node: Node, axes: str) -> tuple[Node, str]:
 
 
 def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, torch.SymInt | int]) -> str | None:
-    """The letters of a mask's axes, "1" for one that is broadcast; None for a mask of another shape."""
+    """The letters of a mask's axes, "1" for a broadcast axis; None if its shape does not fit `axes`."""
     axes = axes[len(axes) - len(shape) :]
     if len(axes) != len(shape):
         return None
@@ -229,7 +228,7 @@ def _eager(
     causal: bool,
     axes: Sequence[str],
 ) -> torch.Tensor:
-    """What the operator computes, by torch."""
+    """Compute the operator with torch."""
     plain = "".join(sorted(axes[4].replace("m", "").replace("n", "")))
 
     def ordered(x: torch.Tensor, letters: str, order: str) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""`torch.compile(model, backend="qmlir")`: the backend that torch finds by its entry-point group
+"""`torch.compile(model, backend="qmlir")`: the backend, which torch finds by its entry-point group
 `torch_dynamo_backends`.
 
-Weights are constants of the compiled program, as they are in a frozen model; one that changes (its version counter or
-its memory) has the program compiled again. Where a gradient is asked for they are arguments. A subgraph that does not
+Weights are constants of the compiled program, as in a frozen model; if a weight changes (its version counter or its
+address), the program is compiled again. If a gradient is required, weights are arguments. A subgraph that does not
 compile runs eagerly, and a warning says why.
 """
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 OPTIONS = ("target", "strict")
-# Without it dynamo leaves LSTM, GRU and RNN out of its graphs, and they run eagerly without a word.
+# Without this, dynamo leaves LSTM, GRU and RNN out of its graphs, and they run eagerly without a warning.
 torch._dynamo.config.allow_rnn = True
-# In inference, dynamo cuts its graphs at the one operator that torch's Transformer layers are then computed by.
+# In inference, the fast path computes a Transformer layer with one operator, at which dynamo breaks its graphs.
 torch.backends.mha.set_fastpath_enabled(False)
 
 
-# What autograd's runtime calls: with one list, which it empties.
+# The form that autograd's runtime calls: a function of one list, which it empties.
 Boxed: TypeAlias = "Callable[[list[torch.Tensor | int]], Sequence[torch.Tensor]]"
 
 
@@ -52,7 +52,7 @@ def backend(
     gm: GraphModule, example_inputs: Sequence[torch.Tensor | int], *, options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> CompiledFn:  # fmt: skip
-    """The backend. `options`: `target` (default `cpu`), `strict` (what would run eagerly is an error).
+    """The backend. `options`: `target` (default `cpu`), `strict` (raise an error instead of running eagerly).
 
     Raises QmlirError for unknown options and targets."""
     from torch._dynamo.backends.common import aot_autograd
@@ -61,13 +61,13 @@ def backend(
     for name in given:
         if name not in OPTIONS:
             raise UsageError(f"backend 'qmlir' has no option {name!r}{did_you_mean(name, OPTIONS)}")
-    resolve(str(given.get("target", "cpu")))  # a target that is none is no reason to run eagerly
+    resolve(str(given.get("target", "cpu")))  # raises for an unknown target instead of running eagerly
     del mode
     register()
 
     trained = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in example_inputs)
     if trained and any(n.target is torch.lstm for n in gm.graph.nodes):
-        # Ahead-of-time autograd takes torch's kernel for inference, whose gradient it then cannot compute.
+        # Ahead-of-time autograd takes torch's inference kernel, whose gradient it then cannot compute.
         reason = ("an LSTM whose gradient may be asked for is not traced; call the model under torch.no_grad() or "
                   "torch.inference_mode()")  # fmt: skip
         if given.get("strict"):
@@ -90,10 +90,10 @@ def backend(
 
 @contextmanager
 def whole_operators() -> Iterator[None]:
-    """Ahead-of-time autograd traces torchao's quantisations and recurrent layers as one operator each, as
-    `torch.export` does, not as what they are made of. These have no derivative, so only where none is asked for. What
-    `torch.export` uses for it is private to torch: without it, quantisations run as arithmetic and products are raised
-    all the same, and recurrent layers are as many products as there are steps.
+    """Have ahead-of-time autograd trace each of torchao's quantisations and each recurrent layer as one operator, as
+    `torch.export` does, without decomposing it. These operators have no derivative, so this applies only if gradients
+    are off. It uses functions of `torch.export` that are private to torch: if they are missing, quantisations run as
+    arithmetic (products are still raised), and a recurrent layer becomes one product per step.
     """
     names = ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
     found = [getattr(getattr(torch.ops.torchao, n, None), "default", None) for n in names]
@@ -111,7 +111,7 @@ def whole_operators() -> Iterator[None]:
 
 
 def aot_decompositions() -> dict[OpOverload, Callable[..., object]]:
-    """What ahead-of-time autograd leaves that torch-mlir does not convert."""
+    """Decompositions of operators that ahead-of-time autograd keeps and torch-mlir does not convert."""
     from torch._decomp import get_decompositions
 
     more = get_decompositions([aten._scaled_dot_product_flash_attention_for_cpu.default, aten.native_layer_norm.default,
@@ -120,20 +120,20 @@ def aot_decompositions() -> dict[OpOverload, Callable[..., object]]:
 
 
 def boxed(call: Subgraph) -> Boxed:
-    """`call` as autograd's runtime calls it: with one list, which it empties."""
+    """Wrap `call` in the form that autograd's runtime calls: a function of one list, which it empties."""
 
     def run(args: list[torch.Tensor | int]) -> Sequence[torch.Tensor]:
         values = list(args)
         args.clear()
         return call(*values)
 
-    setattr(run, "_boxed_call", True)  # noqa: B010  (what autograd looks for)
+    setattr(run, "_boxed_call", True)  # noqa: B010  (autograd looks for this attribute)
     return run
 
 
 def _static_inputs() -> list[int]:
-    """Indices of the inputs that are parameters and buffers, but for those that the graph changes: frozen, they would
-    be other constants in every call."""
+    """Indices of the inputs that are parameters and buffers, except those that the graph mutates: these, if frozen,
+    would be different constants in every call."""
     context = torch._guards.TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
     changed = set(getattr(metadata, "mutated_inp_runtime_indices", None) or ())
@@ -141,20 +141,20 @@ def _static_inputs() -> list[int]:
 
 
 class FxProgram:
-    """A traced graph and the values of the inputs that are constant: what the front end imports."""
+    """A traced graph and the values of its constant inputs, in the form that the front end imports."""
 
     def __init__(self, gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> None:
         self.gm, self.constants = gm, dict(constants)
 
     def prepare(self) -> TorchGraph:
-        """A graph of its own, which raising may rewrite."""
+        """A copy of the graph, which raising may rewrite."""
         gm = GraphModule(self.gm, copy.deepcopy(self.gm.graph))
         _sizes_from_tensors(gm)
         graph = freeze_inputs(gm, self.constants)
         for node in graph.nodes:
             if node.op == "placeholder" and not node.users and not is_tensor(node):
                 gm.graph.erase_node(node)
-        _only_tensors(gm)
+        _keep_tensor_results(gm)
         gm.recompile()
         return graph
 
@@ -163,7 +163,7 @@ class FxProgram:
 
 
 def _sizes_from_tensors(gm: GraphModule) -> None:
-    """Sizes that come as integers are asked of the tensor that has them."""
+    """Replace each integer input that is a size by `sym_size` of a tensor input that has this size."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     first = next(n for n in gm.graph.nodes if n.op != "placeholder")
     for node in placeholders:
@@ -174,23 +174,23 @@ def _sizes_from_tensors(gm: GraphModule) -> None:
                       if isinstance(s, torch.SymInt) and isinstance(size, torch.SymInt)
                       and s.node.expr == size.node.expr), None)  # fmt: skip
         if found is None:
-            raise FrontEndError([Diagnostic(f"the input {node.name!r} is a number that no tensor's size tells",
-                                            node.name)])  # fmt: skip
+            raise FrontEndError([Diagnostic(f"the input {node.name!r} is an integer, but not the size of any tensor "
+                                            "input", node.name)])  # fmt: skip
         with gm.graph.inserting_before(first):
             asked = gm.graph.call_function(aten.sym_size.int, found)
         asked.meta["val"] = size
         node.replace_all_uses_with(asked)
 
 
-def _only_tensors(gm: GraphModule) -> None:
-    """The results that are tensors; the caller knows where the others go."""
+def _keep_tensor_results(gm: GraphModule) -> None:
+    """Keep only the results that are tensors; `Subgraph` supplies the others."""
     node = next(n for n in gm.graph.nodes if n.op == "output")
     results: tuple[torch.fx.Node, ...] = node.args[0]
     node.args = (tuple(r for r in results if is_tensor(r)),)
 
 
 class Subgraph:
-    """One graph that dynamo captured: compiled on its first call, when the weights are known."""
+    """One graph that dynamo captured. It is compiled on its first call, when the weights are known."""
 
     def __init__(self, gm: GraphModule, static: Sequence[int], options: Mapping[str, object]) -> None:
         self.gm, self.options = gm, options
@@ -226,24 +226,24 @@ class Subgraph:
         return args[self.placeholders.index(r)] if r in self.placeholders else r
 
     def _stale(self, args: Sequence[torch.Tensor | int]) -> bool:
-        return [_state(args[i]) for i in self.static] != self._frozen
+        return [_version_of(args[i]) for i in self.static] != self._frozen
 
     def _compile(self, args: Sequence[torch.Tensor | int]) -> None:
         try:
-            self._refuse(args)
+            self._check_arguments(args)
             constants = {self.placeholders[i].name: args[i] for i in self.static}
             if not any(n.op == "call_function" for n in self.gm.graph.nodes):
                 raise FrontEndError([Diagnostic("the subgraph computes nothing", "")])
             artifact = compile_program(FxProgram(self.gm, constants), target=str(self.options.get("target", "cpu")))
             self._function = load(artifact).main
-            self._frozen = [_state(args[i]) for i in self.static]
+            self._frozen = [_version_of(args[i]) for i in self.static]
         except (QmlirError, RuntimeError) as e:
             if self.options.get("strict"):
                 raise
             self.eager = True
             _warn_once(str(e))
 
-    def _refuse(self, args: Sequence[torch.Tensor | int]) -> None:
+    def _check_arguments(self, args: Sequence[torch.Tensor | int]) -> None:
         for n, a in zip(self.placeholders, args, strict=True):
             if isinstance(a, torch.Tensor) and a.device.type != "cpu":
                 raise FrontEndError([Diagnostic(f"the input {n.name!r} is on {a.device}; tensors must be on the CPU",
@@ -256,8 +256,8 @@ class Subgraph:
 _warned: set[str] = set()
 
 
-def _state(t: torch.Tensor) -> tuple[int, int]:
-    """What changes when a tensor is written to or replaced."""
+def _version_of(t: torch.Tensor) -> tuple[int, int]:
+    """A key that changes when a tensor is written to or replaced: its address and version counter."""
     return (t.data_ptr(), t._version if not t.is_inference() else 0)
 
 

@@ -1,4 +1,4 @@
-"""Batch norms of a model that is not being trained: a product and a sum per channel, or part of the weights before."""
+"""Fold batch norms in inference into the weights of the product before, or make them a multiply-add per channel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from .graph import TorchGraph, argument, aten, dtype_of, is_tensor, retyped, shape_of, sole_user
 
-# operator -> the arguments' names: input, weight, bias, mean, variance, eps
+# The operators' argument names; `_argument_names` covers the differences between schemas.
 _NAMES = ("input", "weight", "bias", "running_mean", "running_var", "eps")
 _NORMS = (aten._native_batch_norm_legit_no_training.default, aten.native_batch_norm.default, aten.batch_norm.default,
           aten.cudnn_batch_norm.default, aten._native_batch_norm_legit.default,
@@ -19,8 +19,9 @@ _PRODUCTS = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten
 
 
 def fold_batch_norms(graph: TorchGraph) -> None:
-    """Rewrite `graph` in place: `x * a + b` with `a = weight / sqrt(var + eps)` and `b = bias - mean * a`, computed in
-    f64; into the weight and bias of a float product that nobody else reads."""
+    """Rewrite `graph` in place: each batch norm becomes `x * a + b` with `a = weight / sqrt(var + eps)` and
+    `b = bias - mean * a`, computed in f64. If `x` is a float product without other uses, `a` and `b` are folded into
+    its weight and bias."""
     for node in graph.nodes:
         if node.op == "call_function" and node.target in _NORMS:
             _fold(graph, node)
@@ -32,7 +33,7 @@ def _fold(graph: TorchGraph, node: Node) -> None:
     flag = "training" if "training" in names else "train" if "train" in names else None
     if flag is not None and argument(node, flag):
         return
-    x, weight, bias, mean, variance, eps = (argument(node, n) for n in _named(names))
+    x, weight, bias, mean, variance, eps = (argument(node, n) for n in _argument_names(names))
     known = [None if v is None else graph.constant(v) for v in (weight, bias, mean, variance)]
     if known[2] is None or known[3] is None or any(
         k is None and v is not None for k, v in zip(known, (weight, bias, mean, variance), strict=True)
@@ -52,15 +53,15 @@ def _fold(graph: TorchGraph, node: Node) -> None:
         graph.replace(old, new)
 
 
-def _named(names: set[str]) -> list[str]:
-    """The operators' schemas differ in the first argument's name."""
+def _argument_names(names: set[str]) -> list[str]:
+    """The argument names in one schema: the input may be called `self`, and eps `epsilon`."""
     return [n if n in names else "self" if n == "input" else "epsilon" for n in _NAMES]
 
 
 def _into_product(
     graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor
 ) -> Node | None:
-    """The product before, with other weights; None where there is none that is only this norm's."""
+    """The product `x` with the norm folded in; None if `x` is not an f32 product or has other uses."""
     if not isinstance(x, Node) or x.target not in _PRODUCTS or sole_user(x) is None or dtype_of(x) != torch.float32:
         return None
     if x.target is aten.convolution.default and argument(x, "transposed"):
@@ -71,7 +72,7 @@ def _into_product(
     if weight is None or weight.dtype != torch.float32 or (bias is not None and before is None):
         return None
     if len(shape_of(x)) != weight.dim():
-        return None  # its channels are not the norm's: rows of rows, or an image without a batch
+        return None  # its channels are not on axis 1: a linear layer with several batch axes, or an unbatched image
     scaled = weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))
     total = shift if before is None else shift + before.double() * factor
     if not (torch.isfinite(scaled.float()).all() and torch.isfinite(total.float()).all()):
@@ -83,7 +84,7 @@ def _into_product(
 
 
 def _applied(graph: TorchGraph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
-    """A product and a sum per channel (axis 1), in f32 or f64."""
+    """`x * factor + shift` per channel (axis 1), in f32 or f64."""
     shape = [-1, *[1] * (len(shape_of(x)) - 2)]
     kind = torch.promote_types(dtype_of(x), torch.float32)
     wide = retyped(node.meta["val"], kind)

@@ -1,4 +1,4 @@
-"""Decompositions of operators on complex numbers: Fourier transforms, and what torch-mlir does not convert of them."""
+"""Decompositions of operators on complex tensors: Fourier transforms, and others that torch-mlir does not convert."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def complex_of(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
-    """Of real and imaginary parts. What torch knows of the result of `torch.complex` makes the symbols of its sizes the
-    numbers that the program was traced with, and these the only sizes that the program takes."""
+    """A complex tensor of real and imaginary parts. With dynamic sizes, torch's meta function of `torch.complex` would
+    specialise them to the sizes of the traced example, and the program would accept no others."""
     if all(isinstance(n, int) for n in re.shape):
         return torch.complex(re, im)
     return torch.view_as_complex(torch.stack([re, im], -1))
@@ -26,7 +26,7 @@ def complex_of(re: torch.Tensor, im: torch.Tensor) -> torch.Tensor:
 
 @rule(aten._fft_r2c.default)
 def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
-    """The Fourier transform of real numbers over axes, the last of them first: half of it is left out if `onesided`."""
+    """The Fourier transform of a real tensor over `dim`, last axis first; if `onesided`, without its redundant half."""
     *others, last = dim
     re, im = _transformed(x, None, last, True, x.shape[last] // 2 + 1 if onesided else x.shape[last])
     for axis in others:
@@ -36,7 +36,7 @@ def fourier_of_real(x: torch.Tensor, dim: Sequence[int], normalization: int, one
 
 @rule(aten._fft_c2c.default)
 def fourier(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> torch.Tensor:
-    """The Fourier transform over axes, or its inverse."""
+    """The Fourier transform over the axes `dim`, or its inverse."""
     re, im = torch.view_as_real(x).unbind(-1)
     for axis in dim:
         re, im = _transformed(re, im, axis, forward, x.shape[axis])
@@ -45,8 +45,8 @@ def fourier(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bo
 
 @rule(aten._fft_c2r.default)
 def fourier_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> torch.Tensor:
-    """The inverse of a transform of real numbers, of which the last axis holds half: every number but the first and the
-    one in the middle stands for two."""
+    """The inverse of a one-sided transform of real values: along the last axis, every element except the first and, for
+    an even size, the last counts twice (for itself and its conjugate)."""
     *others, last = dim
     re, im = torch.view_as_real(x).unbind(-1)
     for axis in others:
@@ -63,8 +63,8 @@ def fourier_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, las
 def _transformed(
     re: torch.Tensor, im: torch.Tensor | None, axis: int, forward: bool, count: int, period: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first `count` numbers of the transform over an axis, as a product with `exp(-+2 pi i j k / period)`; without
-    `period` of the axis' own size. The product j k is reduced before the angle is taken, which keeps it exact."""
+    """The first `count` elements of the transform over an axis, by a product with `exp(-+2 pi i j k / period)`;
+    `period` defaults to the axis' size. j k is reduced modulo `period` before the angle is taken, to keep it exact."""
     period = re.shape[axis] if period is None else period
     size, sign = re.shape[axis], -2 if forward else 2
     if all(isinstance(n, int) for n in (size, count, period)):
@@ -84,7 +84,7 @@ def _transformed(
 def _scaled(
     re: torch.Tensor, im: torch.Tensor, sizes: Sequence[int], normalization: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As ATen's `fft_norm_mode` says: 0 as it is, 1 by the root of the number of elements, 2 by their number."""
+    """Normalise by ATen's `fft_norm_mode`: 0 not at all, 1 by the root of the number of elements, 2 by their number."""
     if not normalization:
         return re, im
     factor = 1 / math.prod(sizes)
@@ -93,7 +93,7 @@ def _scaled(
 
 
 def to_complex(x: torch.Tensor, dtype: torch.dtype | None = None, *_: object, **__: object) -> torch.Tensor:
-    """Real numbers with an imaginary part of 0: torch-mlir's own conversion kills the process."""
+    """A real tensor as a complex one with imaginary part 0: torch-mlir's own conversion crashes the process."""
     if x.is_complex() or dtype is None or not dtype.is_complex:
         return NotImplemented
     real = x.to(dtype.to_real())
@@ -106,8 +106,8 @@ def short_time_fourier(
     window: torch.Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """The transforms of overlapping frames of `size` samples, `[.., frequencies, frames]`; a window of fewer is in the
-    middle of a frame. An exported program has centred the frames before this."""
+    """The transforms of overlapping frames of `size` samples, `[.., frequencies, frames]`. A shorter window is centred
+    in a frame. An exported program already contains the padding that centres the frames."""
     if x.is_complex():
         return NotImplemented
     width = width or size
@@ -122,13 +122,13 @@ def short_time_fourier(
 
 
 def absolute(x: torch.Tensor) -> torch.Tensor:
-    """Of complex numbers, which torch-mlir takes for real ones."""
+    """The absolute value of complex elements, which torch-mlir takes for real ones."""
     return hypot(*torch.view_as_real(x).unbind(-1)) if x.is_complex() else NotImplemented
 
 
 @rule(aten.angle.default)
 def angle(x: torch.Tensor) -> torch.Tensor:
-    """Of complex numbers by their parts; of real ones 0, or pi below 0."""
+    """The angle of complex elements, from their parts; for real elements 0, or pi if negative."""
     if x.is_complex():
         re, im = torch.view_as_real(x).unbind(-1)
         return torch.atan2(im, re)
@@ -136,7 +136,7 @@ def angle(x: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isnan(x), x, torch.where(x < 0, zero + math.pi, zero))
 
 
-# Tried before an import where a complex tensor is read or made.
+# Rules that are tried before an import for nodes that read or make a complex tensor.
 OF_COMPLEX: dict[OpOverload, TorchRule] = {
     aten._to_copy.default: to_complex, aten.to.dtype: to_complex, aten.to.dtype_layout: to_complex,
     aten.abs.default: absolute,
@@ -145,13 +145,13 @@ OF_COMPLEX: dict[OpOverload, TorchRule] = {
 
 @if_refused(aten.mul.Tensor)
 def complex_multiple(x: torch.Tensor, number: torch.Tensor | float) -> torch.Tensor:
-    """A complex tensor times a real number: torch-mlir multiplies complex tensors by tensors alone."""
+    """A complex tensor times a real number: torch-mlir multiplies complex tensors only by tensors."""
     if not x.is_complex() or not isinstance(number, (int, float)):
         return NotImplemented
     return torch.view_as_complex(torch.view_as_real(x) * number)
 
 
-# Taken wherever an operator is decomposed: what torch knows of the results of these makes their dynamic sizes numbers.
+# Applied inside every decomposition: torch's meta functions of these operators specialise dynamic sizes.
 FOURIER: dict[OpOverload, TorchRule] = {
     aten._fft_r2c.default: fourier_of_real, aten._fft_c2c.default: fourier, aten._fft_c2r.default: fourier_to_real,
 }  # fmt: skip

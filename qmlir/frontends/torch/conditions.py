@@ -1,5 +1,5 @@
-"""`torch.cond` as both of its branches and a choice between their results: programs have no control flow, and branches
-no side effects."""
+"""Replace `torch.cond` by both of its branches and a select of their results: compiled programs have no control flow,
+and branches have no side effects."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def inline_conditions(gm: GraphModule) -> None:
-    """Replaces every `torch.cond` of a graph. Raises FrontEndError where the condition is not a tensor."""
-    while found := [n for n in gm.graph.nodes if n.target is torch.ops.higher_order.cond]:  # branches may hold others
+    """Replace every `torch.cond` of a graph. Raises FrontEndError if a condition or result is not a tensor."""
+    while found := [n for n in gm.graph.nodes if n.target is torch.ops.higher_order.cond]:  # branches may nest others
         for node in found:
             _inline_one(gm, node)
     gm.graph.lint()
@@ -28,13 +28,15 @@ def inline_conditions(gm: GraphModule) -> None:
 def _inline_one(gm: GraphModule, node: Node) -> None:
     condition, yes, no, operands = node.args
     if not is_tensor(condition):
-        raise FrontEndError([Diagnostic("the condition of torch.cond depends on sizes alone; export one program for "
-                                        "each case", where(node))])  # fmt: skip
+        raise FrontEndError([Diagnostic("the condition of torch.cond depends only on sizes, not on a "
+                                        "tensor; export one program for each case", where(node))])  # fmt: skip
     with gm.graph.inserting_before(node):
         condition = _call(gm, aten.reshape.default, (condition, []), condition.meta["val"].new_empty([]))
-        branches = [_copied(gm, branch, operands) for branch in (yes, no)]
+        branches = [_inline_branch(gm, branch, operands) for branch in (yes, no)]
         if not all(is_tensor(a) for a in branches[0]):
-            raise FrontEndError([Diagnostic("a branch of torch.cond returns a number; return tensors", where(node))])
+            raise FrontEndError(
+                [Diagnostic("a branch of torch.cond returns a value that is not a tensor; return tensors", where(node))]
+            )
         chosen = [_call(gm, aten.where.self, (condition, a, b), a.meta["val"]) for a, b in zip(*branches, strict=True)]
     for user in list(node.users):
         assert user.target is operator.getitem
@@ -46,8 +48,8 @@ def _inline_one(gm: GraphModule, node: Node) -> None:
             gm.graph.erase_node(branch)
 
 
-def _copied(gm: GraphModule, branch: Node, operands: Sequence[Node]) -> list[Node]:
-    """The nodes of a branch in the place of its call, and its results."""
+def _inline_branch(gm: GraphModule, branch: Node, operands: Sequence[Node]) -> list[Node]:
+    """Copy the nodes of a branch to the insertion point; return its results."""
     inner = getattr(gm, str(branch.target))
     known = dict(zip((n for n in inner.graph.nodes if n.op == "placeholder"), operands, strict=True))
     for n in inner.graph.nodes:

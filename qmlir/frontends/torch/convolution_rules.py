@@ -1,4 +1,4 @@
-"""Decompositions of convolutions that torch-mlir does not convert, and of windows and the images they come from."""
+"""Decompositions of convolutions that torch-mlir does not convert, and of `im2col` and `col2im`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 
 def axes_with_a_batch(target: OpOverload, operands: Sequence[int]) -> int:
-    """How many axes the first operand has where it has a batch; `operands`: how many those of a convolution have."""
+    """The rank of the first operand if it has a batch axis; `operands`: the ranks of the tensor operands, of which a
+    convolution's weight has the same rank as a batched input."""
     window = next((a.N for a in target._schema.arguments if a.name == "kernel_size"), None)
     return operands[1] if window is None else window + 2
 
 
 def with_a_batch(target: OpOverload) -> TorchRule:
-    """A convolution or a pool of one image without a batch, as of a batch of one: torch-mlir's conversion of the first
-    kills the process, and there is none of maxima."""
+    """A convolution or pool of one unbatched image, computed on a batch of one: torch-mlir's conversion of such
+    convolutions crashes the process, and it has none for such max pools."""
 
     def rule(x: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
         if x.dim() == axes_with_a_batch(target, [t.dim() for t in (x, *args) if isinstance(t, torch.Tensor)]):
@@ -47,7 +48,7 @@ def convolution(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Those with a rule, by kind."""
+    """Apply the rule for transposed or for depthwise 3-D convolutions."""
     if transposed:
         return spread_transposed(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     return frames_by_channels(x, weight, bias, stride, padding, dilation, groups)
@@ -58,8 +59,8 @@ def frames_by_channels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), groups: int = 1,
 ) -> torch.Tensor:  # fmt: skip
-    """A convolution over three axes of each channel by itself, `x` [N, C, D, H, W]: for each place of the window along
-    D one over H and W of the frames there, and their sum."""
+    """A depthwise 3-D convolution, `x` [N, C, D, H, W]: one 2-D convolution of the frames for each position in the
+    window along D, and the sum of these."""
     if x.dim() != 5 or weight.shape[1] != 1 or groups == 1:
         return NotImplemented
     stride, padding, dilation = (list(v) * 3 if len(v) == 1 else list(v) for v in (stride, padding, dilation))
@@ -81,8 +82,8 @@ def spread_transposed(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> torch.Tensor:  # fmt: skip
-    """A transposed convolution in groups, or over three axes: the input with zeros between its elements, convolved with
-    the reversed filters."""
+    """A grouped or 3-D transposed convolution: insert zeros between the elements of the input, and convolve it with the
+    reversed filters."""
     space = x.dim() - 2
     if not transposed or (groups == 1 and space < 3):
         return NotImplemented
@@ -109,7 +110,7 @@ def conv_transpose(
     padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> torch.Tensor:  # fmt: skip
-    """Those in groups or over three axes; see `spread_transposed`."""
+    """A grouped or 3-D transposed convolution; see `spread_transposed`."""
     return spread_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
@@ -117,7 +118,7 @@ def conv_transpose(
 def windows(
     x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> torch.Tensor:
-    """The windows of an image as columns `[N, C kh kw, windows]`: for each place in the window a slice of the image."""
+    """The windows of an image as columns `[N, C kh kw, windows]`: one slice of the image per position in the window."""
     x = aten.constant_pad_nd.default(x, [padding[1], padding[1], padding[0], padding[0]], 0.0)
     batch, channels, *sizes = x.shape
     count = [(s - d * (k - 1) - 1) // t + 1 for s, k, d, t in zip(sizes, kernel, dilation, stride, strict=True)]
@@ -134,8 +135,8 @@ def image_of_windows(
     x: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
     stride: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
-    """The sum of overlapping windows `[N, C kh kw, windows]`: of each place in the window an image of zeros between the
-    elements, padded to where it lies."""
+    """The image that is the sum of overlapping windows `[N, C kh kw, windows]`: for each position in the window, its
+    elements with zeros inserted between them, padded to their offset in the image."""
     if not all(isinstance(s, int) for s in sizes) or x.dim() != 3:
         return NotImplemented
     full = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]
@@ -155,7 +156,7 @@ def image_of_windows(
 
 
 def _spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
-    """`stride - 1` zeros between the elements of a static axis."""
+    """Insert `stride - 1` zeros between the elements of a static axis."""
     if stride == 1:
         return x
     size = x.shape[axis]

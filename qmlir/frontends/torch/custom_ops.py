@@ -1,8 +1,8 @@
 """`torch.ops.qmlir.*`: the operations of the dialect as torch operators, for use in a model.
 
-`torch.ops.qmlir.scaled_matmul(x, w, lhs_scale=..., rhs_scale=...)` takes what `qmlir.ops.scaled_matmul` takes, tensors
-by position and the rest by keyword. Called eagerly it runs the compiled operation on the CPU; exported, it is the
-operation. Raised programs are written in them too: what is fused in an FX graph is a call of one of these.
+`torch.ops.qmlir.scaled_matmul(x, w, lhs_scale=..., rhs_scale=...)` takes the arguments of `qmlir.ops.scaled_matmul`:
+required tensors by position, the rest by keyword. Called eagerly, it runs the compiled operation on the CPU; in an
+exported program, it is raised to the operation. Fusions in FX graphs also create calls of these operators.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
 NAMESPACE = "qmlir"
-OPERATIONS = ops.BY_EITHER_NAME  # `dequant` too: so programs call it that were exported before it was `dequantize`
+OPERATIONS = ops.BY_EITHER_NAME  # including `dequant`, which older exported programs call for `dequantize`
 
 
 def schema(name: str) -> str:
-    """The torch schema of an operation; arguments by names that they had before come last."""
+    """The torch schema of an operation; arguments under their former names come last."""
     operation = OPERATIONS[name]
     definition = operation.definition
     fields = {f.name: f for f in (*definition.FIELDS, *definition.PARAMETERS)}
@@ -31,19 +31,19 @@ def schema(name: str) -> str:
     required = [f"Tensor {n}" for n in operation.required]
     stated = [f"{_kind(fields[n])} {n}" for n in operation.attributes if not fields[n].optional]
     optional = [f"Tensor? {n}=None" for n in operation.operands if n not in operation.required]
-    # One that has an old name, too, is only known not to be given.
+    # An attribute with a former name defaults to None, to tell whether it was passed.
     attributes = [
         _attribute(fields[n], plain=n in renamed.values()) for n in operation.attributes if fields[n].optional
     ]
     now = {**dict.fromkeys(operation.operands, "Tensor"), **{n: _kind(fields[n]) for n in operation.attributes}}
     old = [f"{now[new]}? {n}=None" for n, new in renamed.items() if new in now]
-    # torch's schemas fix how many results there are: `_specs`.
+    # A torch schema fixes the number of results; `_specs` adds those that the operation does not return.
     results = ", ".join(["Tensor"] * definition.RESULTS[1])
     return f"{name}({', '.join([*required, '*', *stated, *optional, *attributes, *old])}) -> ({results})"
 
 
 def _attribute(field: Field, plain: bool) -> str:
-    """An attribute that may be left out, with the default that the definition states."""
+    """An optional attribute in a schema, with the default of its definition, or None if `plain`."""
     kind, default = _kind(field), field.function_default
     if default is None or plain:
         return f"{kind}? {field.name}=None"
@@ -61,7 +61,7 @@ def _kind(field: Field) -> str:
 def _split(
     name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, object]
 ) -> tuple[dict[str, torch.Tensor], Keywords]:
-    """Tensors and attributes by name, those that are given."""
+    """The tensors and the attributes that are passed, by their current names."""
     operation = OPERATIONS[name]
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
     given = operation.by_current_names({k: v for k, v in given.items() if v is not None})
@@ -71,8 +71,8 @@ def _split(
 
 
 def _specs(name: str, tensors: Mapping[str, torch.Tensor], attributes: Keywords) -> list[Spec]:
-    """Shapes and dtypes of all results. One that is not there (the zero point of a symmetric quantisation) is zeros, as
-    many as the result before it has."""
+    """Shapes and dtypes of all results. One that the operation does not return (the zero point of a symmetric
+    quantisation) is i32 zeros in the shape of the result before it."""
     definition = OPERATIONS[name].definition
     found = definition.inferred({k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}, attributes)
     return [*found, *[(found[-1][0], "i32")] * (definition.RESULTS[1] - len(found))]
@@ -81,7 +81,7 @@ def _specs(name: str, tensors: Mapping[str, torch.Tensor], attributes: Keywords)
 def _eager(name: str) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
     def call(*args: torch.Tensor, **kwargs: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
         tensors, attributes = _split(name, args, kwargs)
-        # Not the call of a sparse product, which takes its weight as one object.
+        # The base class' call, because that of a sparse product takes its weight as one object.
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
         found = ops.Operation.__call__(OPERATIONS[name], **arrays, **attributes)
         results = list(found) if isinstance(found, tuple) else [found]
@@ -112,7 +112,7 @@ def register() -> None:
 
 
 def define(text: str, fake: Callable[..., object], eager: Callable[..., object] | None = None) -> None:
-    """Define the operator of a schema: `fake` says what its results are like, `eager` computes them on a CPU."""
+    """Define the operator of a schema: `fake` returns results for tracing, `eager` computes them on the CPU."""
     name, library = text.partition("(")[0], _library()
     library.define(text)
     if eager is not None:
@@ -122,5 +122,5 @@ def define(text: str, fake: Callable[..., object], eager: Callable[..., object] 
 
 @functools.cache
 def _library() -> torch.library.Library:
-    """Its declarations end when it is collected."""
+    """The library of the operators, cached because its definitions vanish when it is garbage-collected."""
     return torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -1,8 +1,8 @@
-"""Operators that torch-mlir does not convert, as operators that it does: in the graph, one node at a time.
+"""Replace operators that torch-mlir does not convert by operators that it does, one node of the graph at a time.
 
-A node is replaced by what tracing a function of its arguments gives: a rule of `rules`, torch's own decomposition, or
-the implementation of an operator that torch composes of others. Nodes of `KNOWN` are replaced before the graph is
-raised; any other when its import has failed.
+A node is replaced by the trace of a function of its arguments: a rule of `rules`, torch's own decomposition, or torch's
+implementation of a composite operator. Nodes of `KNOWN` are replaced before the graph is raised, others after their
+import has failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
     from torch.fx.node import Target
 
-# Known to fail, so not tried first. The mean of weighted losses would be by their number, not by the sum of weights.
+# torch-mlir does not convert these, or wrongly: it divides the mean of weighted losses by their number, not by the sum
+# of the weights.
 KNOWN = {
     aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
     aten.__xor__.Scalar, aten.diff.default, aten.meshgrid.default, aten.meshgrid.indexing,
@@ -49,20 +50,20 @@ KNOWN = {
     aten.nll_loss2d.default, aten.nll_loss2d_forward.default, aten.binary_cross_entropy_with_logits.default,
     aten.conv3d.padding,
 }  # fmt: skip
-# Their own conversion gives other numbers; that of other operators is tried where a rule holds for one size alone.
+# torch-mlir's conversions of these are wrong. Those of other operators are tried if a rule holds for one size only.
 WRONG = {
     aten.conv3d.padding, aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,
     aten.adaptive_max_pool3d.default, aten.embedding_bag.padding_idx, aten.index_put.default, aten.logcumsumexp.default,
 }  # fmt: skip
-# Wherever an operator is decomposed. `torch.tensor` of a rule ends in the second.
+# Applied inside every decomposition. `torch.tensor` in a rule is traced to `detach_`.
 _ALWAYS: dict[OpOverload, Callable[..., object]] = {
     **FOURIER, aten.constant_pad_nd.default: constant_pad, aten.detach_.default: lambda x: x,
 }  # fmt: skip
 
 
-def _state_lists(node: Node) -> None:
-    """A number for each axis where a list of one is for all (`int[2]` of a schema), and a pool's stride where it is its
-    window: torch-mlir takes those that are missing for 1, of padding for 0."""
+def _spell_out_lists(node: Node) -> None:
+    """Expand a list of one value for all axes (`int[2]` of a schema) to one value per axis, and state a pool's default
+    stride, which is its window: torch-mlir takes missing values for 1, and for 0 in paddings."""
     names = [a.name for a in node.target._schema.arguments]
     args = list(node.args)
     if names[1:3] == ["kernel_size", "stride"] and args[2:3] in ([], [[]]):
@@ -74,14 +75,14 @@ def _state_lists(node: Node) -> None:
 
 
 def _is_empty(node: Node) -> bool:
-    """Whether a node makes a tensor without elements: such conversions of torch-mlir's divide by 0."""
+    """Whether a node's result has no elements: torch-mlir's conversions of such nodes divide by 0."""
     if not is_tensor(node) or _mutates(node) or node.target is aten.zeros.default:
         return False
     return any(isinstance(size, int) and size == 0 for size in shape_of(node))
 
 
-def _inline_nothing(graph: TorchGraph, node: Node) -> None:
-    """Zeros of the node's sizes; those that are dynamic are computed from its arguments' sizes."""
+def _inline_zeros(graph: TorchGraph, node: Node) -> None:
+    """Replace a node by zeros of its sizes; dynamic sizes are computed from the sizes of its arguments."""
     shape, dtype = list(shape_of(node)), dtype_of(node)
     if all(isinstance(size, int) for size in shape):
         graph.replace(node, graph.call(node, aten.zeros.default, [shape], {"dtype": dtype}, node.meta["val"]))
@@ -94,7 +95,7 @@ def _inline_nothing(graph: TorchGraph, node: Node) -> None:
 
 
 def decompose_known(graph: TorchGraph) -> None:
-    """Replace the nodes that are known not to be converted as they are, and those among what comes of them."""
+    """Replace the nodes that are known to need a decomposition, including those among their replacements."""
     seen: set[Node] = set()
     while new := [n for n in graph.nodes if n.op == "call_function" and n not in seen]:
         seen.update(new)
@@ -105,42 +106,43 @@ def decompose_known(graph: TorchGraph) -> None:
 
 def _decompose_if_known(graph: TorchGraph, node: Node) -> None:
     if isinstance(node.target, torch._ops.OpOverload):
-        _state_lists(node)
+        _spell_out_lists(node)
     if _is_empty(node):
-        _inline_nothing(graph, node)
+        _inline_zeros(graph, node)
         return
     first = node.args[0] if node.args else None
     short = isinstance(first, Node) and wider(node.target, first.meta.get("val")) is not None
     known = node.target in KNOWN or rule_of(node.target) or _lacks_an_axis(node)
-    if short or known or _of_complex(node) or _is_split_up(node):
+    if short or known or _has_complex_rule(node) or _is_einsum_to_decompose(node):
         made = decompose(graph, node)
         if not made and node.target in WRONG and (assumed := graph.assumed.get(node.target)):
             raise FrontEndError([of_one_size(node, assumed)])
 
 
 def of_one_size(node: Node, assumed: str) -> Diagnostic:
-    return about(node, f"is decomposed for some sizes alone ({assumed}); export the program with static sizes, or "
-                       "write it with other operators")  # fmt: skip
+    return about(node, f"can be decomposed only under an assumption on dynamic sizes ({assumed}); export "
+                       "the program with static sizes, or write it with other operators")  # fmt: skip
 
 
 def _lacks_an_axis(node: Node) -> bool:
-    """Whether an operator along an axis is of a number, or one with windows of an image without a batch."""
+    """Whether a node applies an operator along an axis to a scalar, or one with windows to an unbatched image."""
     if node.target in WITH_A_BATCH:
         axes = [len(shape_of(n)) for n in node.args if is_tensor(n)]
         return axes[0] < axes_with_a_batch(node.target, axes)
     return node.target in ALONG_AN_AXIS and not shape_of(node.args[0])
 
 
-def _of_complex(node: Node) -> bool:
-    """Whether an operator reads or makes complex numbers, and has a rule for those."""
+def _has_complex_rule(node: Node) -> bool:
+    """Whether a node reads or makes a complex tensor and has a rule for it."""
     if node.target not in OF_COMPLEX:
         return False
     return any(is_tensor(n) and dtype_of(n).is_complex for n in (node, node.args[0]))
 
 
-def _is_split_up(node: Node) -> bool:
-    """Whether a node is an einsum of a tensor with several dynamic axes, or of bytes: torch-mlir makes views of its own
-    of it, and takes one of the sizes for 1. Torch's views of it become `views.reshape`, its products those of bytes."""
+def _is_einsum_to_decompose(node: Node) -> bool:
+    """Whether a node is an einsum of bytes, or of a tensor with several dynamic axes: torch-mlir's conversion makes
+    views in which it takes one of these sizes for 1. The views of torch's decomposition are lowered by `views.reshape`,
+    and its products of bytes by the rules for these."""
     if node.target is not aten.einsum.default:
         return False
     factors: Sequence[Node] = node.args[1]
@@ -148,7 +150,7 @@ def _is_split_up(node: Node) -> bool:
 
 
 def decompose(graph: TorchGraph, node: Node) -> bool:
-    """Replace `node` by simpler operators; False where nothing is known that is simpler."""
+    """Replace `node` by simpler operators; False if no rule applies."""
     for rule in _rules(node.target):
         made = _traced(graph, node, rule)
         if made is not None:
@@ -177,9 +179,9 @@ def _rules(target: Target) -> Sequence[Callable[..., object]]:
 
 
 def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple[GraphModule, list[Node]] | None:
-    """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
-    apply (it returns NotImplemented), gives an operator that is not of ATen, or the same again (ours apply to the same
-    only if it is simpler)."""
+    """Trace `rule` on the arguments of `node`; return the graph and the nodes that are its inputs. None if the rule
+    does not apply (it returns NotImplemented), makes a `prims` or mutating operator, or makes the same operator again
+    (only qmlir's own rules may, since they do so only if the call is simpler)."""
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
@@ -213,8 +215,9 @@ def _traced(graph: TorchGraph, node: Node, rule: Callable[..., object]) -> tuple
 
 @contextmanager
 def _sizes_kept(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Raises _SizeFixed where a dynamic size is taken for a number or for another size: `int(x.shape[0])` is the size
-    of the example, and the result right for that alone. Without Python's dispatcher torch does so itself."""
+    """Raise _SizeFixed if a dynamic size is taken for a number or for another size: `int(x.shape[0])` is the size of
+    the example, and the result would be right for that alone. Without the Python dispatcher, torch itself takes sizes
+    for numbers."""
     env = getattr(mode, "shape_env", None)
     if env is None:
         yield
@@ -239,13 +242,13 @@ class _SizeFixed(Exception):
 
 
 def _mutates(node: Node) -> bool:
-    """Whether an operator writes into an argument, which kills torch-mlir."""
+    """Whether an operator writes into an argument, which crashes torch-mlir."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 
 
 def _same(a: Node, b: Node) -> bool:
-    """Whether two nodes are the same operator of the same type, on a first tensor of as many axes."""
+    """Whether two nodes call the same operator with the same result dtype and the same rank of the first tensor."""
     return a.target is b.target and _kind(a) == _kind(b)
 
 
@@ -266,7 +269,7 @@ def _value(graph: TorchGraph, node: Node) -> torch.Tensor:
 
 
 def _inline(graph: TorchGraph, node: Node, made: GraphModule, inputs: Sequence[Node]) -> None:
-    """The nodes of `made` in the place of `node`."""
+    """Replace `node` by the nodes of `made`."""
     placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
     known: dict[Node, Node | tuple[Node, ...]] = dict(zip(placeholders, inputs, strict=True))
     for n in made.graph.nodes:
@@ -274,7 +277,7 @@ def _inline(graph: TorchGraph, node: Node, made: GraphModule, inputs: Sequence[N
             known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
         elif isinstance(n.target, type):  # torch's own named tuple of results
             known[n] = tuple(known[a] for a in n.args)
-        elif n.op == "call_function" and ("val" in n.meta or n.users):  # the rest are checks, which give nothing
+        elif n.op == "call_function" and ("val" in n.meta or n.users):  # the rest are checks without results
             args, kwargs = pytree.tree_map_only(Node, known.__getitem__, (n.args, dict(n.kwargs)))
             known[n] = graph.call(node, n.target, args, kwargs, n.meta["val"])
         elif n.op == "output":

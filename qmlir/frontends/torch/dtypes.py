@@ -1,4 +1,4 @@
-"""Names of element types, torch's and ours."""
+"""torch's dtypes and the dialect's names for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL_FLOATS = tuple(TO_TORCH[n] for n in ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz
 
 
 def code_name(dtype: torch.dtype, lo: int, hi: int) -> str:
-    """The narrowest code that holds `lo..hi` and is stored as `dtype`: weights of 4 bits come one a byte."""
+    """The narrowest dtype of codes that holds `lo..hi` and is stored as `dtype`: 4-bit weights come one per byte."""
     stored = FROM_TORCH[dtype]
     signed = DTYPES[stored].signed
     for name in ("i2", "i4") if signed else ("u2", "u4"):
@@ -29,7 +29,7 @@ def code_name(dtype: torch.dtype, lo: int, hi: int) -> str:
 
 
 def to_numpy(t: torch.Tensor) -> Array:
-    """The elements of a tensor, which numpy shares where it knows their type."""
+    """The elements of a tensor as a numpy array, without a copy if it is contiguous and on the CPU."""
     t = t.detach().cpu()
     if not t.is_contiguous():
         t = t.contiguous()

@@ -1,4 +1,4 @@
-"""Dynamic quantisation in FX graphs: scales chosen from the data, and the codes, as one operation."""
+"""Fuse dynamic quantisation in FX graphs: the choice of the scales and the quantisation become one operation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AFFINE = "torchao::choose_qparams_affine"
 
 
 def fuse_dynamic_quantize(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
-    """`node` chooses scales: it and the quantisations that use them become one `dynamic_quantize`."""
+    """If `node` chooses scales, fuse it and the quantisations that use them into one `dynamic_quantize`."""
     name = name_of(node)
     if name not in (*_TENSOR, _AFFINE):
         return
@@ -58,16 +58,16 @@ def fuse_dynamic_quantize(graph: TorchGraph, node: Node, outcome: dict[Node, tup
 
 
 def _zeros(graph: TorchGraph, node: Node, val: torch.Tensor) -> Node:
-    """The zero point of a symmetric quantisation, where somebody asks for it."""
+    """The zero point of a symmetric quantisation, for the nodes that read it."""
     sizes = list(val.shape)
     if not all(isinstance(s, int) for s in sizes):
-        # What reads it drops it: a constant 0 broadcasts.
+        # The users drop it: a constant 0 broadcasts.
         sizes = [1] * len(sizes)
     return graph.new_constant(torch.zeros(sizes, dtype=torch.int32), node)
 
 
 def _attributes(node: Node) -> tuple[Keywords, Sequence[torch.SymInt | int]]:
-    """The attributes of `dynamic_quantize`, and the block that shares a scale."""
+    """The attributes of `dynamic_quantize`, and the block of elements that share a scale."""
     source: torch.fx.Node = node.args[0]
     if not is_tensor(source):
         raise PatternDeclined("the input is not a tensor")
@@ -80,7 +80,7 @@ def _attributes(node: Node) -> tuple[Keywords, Sequence[torch.SymInt | int]]:
     else:
         mapping = str(argument(node, "mapping_type"))
         if mapping not in ("SYMMETRIC", "ASYMMETRIC"):
-            raise PatternDeclined(f"the mapping {mapping} has no recipe here")
+            raise PatternDeclined(f"the mapping {mapping} is not supported")
         symmetric, dtype = mapping == "SYMMETRIC", argument(node, "target_dtype")
         lo, hi, eps = argument(node, "quant_min"), argument(node, "quant_max"), argument(node, "eps")
         if eps is None:
@@ -94,14 +94,16 @@ def _attributes(node: Node) -> tuple[Keywords, Sequence[torch.SymInt | int]]:
     if symmetric and stored.name == "u8":
         raise PatternDeclined("a symmetric quantisation to uint8 has a zero point of 128; use int8")
     if symmetric and name == _AFFINE and int((hi + lo + 1) / 2):
-        raise PatternDeclined(f"a symmetric quantisation to {lo}..{hi} has a zero point, in the middle")
+        raise PatternDeclined(
+            f"a symmetric quantisation to {lo}..{hi} needs a non-zero zero point (the middle of the range)"
+        )
     found = {"out_dtype": stored.name, "granularity": granularity, "symmetric": symmetric, "recipe": "torchao",
              "eps": float(eps), "clamp": [lo, hi], "group_size": group}  # fmt: skip
     return {k: v for k, v in found.items() if v is not None}, block
 
 
 def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> tuple[str, int | None]:
-    """What shares a scale, by the size of the blocks."""
+    """The granularity of the scales and the group size, from the size of the blocks."""
     if len(shape) == len(block) and all(b == -1 or same(s, b) for s, b in zip(shape, block, strict=True)):
         return "tensor", None
     if len(shape) != len(block) or any(b != 1 for b in block[:-1]):
@@ -114,8 +116,7 @@ def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> t
 def _quantises(
     graph: TorchGraph, user: Node, source: Node, scale: Node | None, zero: Node | None, attributes: Keywords
 ) -> bool:
-    """Whether a node is the quantisation of the same tensor by the scale and the zero point that were chosen from
-    it."""
+    """Whether `user` quantises the same tensor with the scale and the zero point chosen from it."""
     try:
         q = quantised(graph, user)
     except PatternDeclined:
@@ -124,11 +125,11 @@ def _quantises(
         return False
     first = 1 if "per_tensor" in name_of(user) else 2
     given, offset = (*user.args, None)[first : first + 2]
-    return [q.lo, q.hi] == attributes["clamp"] and given is scale and _chosen(graph, offset, zero, attributes)
+    return [q.lo, q.hi] == attributes["clamp"] and given is scale and _is_chosen(graph, offset, zero, attributes)
 
 
-def _chosen(graph: TorchGraph, offset: torch.fx.Node | None, zero: Node | None, attributes: Keywords) -> bool:
-    """Whether a zero point is the chosen one, which is 0 if symmetric."""
+def _is_chosen(graph: TorchGraph, offset: torch.fx.Node | None, zero: Node | None, attributes: Keywords) -> bool:
+    """Whether a zero point is the chosen one or, if symmetric, 0."""
     while isinstance(offset, Node) and offset.target in (aten._to_copy.default, aten.to.dtype, *VIEWS):
         offset = offset.args[0]
     if zero is not None and offset is zero:

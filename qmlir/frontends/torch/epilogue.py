@@ -1,5 +1,5 @@
-"""What follows a product of quantised values in an FX graph, as far as the epilogue takes it in, and the call that is
-written in its place."""
+"""Absorb the nodes after a product of quantised values in an FX graph into its epilogue, and write the call that
+replaces them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def absorb(graph: TorchGraph, p: TorchProduct) -> None:
-    """Take in what follows the product, as far as the epilogue goes."""
+    """Absorb the nodes that follow the product, as far as the epilogue can express them."""
     while p.stage < DONE:
         user = sole_user(p.out)
         if user is None or not is_tensor(user):
@@ -47,7 +47,7 @@ def absorb(graph: TorchGraph, p: TorchProduct) -> None:
 
 
 def _to_float(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
-    """The accumulator as a float; a narrower result."""
+    """The conversion of the accumulator to a float, or of the result to a narrower float."""
     if user.target not in (aten._to_copy.default, aten.to.dtype) or dtype_of(user) not in FLOATS:
         return False
     if p.out_dtype == "i32":
@@ -60,7 +60,7 @@ def _to_float(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
 
 
 def _scale(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
-    """A scale a row or a column, before anything was added."""
+    """One scale per row or column, before anything is added."""
     if user.target is not aten.mul.Tensor or p.op != "scaled_matmul" or p.stage != SCALED or p.bias is not None:
         return False
     if dtype_of(user) != dtype_of(p.out) or not same_shape(shape_of(user), shape_of(p.out)):
@@ -143,7 +143,7 @@ def _activation(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
 
 
 def _requantise(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
-    """The next layer's codes, by a scale that is constant."""
+    """The quantisation to the next layer's codes, by a constant per-tensor scale."""
     if p.out_dtype not in ("f32",):
         return False
     try:
@@ -167,8 +167,9 @@ def _requantise(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     return True
 
 
-def _unflattened(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
-    """Rows given their own axes again: the product is made on those, so that what follows is still its epilogue."""
+def _unflatten_rows(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
+    """A view that splits rows into their former axes: the product is computed on these, so that its epilogue goes
+    on."""
     if user.target not in VIEWS or p.op != "scaled_matmul" or p.residual is not None:
         return False
     source = p.lhs.node
@@ -196,7 +197,7 @@ def _unflattened(graph: TorchGraph, p: TorchProduct, user: Node) -> bool:
     return True
 
 
-_STEPS = (_to_float, _scale, _add, _activation, _requantise, _unflattened)
+_STEPS = (_to_float, _scale, _add, _activation, _requantise, _unflatten_rows)
 
 
 def _other(user: Node, node: Node) -> torch.fx.Node:
@@ -207,8 +208,8 @@ def _other(user: Node, node: Node) -> torch.fx.Node:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _group(p: TorchProduct) -> int | None:
-    """The shortest groups along K, which the program states as blocks."""
+def _group_size(p: TorchProduct) -> int | None:
+    """The size of the shortest groups along K, which the program states as blocks."""
     found = []
     for side, axis in ((p.lhs, -1), (p.rhs, -1 if p.rhs.transposed else -2)):
         shapes = [_known_shape(v) for v in (side.scale, side.zero_point)]
@@ -218,13 +219,13 @@ def _group(p: TorchProduct) -> int | None:
 
 
 def _known_shape(value: NodeOrTensor | None) -> tuple[int | None, ...] | None:
-    """The shape of an operand, None for a number or no operand; sizes that are symbols are None."""
+    """The shape of an operand, with None for symbolic sizes; None for a number or a missing operand."""
     shape = shape_of(value) if isinstance(value, Node) else getattr(value, "shape", None)
     return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
 
 
 def emit(graph: TorchGraph, p: TorchProduct) -> Node:
-    """Write the product in place of what it took in."""
+    """Write the product in place of the nodes that it absorbed."""
     kwargs: dict[str, Argument] = {}
 
     def operand(name: str, value: NodeOrTensor | None) -> None:
@@ -238,7 +239,7 @@ def emit(graph: TorchGraph, p: TorchProduct) -> Node:
             kwargs[fields.dtype] = side.dtype
     if p.rhs.transposed:
         kwargs["rhs_transposed"] = True
-    if p.op == "scaled_matmul" and (group := _group(p)) is not None:
+    if p.op == "scaled_matmul" and (group := _group_size(p)) is not None:
         kwargs["group_size"] = group
     if p.out_dtype != "i32":
         operand("bias", p.bias)

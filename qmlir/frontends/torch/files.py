@@ -16,17 +16,17 @@ import torch
 from ...errors import FrontEndError
 from .custom_ops import register
 
-# By the name of operators, the module that defines them.
+# The modules that define operators, by namespace.
 _OPERATORS = {"torchao": "torchao.quantization", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
-# Containers of arguments that their package registers only when it is asked.
+# A container of arguments that its package registers only on request.
 _DYNAMIC_CACHE = "transformers.cache_utils.DynamicCache"
-_BESIDE = " Please check the warnings above for possible errors."  # which are not shown
+_HINT = " Please check the warnings above for possible errors."  # torch's warnings are suppressed
 
 
 def opened(path: Path) -> torch.export.ExportedProgram:
-    """The program of a file.
+    """The program in a file.
 
-    Raises FrontEndError for one that holds no exported program, or that this version of torch does not read."""
+    Raises FrontEndError for a file without an exported program, or one that this version of torch cannot read."""
     texts = _texts(path)
     _register(texts)
     try:
@@ -34,14 +34,14 @@ def opened(path: Path) -> torch.export.ExportedProgram:
             return torch.export.load(file)
     except OSError as e:
         raise FrontEndError([], f"cannot read {path}: {e.strerror or e}") from None
-    except Exception as e:  # of torch's readers, of zip files, pickles and JSON
+    except Exception as e:  # torch's reader raises any exception of zip files, pickles and JSON
         if unknown := _unknown_containers(texts):
             raise FrontEndError(
                 [], f"{path}: the program takes or gives {', '.join(unknown)}, which this process does not know; in "
                 "Python, register it as where the program was exported (torch.export.register_dataclass, "
                 "torch.utils._pytree.register_pytree_node), then compile"
             ) from None  # fmt: skip
-        text = (str(e).strip().splitlines() or [type(e).__name__])[0].removesuffix(_BESIDE)
+        text = (str(e).strip().splitlines() or [type(e).__name__])[0].removesuffix(_HINT)
         raise FrontEndError(
             [], f"torch {torch.__version__} cannot open {path} as an exported program ({text[:200]}); it opens what "
             "the same version wrote with torch.export.save"
@@ -49,7 +49,7 @@ def opened(path: Path) -> torch.export.ExportedProgram:
 
 
 def _texts(path: Path) -> list[bytes]:
-    """What the file says about the program. None where it is no archive: torch says what is wrong."""
+    """The JSON files of the archive, which describe the program; empty if torch will refuse the file as no archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
@@ -58,19 +58,19 @@ def _texts(path: Path) -> list[bytes]:
 
 
 def _register(texts: list[bytes]) -> None:
-    """The operators that a program calls: ours, and those of the packages whose names are in it; and its containers."""
+    """Register the containers and operators that a program may use: qmlir's, and those of packages that it names."""
     register()
     for name, module in _OPERATORS.items():
         if any(name.encode() in text for text in texts):
             with suppress(ImportError), _quiet():
                 importlib.import_module(module)
     if _DYNAMIC_CACHE in _unknown_containers(texts):
-        with suppress(Exception), _quiet():  # whatever its own imports raise; the message below says what is missing
+        with suppress(Exception), _quiet():  # its imports may raise anything; `opened` then names the container
             importlib.import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
 
 
 def _unknown_containers(texts: list[bytes]) -> list[str]:
-    """Types of arguments and results that torch cannot make: they are registered in each process."""
+    """Types of arguments and results that are not registered in this process, so that torch cannot make them."""
     known = torch.utils._pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
     named = {name.decode() for text in texts for name in re.findall(rb'\\"type\\": \\"([\w.]+)\\"', text)}
     return sorted(named - {str(name) for name in known})
@@ -78,7 +78,7 @@ def _unknown_containers(texts: list[bytes]) -> list[str]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch reports a file of another form with the tracebacks of all that it tried, and torchao what it lacks."""
+    """Suppress torch's tracebacks of all its attempts to read a file, and torchao's warnings of missing packages."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

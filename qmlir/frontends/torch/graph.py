@@ -1,4 +1,4 @@
-"""An FX graph with its constants: what the fusing rules and the importer read and write."""
+"""An FX graph with its constants, as the fusing rules and the importer read and write it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from .state import HeldBuffer
 
 aten = torch.ops.aten
-# What changes neither the elements nor their order; a constant stays one through these.
+# Operators that change neither the elements nor their order: a view of a constant is a constant.
 VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
          aten.squeeze.dim, aten.squeeze.dims, aten.flatten.using_ints, aten.unflatten.int)  # fmt: skip
 TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default)
 _PURE = (*VIEWS, *TRANSPOSES, aten.expand.default, aten._to_copy.default, aten.to.dtype, aten.mul.Tensor,
          aten.sub.Tensor, aten.add.Tensor, aten.div.Tensor, aten.reciprocal.default, aten.select.int,
          aten.slice.Tensor)  # fmt: skip
-_FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what it is
+_FOLDABLE = 1 << 22  # largest size in bytes of a constant that is folded to inspect it
 
 
 class TorchGraph:
-    """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
-    placeholder with a tensor in `meta["val"]`. `ranges` are those of the sizes that it was exported for, by torch's
-    expressions of them. `buffers` are those that a call leaves to the next: each is a placeholder and a result.
-    `assumed` says of an operator what its decomposition takes dynamic sizes to be."""
+    """A graph module `gm` in which every parameter, buffer and constant is a `get_attr` node, and every other input a
+    placeholder with a tensor in `meta["val"]`. `ranges`: the ranges of the sizes for which it was exported, by torch's
+    expressions of the sizes. `buffers`: those that a call updates for the next, each a placeholder and a result.
+    `assumed`: by operator, what its decomposition assumes of dynamic sizes."""
 
     def __init__(
         self, gm: GraphModule, ranges: Mapping[sympy.Expr, ValueRanges] | None = None,
@@ -47,7 +47,7 @@ class TorchGraph:
         self.buffers = buffers
         self.assumed: dict[OpOverload, str] = {}
         self._folded: dict[Node, torch.Tensor | None] = {}
-        self._made: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
 
     @property
     def nodes(self) -> list[Node]:
@@ -56,14 +56,14 @@ class TorchGraph:
     # ---- constants
 
     def attribute(self, node: Node) -> torch.Tensor:
-        """What a `get_attr` node names."""
+        """The tensor that a `get_attr` node names."""
         found: torch.nn.Module | torch.Tensor = self.gm
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return found
 
     def constant(self, value: torch.Tensor | torch.fx.Node) -> torch.Tensor | None:
-        """The tensor behind a node when it is known, through views and arithmetic of small ones; else None."""
+        """The constant value of a node, through views and through arithmetic on small tensors; else None."""
         if isinstance(value, torch.Tensor):
             return value.detach()
         if not isinstance(value, Node):
@@ -98,9 +98,9 @@ class TorchGraph:
             return node.target(*args, **node.kwargs)
 
     def new_constant(self, tensor: torch.Tensor, before: Node) -> Node:
-        """A `get_attr` node of a tensor."""
-        name = f"_qmlir_constant_{len(self._made)}"
-        self._made[name] = name
+        """A new `get_attr` node of a tensor."""
+        name = f"_qmlir_constant_{len(self._constants)}"
+        self._constants[name] = name
         self.gm.register_buffer(name, tensor.detach(), persistent=False)
         with self.gm.graph.inserting_before(before):
             node = self.gm.graph.get_attr(name)
@@ -113,7 +113,7 @@ class TorchGraph:
         self, before: Node, target: Target, args: Sequence[Argument], kwargs: Mapping[str, Argument],
         val: torch.Tensor | torch.SymInt,
     ) -> Node:  # fmt: skip
-        """A call whose result has the meta value `val`, with the place of `before`."""
+        """A call whose result has the meta value `val`, with the source location of `before`."""
         with self.gm.graph.inserting_before(before):
             node = self.gm.graph.call_function(target, tuple(args), kwargs)
         node.meta = {k: v for k, v in before.meta.items() if k in ("stack_trace", "nn_module_stack", "from_node")}
@@ -124,18 +124,18 @@ class TorchGraph:
         old.replace_all_uses_with(new)
 
     def clean(self) -> None:
-        """Remove what nobody reads."""
+        """Erase the nodes without users."""
         self.gm.graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output"))
 
 
 def fake_like(node: Node, tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` as a value of the fake mode that `node` was traced in, or itself."""
+    """`tensor` as a value of the fake mode in which `node` was traced; the tensor itself if there is none."""
     mode = mode_of(node.graph)
     return mode.from_tensor(tensor.detach(), static_shapes=True) if mode is not None else tensor.detach()
 
 
 def mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
-    """The fake mode of a graph's values, None when it has real ones."""
+    """The fake mode of a graph's values; None if they are real tensors."""
     for node in graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
         if mode is not None:
@@ -162,7 +162,7 @@ def is_tensor(node: torch.fx.Node) -> bool:
 
 
 def same(a: torch.SymInt | int, b: torch.SymInt | int) -> bool:
-    """Whether two sizes are the same for every value of the symbols."""
+    """Whether two sizes are equal for every value of their symbols."""
     return bool(statically_known_true(a == b))
 
 
@@ -171,7 +171,7 @@ def same_shape(a: Sequence[torch.SymInt | int], b: Sequence[torch.SymInt | int])
 
 
 def sole_user(node: Node) -> Node | None:
-    """The one node that reads `node`, once; None when there are others."""
+    """The only user of `node`, if it is a call that uses it once; otherwise None."""
     users = list(node.users)
     if len(users) != 1 or users[0].op != "call_function":
         return None
@@ -188,7 +188,7 @@ def _flat(node: Node) -> Iterator[Argument]:
 
 
 def argument(node: Node, name: str) -> Argument:
-    """An argument by its name in the operator's schema, its default when it is not given."""
+    """An argument by its name in the operator's schema, or its default value if it is not passed."""
     schema = node.target._schema
     for i, a in enumerate(schema.arguments):
         if a.name == name:
@@ -199,7 +199,7 @@ def argument(node: Node, name: str) -> Argument:
 
 
 def where(node: Node) -> str:
-    """What a person calls a node: its name, the module it is of, the line that made it."""
+    """A node for the report: its name, its module, and the line that called it."""
     frames = _frames(node)
     line = "" if not frames else f"{frames[-1][0].rsplit('/', 1)[-1]}:{frames[-1][1]}"
     place = ", ".join(filter(None, (_module(node), line)))
@@ -207,7 +207,7 @@ def where(node: Node) -> str:
 
 
 def called(node: Node) -> str:
-    """A node for a message about its place: its name, the module it is of, the text of the line."""
+    """A node for a message: its name, its module, and the text of the line that called it."""
     frames = _own_frames(node)
     module = _module(node)
     text = frames[-1][2] if frames else ""
@@ -215,13 +215,13 @@ def called(node: Node) -> str:
 
 
 def about(node: Node, what: str, place: str = "") -> Diagnostic:
-    """What is said of an operator, at the line that called it; at `place` where that is not known."""
+    """A diagnostic on the operator of a node, at the line that called it, or at `place` if that is unknown."""
     text = f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, {what}"
     return Diagnostic(text, source_line(node) or place or where(node))
 
 
 def source_line(node: Node) -> str:
-    """`file:line` of the innermost line outside of torch that made a node, "" where it is not known."""
+    """`file:line` of the innermost line outside of torch that called a node, "" if it is unknown."""
     frames = _own_frames(node)
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
 
@@ -233,14 +233,14 @@ def _module(node: Node) -> str:
 
 
 def _own_frames(node: Node) -> list[tuple[str, str, str]]:
-    """The frames of the user's source, all of them where none is outside of torch."""
+    """The frames outside of torch; all frames if there are none."""
     folder = str(Path(torch.__file__).parent)
     frames = _frames(node)
     return [f for f in frames if not f[0].startswith(folder)] or frames
 
 
 def _frames(node: Node) -> list[tuple[str, str, str]]:
-    """File, line number and text of the calls that made a node, the innermost last."""
+    """File, line number and text of the calls that created a node, innermost last."""
     found: list[tuple[str, str, str]] = []
     for text in str(node.meta.get("stack_trace") or "").splitlines():
         text = text.strip()

@@ -1,8 +1,8 @@
-"""From a raised FX graph to a module: torch-mlir's importer, in the compiler's own context.
+"""Import a raised FX graph into a module with torch-mlir's importer, in the compiler's own context.
 
-A node with a raising pattern (ours are the calls of `torch.ops.qmlir.*`) becomes operations of the dialect on builtin
-tensors where it is imported; the rest becomes torch's dialect, which torch-mlir's passes lower to linalg. Casts between
-the two kinds of tensors vanish at the end.
+A node with a raising pattern (the built-in ones are those of `torch.ops.qmlir.*`) is imported as operations of the
+dialect on builtin tensors; the other nodes become ops of the torch dialect, which torch-mlir's passes lower to linalg.
+The casts between the two kinds of tensors vanish at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...ir.resources import keep_array
 from ...ir.signature import state_signature
 from ...ir.walk import defining_op, functions, remove_unused
 from ..raising import NotQuantised, PatternDeclined, Tensor
-from . import patterns as _patterns  # noqa: F401  (registers ours)
+from . import patterns as _patterns  # noqa: F401  (registers the built-in patterns)
 from .decompose import decompose, decompose_known, of_one_size
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import TorchGraph, about, aten, dtype_of, is_tensor, shape_of, source_line, where
@@ -49,28 +49,28 @@ if TYPE_CHECKING:
 
     from ...core.mlir import OpLike
 
-# Small constants of these may not be resources (`FAULTS` of `ir/resources.py`), which torch-mlir's importer makes.
-_BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
-_SMALL = 4096  # bytes; IREE's limit is 256
-# Tables of positions and the like, of which bounds of the indices follow; nothing can be read out of a resource.
-_INDICES = (torch.int64, torch.int32)
-_TABLE = 1 << 16  # bytes
-# Functions of sizes that the importer does not know, and operators that it does.
-_OF_SIZES = {
+# Small constants of these must not be resources, as torch-mlir's importer makes them (`FAULTS` of `ir/resources.py`).
+_NARROW_FLOATS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_FLOAT_BYTES = 4096  # larger constants become resources; IREE's limit is 256
+# Tables of positions and the like: bounds of indices follow from their elements, which no pass can read in a resource.
+_INTEGERS = (torch.int64, torch.int32)
+_INTEGER_BYTES = 1 << 16  # larger tables become resources
+# Functions of sizes that torch-mlir's importer does not know, and the operators that replace them.
+_SIZE_FUNCTIONS = {
     torch.sym_float: aten.Float.Scalar, torch.sym_max: torch.ops.prim.max.int, torch.sym_min: torch.ops.prim.min.int,
 }  # fmt: skip
-# Of an axis that is counted from the end, torch-mlir's conversions of these kill the process.
-_AXIS_FROM_THE_FRONT = frozenset((
+# torch-mlir's conversions of these crash the process for an axis counted from the end.
+_NEED_POSITIVE_AXIS = frozenset((
     aten.scatter.value, aten.scatter.src, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default,
     aten.scatter_reduce.two, aten.gather.default, aten.index_select.default,
 ))  # fmt: skip
 _MAIN = "main"
-_FINEST = 1 << 20  # the denominator of a factor of a size
-_MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
+_MAX_DENOMINATOR = 1 << 20  # the largest denominator of a factor of a size
+_MAX_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
 class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
-    """torch-mlir's importer of nodes, which asks for a raising pattern first."""
+    """torch-mlir's importer of nodes, extended to try a raising pattern first."""
 
     graph: TorchGraph
     report: ImportReport
@@ -84,8 +84,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         self._codes: list[torch.Tensor] = []
 
     def _import_literal(self, py_value: object, info: object = None) -> ir.Value:
-        """torch-mlir knows a constant by its address in memory, and makes codes of a tensor of bools, which it drops:
-        those of the next tensor, at the same address, would be the first ones again. They are kept here."""
+        """torch-mlir identifies constants by their addresses, and converts a bool tensor to temporary bytes: the next
+        temporary could get the same address and be taken for the first. So these bytes are kept alive."""
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
             made: ir.Value = super()._import_literal(py_value, info)
             if isinstance(py_value, torch.Tensor) and py_value.dtype in FROM_TORCH:
@@ -128,7 +128,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         super()._import_torch_op_overload(loc, node, concrete_target)
 
     def _reshape(self, loc: ir.Location, node: Node) -> bool:
-        """A view with dynamic sizes by our rules; False for one without."""
+        """Import a view with dynamic sizes by `views.reshape`; False for a view without."""
         source: torch.fx.Node = node.args[0]
         old, new = shape_of(source), shape_of(node)
         if not old or not new or 0 in (*old, *new) or all(isinstance(s, int) for s in (*old, *new)):
@@ -150,7 +150,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         value = self.graph.attribute(node)
         kept = self.parameters.load(node, value) if self.parameters is not None else None
-        most = _SMALL if value.dtype in _BITS else _TABLE if value.dtype in _INDICES else -1
+        most = _FLOAT_BYTES if value.dtype in _NARROW_FLOATS else _INTEGER_BYTES if value.dtype in _INTEGERS else -1
         if kept is None and value.numel() * value.element_size() <= most:
             kept = self.tensor(node)
         if kept is not None:
@@ -167,14 +167,14 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         self.bind_node_value(node, self._torch(t), i)
 
     def _torch(self, t: Tensor) -> ir.Value:
-        """A tensor as a value of torch's type."""
+        """A tensor as a value of torch's tensor type."""
         kind = self._cc.create_vtensor_type(TO_TORCH[t.dtype], torch.Size([]))
         sizes = ",".join("?" if s is None else str(s) for s in t.shape)
         kind = ir.Type.parse(str(kind).replace("[]", f"[{sizes}]"))
         return ir.Operation.create("torch_c.from_builtin_tensor", results=[kind], operands=[t.value]).result
 
     def tensor(self, node: Node) -> Tensor:
-        """What a node holds: constants as arrays, the rest as values of builtin type."""
+        """The value of a node: an array for a constant, otherwise a value of builtin tensor type."""
         if node.op == "get_attr":
             value = self.graph.attribute(node)
             kept = self.parameters.load(node, value) if self.parameters is not None else None
@@ -196,12 +196,12 @@ _MAXIMA = (aten.max_pool3d.default, aten.max_pool3d_with_indices.default)
 
 
 def _check_is_converted(node: Node) -> None:
-    """Raises FrontEndError for elements that a mask chooses, which torch-mlir's passes never end on, and for what kills
-    the process: places in a tensor without axes, maxima of integers over three axes."""
+    """Raise FrontEndError for a selection by a mask, on which torch-mlir's passes do not terminate, and for nodes that
+    crash the process: `nonzero` of a tensor without axes, max pools of integers over three axes."""
     if node.target in _MAXIMA and not dtype_of(node.args[0]).is_floating_point:
-        raise FrontEndError([about(node, "is of integers; convert them: x.float()")])
+        raise FrontEndError([about(node, "has an integer operand; convert it: x.float()")])
     if node.target is aten.nonzero.default and not shape_of(node.args[0]):
-        raise FrontEndError([about(node, "is of a tensor without axes; give it one: x.reshape(1)")])
+        raise FrontEndError([about(node, "has a 0-d operand; give it one: x.reshape(1)")])
     if node.target is aten.index.Tensor:
         listed: Sequence[Node | None] = node.args[1]
         masked = any(is_tensor(i) and dtype_of(i) in (torch.bool, torch.uint8) for i in listed)
@@ -209,7 +209,7 @@ def _check_is_converted(node: Node) -> None:
         masked = node.target is aten.masked_select.default
     if masked:
         raise FrontEndError([about(
-            node, "takes the elements that a mask chooses, and how many these are depends on the data: compiled "
+            node, "selects elements by a mask, so that the size of its result depends on the data: compiled "
             "programs have no such sizes; keep the size with torch.where(mask, x, other) or x * mask, or index by "
             "integers"
         )])  # fmt: skip
@@ -218,20 +218,20 @@ def _check_is_converted(node: Node) -> None:
 def import_decomposed(
     graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
-    """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
-    for _ in range(_MOST_ROUNDS):
+    """As `import_graph`, but decompose nodes that torch-mlir does not convert, and repeat while that makes progress."""
+    for _ in range(_MAX_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
         try:
             return import_graph(graph, context, name, report, parameters)
         except TorchUnconverted as e:
             targets = {n.target for n in e.nodes}
-            # Other calls of the operators would fail next.
+            # The other calls of these operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
             if not [n for n in same if decompose(graph, n)]:
                 if assumed := next(filter(None, map(graph.assumed.get, targets)), None):
                     raise TorchUnconverted([of_one_size(same[0], assumed)], e.nodes) from None
                 raise
-            decompose_known(graph)  # what came of them may be known too
+            decompose_known(graph)  # the replacements may be known to need it too
             for entries, count in zip((report.raised, report.fused, report.left), before, strict=True):
                 del entries[count:]
     return import_graph(graph, context, name, report, parameters)
@@ -240,20 +240,19 @@ def import_decomposed(
 def import_graph(
     graph: TorchGraph, context: ir.Context, name: str, report: ImportReport, parameters: ParameterFile | None = None
 ) -> ir.Module:
-    """The module of a raised graph: one public function `main`.
+    """The module of a raised graph, with one public function `main`.
 
-    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: TorchUnconverted where
-    the nodes are known.
-    """
+    Raises FrontEndError, which names the node, if torch-mlir does not import or convert it: TorchUnconverted if the
+    nodes are known."""
     fold_known(graph)
     for node in graph.nodes:
         if node.target is math.trunc:
-            _whole_multiple(graph, node)
+            _integer_multiple(graph, node)
         elif node.target is operator.mod and isinstance(node.meta.get("val"), torch.SymInt):
             _remainder(graph, node)
-        node.target = _OF_SIZES.get(node.target, node.target)
+        node.target = _SIZE_FUNCTIONS.get(node.target, node.target)
         count_from_the_front(graph, node)
-        if node.target in _AXIS_FROM_THE_FRONT and is_tensor(node.args[0]) and (rank := len(shape_of(node.args[0]))):
+        if node.target in _NEED_POSITIVE_AXIS and is_tensor(node.args[0]) and (rank := len(shape_of(node.args[0]))):
             node.args = (node.args[0], int(str(node.args[1])) % rank, *node.args[2:])
     places = Places()
     for dialect in ("torch", "torch_c"):
@@ -276,8 +275,8 @@ def import_graph(
         parameters.declare(module)
     f = _main(module)
     remove_unused(f)
-    # Traced programs have no size of 1 behind a dynamic one: without this every elementwise op would broadcast at run
-    # time, in shapes that IREE does not compile.
+    # No dynamic size of a traced program is a 1 that broadcasts: without this attribute, every elementwise op would
+    # broadcast at run time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     vals = [n.meta["val"] for n in inputs]
     dtypes = [_stated_dtype(n, f"argument {n.name!r}") for n in inputs]
@@ -295,8 +294,8 @@ def _main(module: ir.Module) -> OpLike:
 
 
 def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[sympy.Expr, ValueRanges]) -> None:
-    """Have the program compare its sizes with those that it was exported for. As in torch, a least size of up to 2 is
-    no demand: the exporter gives it to every size."""
+    """Make the program check its sizes against the ranges for which it was exported. As in torch, a lower bound of up
+    to 2 is not checked: the exporter gives it to every size."""
     block = f.regions[0].blocks[0]
     with ir.InsertionPoint.at_block_begin(block), f.location:
         for i, value in enumerate(vals):
@@ -313,24 +312,24 @@ def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[symp
                         assert_that(condition, f"the size of axis {axis} of argument {i} must be at {word} {bound}")
 
 
-def _whole_multiple(graph: TorchGraph, node: Node) -> None:
-    """`trunc(size * 1.5)` in integers, as `size * 3 // 2`: IREE computes sizes with integers alone."""
+def _integer_multiple(graph: TorchGraph, node: Node) -> None:
+    """Rewrite `trunc(size * 1.5)` in integers, as `size * 3 // 2`: IREE computes sizes with integers only."""
     product: torch.fx.Node = node.args[0]
     if not isinstance(product, Node) or product.target is not operator.mul:
         return
     size, factor = product.args
-    if isinstance(size, Node) and size.target in (torch.sym_float, _OF_SIZES[torch.sym_float]):
+    if isinstance(size, Node) and size.target in (torch.sym_float, _SIZE_FUNCTIONS[torch.sym_float]):
         size = size.args[0]
     if not isinstance(factor, float) or not isinstance(size, Node) or not isinstance(size.meta["val"], torch.SymInt):
         return
     over, under = factor.as_integer_ratio()
-    if factor > 0 and under <= _FINEST:
+    if factor > 0 and under <= _MAX_DENOMINATOR:
         whole = graph.call(node, operator.mul, (size, over), {}, size.meta["val"] * over)
         node.target, node.args = operator.floordiv, (whole, under)
 
 
 def _remainder(graph: TorchGraph, node: Node) -> None:
-    """`a % b` of sizes as `a - a // b * b`: torch-mlir takes it for a remainder of C, which it does not convert."""
+    """Rewrite `a % b` of sizes as `a - a // b * b`: torch-mlir takes it for C's remainder and does not convert it."""
     a, b = node.args
     values = [v.meta["val"] if isinstance(v, Node) else v for v in (a, b)]
     quotient = graph.call(node, operator.floordiv, (a, b), {}, values[0] // values[1])
@@ -339,7 +338,7 @@ def _remainder(graph: TorchGraph, node: Node) -> None:
 
 
 def _outputs(graph: TorchGraph) -> list[str]:
-    """The dtypes of the results. Raises FrontEndError for one that is not a tensor, or has no name here."""
+    """The dtypes of the results. Raises FrontEndError for one that is not a tensor, or has no name in the dialect."""
     node = next(n for n in graph.nodes if n.op == "output")
     found: tuple[torch.fx.Node, ...] = node.args[0]
     nodes = found if isinstance(found, (tuple, list)) else [found]
@@ -352,18 +351,18 @@ def _outputs(graph: TorchGraph) -> list[str]:
 
 
 def _stated_dtype(node: Node, what: str) -> str:
-    """The name of the dtype of an argument or a result. Raises FrontEndError for one without a name here."""
+    """The dialect's name of the dtype of an argument or a result. Raises FrontEndError if it has none."""
     dtype = dtype_of(node)
     if dtype not in FROM_TORCH:
         instead = "use torch.view_as_real(x)" if dtype.is_complex else f"use one of {', '.join(FROM_TORCH.values())}"
-        raise FrontEndError([Diagnostic(f"{what} is {dtype}, which compiled programs have not; {instead}",
+        raise FrontEndError([Diagnostic(f"{what} is {dtype}, which compiled programs do not support; {instead}",
                                         source_line(node) or where(node))])  # fmt: skip
     return FROM_TORCH[dtype]
 
 
 def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:
-    """The names of the sizes of tensors, "" for a static one: those of `torch.export.Dim` where they are known, else
-    the symbols of the traced program."""
+    """The names of the sizes of tensors, "" for a static one or one that is not linear in one symbol: the names of
+    `torch.export.Dim` if known, else the symbols of the traced program."""
     exprs = [[None if isinstance(s, int) else s.node.expr for s in v.shape] for v in vals]
     dynamic = [s.node for v in vals for s in v.shape if not isinstance(s, int)]
     texts = {symbol: _dim_name(n.shape_env, symbol) for n in dynamic for symbol in n.expr.free_symbols}
@@ -382,7 +381,7 @@ def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:
 
 
 def _dim_name(env: ShapeEnv, symbol: sympy.Symbol) -> str:
-    """The name that the exporter was given for a symbol."""
+    """The name that a symbol was exported with, or else the symbol's own."""
     said = getattr(env, "source_name_to_debug_name", {})
     for source in getattr(env, "var_to_sources", {}).get(symbol, ()):
         place = source.name() if callable(source.name) else source.name

@@ -1,4 +1,4 @@
-"""Elements at computed places, read (`x[i, j]`) and written (`x[i] = v`)."""
+"""Indexed reads (`x[i, j]`) and writes (`x[i] = v`)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from ...core.mlir import ir
 
-_FROM_THE_FRONT = "qmlir_from_the_front"  # of a node's meta: has been seen
+_REWRITTEN = "qmlir_from_the_front"  # key in a node's meta: already rewritten
 
 
 def count_from_the_front(graph: TorchGraph, node: Node) -> None:
-    """`index_put` at places counted from the end, of which torch-mlir writes elsewhere: `i + size` where `i` is below
-    0, in i64, which it takes alone. Masks are left alone."""
-    if node.target not in _WRITES or node.meta.get(_FROM_THE_FRONT):
+    """Make negative indices of `index_put` non-negative (`i + size`), because torch-mlir writes them to wrong places,
+    and convert indices to i64, the only type that it accepts. Masks are left alone."""
+    if node.target not in _WRITES or node.meta.get(_REWRITTEN):
         return
     x, listed, *more = node.args
     places: list[Node | None] = list(listed)
@@ -42,13 +42,13 @@ def count_from_the_front(graph: TorchGraph, node: Node) -> None:
                 value = place.meta["val"]
                 wide = value.new_empty(value.shape, dtype=torch.int64)
                 place = graph.call(node, aten.to.dtype, (place, torch.int64), {}, wide)
-            places[i] = _counted(graph, node, place, x, axis)
+            places[i] = _non_negative(graph, node, place, x, axis)
         axis += 1
     node.args = (x, places, *more)
-    node.meta[_FROM_THE_FRONT] = True
+    node.meta[_REWRITTEN] = True
 
 
-def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> Node:
+def _non_negative(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> Node:
     size = shape_of(x)[axis]
     known = graph.constant(place)
     if known is not None:
@@ -66,8 +66,8 @@ def _counted(graph: TorchGraph, node: Node, place: Node, x: Node, axis: int) -> 
 
 
 def index_by_known_masks(graph: TorchGraph) -> None:
-    """Elements that a constant mask chooses (`x[mask]`, `masked_select`) are those at the places where it is true, and
-    how many these are is known."""
+    """Replace a selection by a constant mask (`x[mask]`, `masked_select`) by indexing with the positions where the mask
+    is true, so that the number of selected elements is static."""
     env = getattr(mode_of(graph.gm.graph), "shape_env", None)
     counts: dict[sympy.Expr, int] = {}
     for node in graph.nodes:
@@ -93,34 +93,34 @@ def index_by_known_masks(graph: TorchGraph) -> None:
     if counts and env is not None:
         env.replacements.update({size: size * 0 + count for size, count in counts.items()})
         env._update_version_counter()
-        # By this torch knows that what it computed of its symbols is old.
+        # This invalidates what torch has cached for its symbols.
         env._replacements_version_counter = getattr(env, "_replacements_version_counter", 0) + 1
-        _tell_sizes(graph)
+        _update_sizes(graph)
 
 
-def _tell_sizes(graph: TorchGraph) -> None:
-    """Have the values of all nodes the sizes that became numbers."""
+def _update_sizes(graph: TorchGraph) -> None:
+    """Put the sizes that became static into the meta values of all nodes."""
     graph.clean()
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            sizes = [_number(s) for s in value.shape]
+            sizes = [_static_size(s) for s in value.shape]
             if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
                 node.meta["val"] = value.new_empty(sizes)
-        elif isinstance(value, torch.SymInt) and isinstance(found := _number(value), int):
+        elif isinstance(value, torch.SymInt) and isinstance(found := _static_size(value), int):
             for user in list(node.users):
                 known = {node: found}
                 user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=known: k.get(a, a))
     graph.clean()
 
 
-def _number(size: torch.SymInt | int) -> torch.SymInt | int:
+def _static_size(size: torch.SymInt | int) -> torch.SymInt | int:
     return int(size.node.expr) if isinstance(size, torch.SymInt) and size.node.expr.is_Integer else size
 
 
 def read_by_us(node: Node) -> bool:
-    """Whether a node reads by several indices of dynamic sizes or of other integers than i64, which torch-mlir does not
-    convert."""
+    """Whether a node is a read that torch-mlir does not convert: by several indices with dynamic sizes, or by integers
+    other than i64. Such a node is imported by `read`."""
     if node.target is not aten.index.Tensor:
         return False
     listed: Sequence[Node | None] = node.args[1]
@@ -132,8 +132,8 @@ def read_by_us(node: Node) -> bool:
 
 
 def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
-    """`x[i, j, ..]`: `places` are the integers of the first axes of `x`, None for a whole one. They broadcast; their
-    axes are where the first of theirs was if they are neighbours, else in front."""
+    """`x[i, j, ..]`: `places` holds an integer tensor for each leading axis of `x`, or None for the whole axis. The
+    tensors broadcast; their axes replace the indexed axes if these are adjacent, otherwise they come first."""
     axes = [a for a, p in enumerate(places) if p is not None]
     given = [p for p in places if p is not None]
     rank = max(p.type.rank for p in given)
@@ -164,8 +164,8 @@ def read(x: ir.Value, places: Sequence[ir.Value | None]) -> ir.Value:
     return elementwise(args, result, x.type.element_type, body)
 
 
-def _numbers(mask: torch.Tensor) -> torch.Tensor:
-    """Of each place of a mask, as a row: how many before it and with it are true, less one."""
+def _index_among_true(mask: torch.Tensor) -> torch.Tensor:
+    """For each position of a flattened mask, the number of true positions up to and including it, minus one."""
     return mask.reshape(-1).to(torch.int64).cumsum(0) - 1
 
 
@@ -173,8 +173,8 @@ def _numbers(mask: torch.Tensor) -> torch.Tensor:
 def put_by_mask(
     x: torch.Tensor, listed: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
-    """`x[mask] = values` of one mask, as a selection: torch-mlir writes values of several rows elsewhere, and adds them
-    elsewhere. Values are [.., count, rest] or broadcast to that; the n-th place that is true gets the n-th."""
+    """`x[mask] = values` with one mask, as a select: torch-mlir writes or adds values of several rows to wrong places.
+    `values` is [.., count, rest] or broadcasts to it; the n-th true position gets the n-th value."""
     *before, mask = listed
     if mask is None or mask.dtype is not torch.bool or any(t is not None for t in before):
         return NotImplemented
@@ -182,7 +182,7 @@ def put_by_mask(
     if values.dim() > rest:
         axis = values.dim() - rest - 1
         if values.shape[axis] != 1:
-            number = _numbers(mask).clamp(0, values.shape[axis] - 1)
+            number = _index_among_true(mask).clamp(0, values.shape[axis] - 1)
             values = values.index_select(axis, number).unflatten(axis, mask.shape)
         else:
             values = values.unflatten(axis, [1] * mask.dim())
@@ -194,7 +194,7 @@ def put_by_mask(
 def scatter_with_reduction(
     x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | float, *, reduce: str
 ) -> torch.Tensor:
-    """By the newer operator."""
+    """Convert to the newer operator, `scatter_reduce`."""
     if not isinstance(source, torch.Tensor):
         source = torch.full(index.shape, source, dtype=x.dtype)
     return aten.scatter_reduce.two(x, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
@@ -204,7 +204,7 @@ def scatter_with_reduction(
 def scatter_means(
     x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> torch.Tensor:
-    """Means of integers, rounded down as torch does."""
+    """`scatter_reduce` to the mean of integers, rounded down as in torch."""
     if reduce != "mean" or x.is_floating_point():
         return NotImplemented
     total = aten.scatter_reduce.two(x, dim, index, source, "sum", include_self=include_self)
@@ -215,7 +215,7 @@ def scatter_means(
 
 @rule(aten.select_scatter.default)
 def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.SymInt | int) -> torch.Tensor:
-    """At a place counted from the end: of one in a tensor with dynamic sizes, torch-mlir leaves `x` as it is."""
+    """With an index counted from the end: if sizes are dynamic, torch-mlir leaves `x` unchanged."""
     if not isinstance(index, int) or index >= 0:
         return NotImplemented
     first = x.shape[dim] + index
@@ -224,12 +224,12 @@ def select_scatter(x: torch.Tensor, part: torch.Tensor, dim: int, index: torch.S
 
 @rule(aten.masked_scatter.default)
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """Of dynamic sizes, or of several: the element of `source` at the number of places that were true before."""
+    """With dynamic or different sizes: the n-th true position takes the n-th element of `source`."""
     if x.shape == mask.shape and all(isinstance(n, int) for n in (*x.shape, *source.shape)):
         return NotImplemented
     sizes = torch.broadcast_shapes(x.shape, mask.shape)
     x, mask = x.expand(sizes), mask.expand(sizes)
-    found = source.reshape(-1).index_select(0, _numbers(mask).clamp(min=0)).reshape(sizes)
+    found = source.reshape(-1).index_select(0, _index_among_true(mask).clamp(min=0)).reshape(sizes)
     return torch.where(mask, found, x)
 
 
@@ -237,7 +237,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 def diagonal_scatter(
     x: torch.Tensor, part: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:
-    """The diagonal's elements at the places where the column is the row plus `offset`."""
+    """Select the elements of `part` where the column is the row plus `offset`."""
     x = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])[None]
     place = (rows if offset >= 0 else columns).expand(x.shape[-2:]).clamp(max=max(part.shape[-1] - 1, 0))
@@ -247,7 +247,7 @@ def diagonal_scatter(
 
 @rule(aten.max_unpool2d.default, aten.max_unpool3d.default)
 def max_unpool(x: torch.Tensor, indices: torch.Tensor, sizes: Sequence[int], *_: object) -> torch.Tensor:
-    """Zeros with each value at its place, which `indices` count within an image of `sizes`."""
+    """Zeros with each value at its index, which counts within an image of `sizes`."""
     space = len(sizes)
     rows = [t.reshape(*t.shape[:-space], -1) for t in (x, indices)]
     nothing = torch.zeros([*x.shape[:-space], math.prod(sizes)], dtype=x.dtype)

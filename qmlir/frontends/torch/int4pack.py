@@ -1,4 +1,4 @@
-"""torch's int4 weights for CPUs, unpacked."""
+"""Unpack torch's int4 weights for CPUs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import torch
 
 @cache
 def _positions(n: int, k: int) -> torch.Tensor:
-    """For each nibble of a packed `[n, k/2]` weight (low ones first), the index of its code in `[n, k]`.
+    """For each nibble of a packed `[n, k/2]` weight (low nibbles first), the index of its code in `[n, k]`.
 
-    The order depends on the vector instructions of the CPU that packs, so it is asked of torch: each bit quartet of
-    every code's index is packed as if it were codes.
-    """
+    The order depends on the vector instructions of the CPU that packs, so torch is asked for it: each group of 4 bits
+    of the codes' indices is packed as if it were the codes."""
     index = torch.arange(n * k, dtype=torch.int64).reshape(n, k)
     found = torch.zeros(n * k, dtype=torch.int64)
     for shift in range(0, max(n * k - 1, 1).bit_length(), 4):

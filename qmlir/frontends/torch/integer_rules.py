@@ -1,4 +1,4 @@
-"""Decompositions of operators on integers that torch-mlir converts of floats alone, or not at all."""
+"""Decompositions of integer operators that torch-mlir converts only for floats, or not at all."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 @rule(aten.bitwise_xor.Scalar)
 def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor, which makes integers of bools."""
+    """With the number as a tensor, which promotes bools to integers."""
     return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
 
 
 @rule(aten.bitwise_or.Scalar)
 def bitwise_or(x: torch.Tensor, number: int) -> torch.Tensor:
-    """With a number as a tensor, which makes integers of bools."""
+    """With the number as a tensor, which promotes bools to integers."""
     return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=torch.result_type(x, number)))
 
 
 @rule(aten.abs.default)
 def absolute(x: torch.Tensor) -> torch.Tensor:
-    """Of integers."""
+    """The absolute value of integers."""
     if x.dtype not in INTEGERS:
         return NotImplemented
     return torch.where(x < 0, -x, x)
@@ -32,7 +32,7 @@ def absolute(x: torch.Tensor) -> torch.Tensor:
 
 @rule(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
-    """Of integers, by squares; exponents below 0 leave 1 and -1 alone, and make 0 of the others, as in torch."""
+    """Integer powers by squaring; with a negative exponent 0 unless the base is 1 or -1, as in torch."""
     kind = torch.result_type(x, y)
     if kind not in INTEGERS:
         return NotImplemented
@@ -48,7 +48,7 @@ def power(x: torch.Tensor | int, y: torch.Tensor) -> torch.Tensor:
 
 @rule(aten.pow.Tensor_Scalar)
 def power_of_number(x: torch.Tensor, y: float) -> torch.Tensor:
-    """Of integers, by squares; torch itself refuses exponents below 0."""
+    """Integer powers by squaring, with one exponent for all elements; torch itself refuses negative exponents."""
     kind = torch.result_type(x, y)
     if kind not in INTEGERS or y < 0:
         return NotImplemented

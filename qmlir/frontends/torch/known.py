@@ -1,7 +1,7 @@
-"""Tensors of one value, or of few: what follows from them is computed here, by torch.
+"""Fold operators on tensors with one value or with few elements, by torch.
 
-torch-mlir computes it too, and wrong: a float against an integer (`torch.full([4], 0.7) < 0` is true now and then), the
-remainder of a negative number.
+torch-mlir folds them too, but wrongly: comparisons of a float with an integer (`torch.full([4], 0.7) < 0` is sometimes
+true), remainders of negative numbers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .simplify import MOVES
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-_FEW = 64  # elements
-# What fills a tensor, and which of its arguments says with what.
-_FULL: dict[OpOverload, int] = {
+_MAX_ELEMENTS = 64  # elements
+# Operators that fill a tensor, and the index of the argument that is the value.
+_FILLS: dict[OpOverload, int] = {
     aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2, aten.scalar_tensor.default: 0,
 }  # fmt: skip
 _ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
@@ -27,8 +27,8 @@ _ONES = (aten.ones.default, aten.ones_like.default, aten.new_ones.default)
 
 
 def fold_known(graph: TorchGraph) -> None:
-    """Replaces what is computed of known tensors, element by element, by a tensor that is filled."""
-    known: dict[Node, torch.Tensor] = {}  # one element of the node's rank, or all
+    """Replace elementwise operators on known tensors by a fill or a constant."""
+    known: dict[Node, torch.Tensor] = {}  # all elements, or one in the node's rank if all are equal
     for node in graph.nodes:
         value = _known(graph, node, known)
         if value is None:
@@ -50,11 +50,11 @@ def _known(graph: TorchGraph, node: Node, known: dict[Node, torch.Tensor]) -> to
         return None
     if node.op == "get_attr":
         value = graph.constant(node)
-        return value if value is not None and value.numel() <= _FEW else None
+        return value if value is not None and value.numel() <= _MAX_ELEMENTS else None
     if node.op != "call_function":
         return None
     one = [1] * len(shape_of(node))
-    if (fill := _fill(node)) is not None:
+    if (fill := _fill_value(node)) is not None:
         return torch.full(one, fill, dtype=dtype_of(node))
     tensors = [known[n] for n in node.all_input_nodes if n in known]
     if not tensors or len(tensors) < len(node.all_input_nodes):
@@ -70,11 +70,11 @@ def _known(graph: TorchGraph, node: Node, known: dict[Node, torch.Tensor]) -> to
     return value if whole and value.dtype == dtype_of(node) else None
 
 
-def _fill(node: Node) -> bool | int | float | None:
-    """The value of a tensor that a node fills."""
+def _fill_value(node: Node) -> bool | int | float | None:
+    """The value of a tensor that a node fills; None if it fills none."""
     if node.target in _ZEROS or node.target in _ONES:
         return int(node.target in _ONES)
-    at = _FULL.get(node.target)
+    at = _FILLS.get(node.target)
     value = None if at is None else node.args[at]
     return value if isinstance(value, (bool, int, float)) else None
 

@@ -1,4 +1,4 @@
-"""What is torch's dialect after raising, by torch-mlir's passes to linalg on tensors."""
+"""Lower the ops of the torch dialect that remain after raising to linalg on tensors, by torch-mlir's passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...core.mlir import ir
 
 _HEAD = ("func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)",)
-# Not operators of a program: what an operator that is left reads, or a check.
+# Not operators of the program, but checks and operands of unconverted operators.
 _NOT_OPERATORS = (
     "torch.constant",
     "torch.vtensor",
@@ -34,7 +34,7 @@ _WHAT_TO_DO = (
 
 
 class TorchUnconverted(FrontEndError):
-    """torch-mlir does not convert a program; `nodes` are what it failed at, as far as is known."""
+    """torch-mlir does not convert a program; `nodes` are the nodes at which it failed, if known."""
 
     def __init__(self, diagnostics: list[Diagnostic], nodes: Sequence[Node] = ()) -> None:
         self.nodes = list(nodes)
@@ -42,7 +42,7 @@ class TorchUnconverted(FrontEndError):
 
 
 class Places:
-    """Which nodes of a graph were imported at which location."""
+    """The nodes of a graph by the location at which they were imported."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, list[Node]] = {}
@@ -51,8 +51,8 @@ class Places:
         self._nodes.setdefault(location_text(location), []).append(node)
 
     def find(self, location: str, operator: str | None) -> list[Node]:
-        """The nodes of an operator in torch-mlir's spelling: at the location, or else everywhere, or else of another
-        overload at the location, which torch-mlir may take for this one. Without an operator all at the location."""
+        """The nodes of an operator, in torch-mlir's spelling: at the location, else anywhere, else of another overload
+        at the location, because torch-mlir may substitute overloads. Without an operator, all at the location."""
         near = self._nodes.get(location, [])
         if operator is None:
             return near
@@ -93,14 +93,14 @@ def lower_torch(module: ir.Module, name: str, places: Places) -> None:
 
 
 def _culprit(d: Diagnostic) -> str | None:
-    """The operator that a message of torch-mlir is about; None where it names none, or what an operator reads."""
+    """The operator that a message of torch-mlir is about; None if it names none, or only an op in `_NOT_OPERATORS`."""
     named = re.search(r"""name = "(torch\.[^"]+)\"""", d.message) if "'torch.operator'" in d.message else None
     found = named or re.search(r"'(torch\.[\w.]+)'", d.message)
     return None if found is None or found[1].startswith(_NOT_OPERATORS) else found[1]
 
 
 def _left_over(module: ir.Module, place: str) -> tuple[str, str] | None:
-    """An operator that is still torch's, and where: one at `place` if there is one, else the first."""
+    """An unconverted operator and its location: one at `place` if there is one, else the first."""
     left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_NOT_OPERATORS))
     found = [
         (op.attributes["name"].value if op.name == "torch.operator" else op.name, location_text(op.location))

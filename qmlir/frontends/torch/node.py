@@ -1,4 +1,4 @@
-"""A node of an FX graph, as raising patterns see it."""
+"""A node of an FX graph as raising patterns see it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class TorchNode(Raising):
-    """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
-    tensors, `attributes` the others by name; `tensor_of` gives what a node of the graph has become."""
+    """A node of an FX graph; see `Raising`. `operands` are the arguments that are tensors by the operator's schema,
+    `attributes` the others by name; `tensor_of` returns the imported value of a node."""
 
     def __init__(self, tensor_of: Callable[[Node], Tensor], node: Node, location: ir.Location) -> None:
         self._tensor_of, self.node, self._location = tensor_of, node, location
@@ -65,7 +65,7 @@ class TorchNode(Raising):
 def spec_of(val: torch.Tensor) -> TensorSpec:
     """The spec of a meta value; symbolic sizes are dynamic.
 
-    Raises PatternDeclined for a dtype that has no name here."""
+    Raises PatternDeclined for a dtype that the dialect has no name for."""
     if val.dtype not in FROM_TORCH:
         raise PatternDeclined(f"a tensor is {val.dtype}, which is unsupported")
     return TensorSpec(tuple(s if isinstance(s, int) else None for s in val.shape), FROM_TORCH[val.dtype])

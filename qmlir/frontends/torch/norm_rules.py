@@ -1,4 +1,4 @@
-"""Decompositions of norms: by each row, by groups of channels, by statistics that a program is given."""
+"""Decompositions of norms: of rows, of groups of channels, and by given statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def rms_norm(
     x: torch.Tensor, sizes: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
-    """Of f16 and bf16, in f32 up to the result."""
+    """For f16 and bf16: computed in f32 and rounded once."""
     if x.dtype not in SHORT:
         return NotImplemented
     wide = x.float()
@@ -34,7 +34,7 @@ def batch_norm(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
     variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """By a mean and a variance that the program is given: a product and a sum per channel, axis 1."""
+    """With a given mean and variance: a multiply-add per channel (axis 1)."""
     if by_input or mean is None or variance is None:
         return NotImplemented
     factor = torch.rsqrt(variance + eps) if weight is None else torch.rsqrt(variance + eps) * weight
@@ -47,7 +47,7 @@ def batch_norm_with_results(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor,
     variance: torch.Tensor, momentum: float, eps: float,
 ) -> TorchResult:  # fmt: skip
-    """As above; the other results are empty where a model is not trained."""
+    """As `batch_norm`; the other results are empty in inference."""
     nothing = x.new_empty(0)
     return batch_norm(x, weight, bias, mean, variance, False, momentum, eps, False), nothing, nothing
 
@@ -57,7 +57,7 @@ def instance_norm(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
     variance: torch.Tensor | None, by_input: bool, momentum: float, eps: float, fast: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """As a group norm of one channel per group: torch-mlir's conversion of one without weights kills the process."""
+    """As a group norm with one channel per group: torch-mlir's conversion without weights crashes the process."""
     if not by_input and mean is not None:
         return batch_norm(x, weight, bias, mean, variance, by_input, momentum, eps, fast)
     return aten.group_norm.default(x, x.shape[1], weight, bias, eps)
@@ -68,8 +68,8 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None,
     eps: float = 1e-5, fast: bool = True,
 ) -> torch.Tensor:  # fmt: skip
-    """Of dynamic sizes: of a number of channels torch-mlir makes that of the groups, and torch's own decomposition ends
-    with strides of unknown sizes."""
+    """With dynamic sizes: torch-mlir replaces the number of channels by that of the groups, and torch's own
+    decomposition ends in strides of unknown sizes."""
     if all(isinstance(size, int) for size in x.shape) or x.dtype in SHORT:
         return NotImplemented
     rows = x.reshape(x.shape[0], groups, -1)
@@ -82,16 +82,16 @@ def group_norm(
 
 @rule(aten.renorm.default)
 def renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
-    """Along an axis that is counted from the end, too. Source: ATen, Normalization.cpp, `renorm_out`."""
+    """Also along an axis counted from the end. Source: ATen, Normalization.cpp, `renorm_out`."""
     others = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
     norm = torch.linalg.vector_norm(x, p, others, keepdim=True)
     return x * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
 
 
-def _spread(
+def _undefined_variance(
     with_mean: bool, x: torch.Tensor, dims: Sequence[int] | None, correction: float | None, keepdim: bool
 ) -> TorchResult:
-    """Variances and standard deviations of no more numbers than are taken off their count: NaN, where torch-mlir has
+    """Variances and standard deviations of too few elements (not more than `correction`): NaN, where torch-mlir has
     0."""
     count = math.prod(x.shape[d] for d in dims or range(x.dim()))
     if not isinstance(count, int) or count > (1 if correction is None else correction):
@@ -102,7 +102,7 @@ def _spread(
 
 
 for _name in ("var", "std", "var_mean", "std_mean"):
-    _op, _of = getattr(aten, _name), partial(_spread, _name.endswith("mean"))
+    _op, _of = getattr(aten, _name), partial(_undefined_variance, _name.endswith("mean"))
     rule(_op.correction)(lambda x, dim=None, *, correction=None, keepdim=False, of=_of: of(x, dim, correction, keepdim))
     rule(_op.dim)(lambda x, dim, unbiased=True, keepdim=False, of=_of: of(x, dim, int(unbiased), keepdim))
     rule(_op.default)(lambda x, unbiased=True, of=_of: of(x, None, int(unbiased), False))

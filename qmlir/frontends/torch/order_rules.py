@@ -1,4 +1,4 @@
-"""Decompositions of what depends on the order of numbers, or on an axis that a tensor does not have."""
+"""Decompositions of operators that depend on the order of elements, or are along an axis of a scalar tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 Found = tuple[torch.Tensor, torch.Tensor]
-# Operators along an axis, of which torch-mlir does not convert tensors without axes, or never ends.
+# Operators along an axis that torch-mlir does not convert, or on which it never ends, if the tensor has no axes.
 ALONG_AN_AXIS = frozenset((
     aten.softmax.int, aten._softmax.default, aten.log_softmax.int, aten._log_softmax.default, aten.amax.default,
     aten.amin.default, aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default, aten.logsumexp.default,
@@ -27,7 +27,7 @@ ALONG_AN_AXIS = frozenset((
 
 
 def with_an_axis(target: OpOverload) -> TorchRule:
-    """An operator along an axis, of a tensor without one: as of the only element of an axis."""
+    """An operator along an axis, applied to a tensor without axes: computed on one axis of one element."""
 
     def rule(x: torch.Tensor, *args: object, **kwargs: object) -> TorchResult:
         if x.dim():
@@ -41,13 +41,13 @@ def with_an_axis(target: OpOverload) -> TorchRule:
 
 @rule(aten.sort.stable)
 def sort(x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> TorchResult:
-    """IREE exchanges neighbours that are out of order, and equal ones never are."""
+    """IREE's sort exchanges only neighbours that are out of order, so it is always stable."""
     return aten.sort.default(x, dim, descending)
 
 
 @rule(aten.topk.default)
 def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TorchResult:
-    """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
+    """With results in any order, which torch-mlir does not convert: the first `k` of a sort."""
     if sorted:
         return NotImplemented
     values, places = aten.sort.default(x, dim, largest)
@@ -56,14 +56,14 @@ def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bo
 
 @rule(aten.kthvalue.default)
 def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
-    """The k-th smallest and its place, by sorting."""
+    """The k-th smallest element and its index, by sorting."""
     values, places = (t.narrow(dim, k - 1, 1) for t in aten.sort.default(x, dim, False))
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
 @rule(aten.median.dim)
 def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> TorchResult:
-    """The lower one of two in the middle, by sorting; the first NaN where there is one."""
+    """The lower one of two middle elements, by sorting; the first NaN if there is one."""
     size = x.shape[dim]
     if not isinstance(size, int):
         return NotImplemented
@@ -78,14 +78,14 @@ def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> TorchResult:
 
 @rule(aten.median.default)
 def median_of_all(x: torch.Tensor) -> torch.Tensor:
-    """The lower one of two in the middle, by sorting."""
+    """The lower one of two middle elements, by sorting."""
     found = median(x.reshape(-1), 0)
     return found if found is NotImplemented else found[0]
 
 
 @rule(aten.nanmedian.dim)
 def nanmedian(x: torch.Tensor, dim: int, keepdim: bool = False) -> Found:
-    """The lower one of two in the middle of those that are numbers, which come first in order."""
+    """The lower one of two middle elements other than NaN, which a sort puts first."""
     values, places = aten.sort.default(x, dim, False)
     last = (~torch.isnan(x)).sum(dim, keepdim=True) - 1
     middle = last.clamp(min=0) // 2
@@ -96,7 +96,7 @@ def nanmedian(x: torch.Tensor, dim: int, keepdim: bool = False) -> Found:
 
 @rule(aten.nanmedian.default)
 def nanmedian_of_all(x: torch.Tensor) -> torch.Tensor:
-    """The lower one of two in the middle of those that are numbers."""
+    """The lower one of two middle elements other than NaN."""
     return nanmedian(x.reshape(-1), 0)[0]
 
 
@@ -105,8 +105,8 @@ def quantile(
     x: torch.Tensor, q: torch.Tensor | float, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear", unknown: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """Between the numbers around place `q (n - 1)` of the order; `unknown`: NaN is left out. Source: ATen, Sorting.cpp,
-    `quantile_compute`."""
+    """Interpolate between the elements at position `q (n - 1)` of the sorted row; `unknown`: leave out NaN. Source:
+    ATen, Sorting.cpp, `quantile_compute`."""
     shares = torch.as_tensor(q, dtype=x.dtype)
     dim = dim if x.dim() else None
     rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
@@ -141,7 +141,7 @@ def nanquantile(
     x: torch.Tensor, q: torch.Tensor | float, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> torch.Tensor:  # fmt: skip
-    """The quantile of those that are numbers."""
+    """The quantile of the elements other than NaN."""
     return quantile(x, q, dim, keepdim, interpolation=interpolation, unknown=True)
 
 
@@ -158,8 +158,8 @@ def cummin(x: torch.Tensor, dim: int) -> TorchResult:
 
 
 def _running(x: torch.Tensor, dim: int, wins: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> TorchResult:
-    """The best one so far and its place, the later one of equal ones: of two, four, eight and so on up to each place.
-    After a NaN everything is."""
+    """The best element so far and its index, the later of equal ones, by a scan over 2, 4, 8, .. elements up to each
+    position. After a NaN everything is NaN."""
     size = x.shape[dim]
     if not isinstance(size, int):
         return NotImplemented
@@ -182,7 +182,7 @@ def searchsorted(
     bounds: torch.Tensor, x: torch.Tensor | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """How many of the sorted `bounds` are below a number, or not above it."""
+    """The number of sorted `bounds` below each element of `x` or, if `right`, not above it."""
     if sorter is not None:
         bounds = bounds.gather(-1, sorter)
     number = torch.as_tensor(x)[..., None]
@@ -193,13 +193,14 @@ def searchsorted(
 
 @rule(aten.cumprod.default)
 def running_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Of another type: converted first."""
+    """With another result dtype: converted first."""
     return NotImplemented if dtype is None else aten.cumprod.default(x.to(dtype), dim)
 
 
 @rule(aten.logcumsumexp.default)
 def log_of_running_sums(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Each element with that 1, 2, 4, .. before it (Hillis, Steele, 1986): the exponentials themselves overflow."""
+    """Add to each element that 1, 2, 4, .. before it (Hillis, Steele, 1986), as logarithms: exponentials would
+    overflow."""
     if x.dim() == 0 or x.dtype in SHORT:
         return NotImplemented
     count, x, distance = x.shape[dim], x.transpose(dim, -1), 1

@@ -1,4 +1,4 @@
-"""Decompositions of paddings: gathers, slices, zeros around the rest."""
+"""Decompositions of paddings into gathers, slices and padding with zeros."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .graph import aten
 from .rules import rule
 
 
-def _gathered(
+def _pad_by_gather(
     x: torch.Tensor, pads: Sequence[int], source: Callable[[torch.Tensor, int], torch.Tensor]
 ) -> torch.Tensor:
-    """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
-    `source(i, s)`, i counted from the first that is not padding."""
+    """Pad `x` by (before, after) of the last axis, the one before it, ...: `source(i, s)` is the index of element i of
+    an axis of size s, where i counts from the first element that is not padding."""
     for k in range(len(pads) // 2):
         axis, before, after = x.dim() - 1 - k, pads[2 * k], pads[2 * k + 1]
         size = x.shape[axis]
@@ -30,19 +30,19 @@ def _gathered(
 
 @rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
 def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """Mirrored without the edge itself."""
-    return _gathered(x, pads, lambda i, s: (s - 1) - abs((s - 1) - abs(i)))
+    """Mirror the elements without repeating the edge."""
+    return _pad_by_gather(x, pads, lambda i, s: (s - 1) - abs((s - 1) - abs(i)))
 
 
 @rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
 def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
-    """The edge again and again: `i` between 0 and `s - 1`."""
-    return _gathered(x, pads, lambda i, s: (abs(i) - abs(i - (s - 1)) + (s - 1)) // 2)
+    """Repeat the edge: `i` clamped to 0..`s - 1`."""
+    return _pad_by_gather(x, pads, lambda i, s: (abs(i) - abs(i - (s - 1)) + (s - 1)) // 2)
 
 
 @rule(aten.constant_pad_nd.default)
 def constant_pad(x: torch.Tensor, pads: Sequence[int], value: float = 0) -> torch.Tensor:
-    """What is cut off by negative pads, as slices: torch-mlir makes tensors of other sizes of these."""
+    """With negative pads, which remove elements: as slices, because torch-mlir makes results of wrong sizes."""
     if not any(isinstance(p, int) and p < 0 for p in pads):
         return NotImplemented
     for k in range(len(pads) // 2):
@@ -56,9 +56,9 @@ def constant_pad(x: torch.Tensor, pads: Sequence[int], value: float = 0) -> torc
 
 @rule(aten.pad.default)
 def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> torch.Tensor:
-    """By gathers, but for constants."""
+    """By gathers, except for constants."""
     if mode == "constant":
         return constant_pad(x, pads, 0 if value is None else value)
     if mode == "circular":
-        return _gathered(x, pads, lambda i, s: i % s)
+        return _pad_by_gather(x, pads, lambda i, s: i % s)
     return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)

@@ -1,4 +1,4 @@
-"""Large weights beside the program: a parameter file that is written once and loaded, not copied, at run time."""
+"""Store large weights in a parameter file, which is written once and loaded, not copied, at run time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..raising import Tensor
 from .dtypes import FROM_TORCH, to_numpy
 
 SCOPE = "model"
-_LEAST = 1 << 16  # bytes; smaller weights are constants, which can be folded
+_MIN_BYTES = 1 << 16  # smaller weights are constants, which can be folded
 
 
 class ParameterFile:
-    """The weights of one program that go to a file: `import_options={"parameters": "weights.irpa"}`."""
+    """The weights of one program that are written to a file: `import_options={"parameters": "weights.irpa"}`."""
 
-    def __init__(self, path: Path, least: int = _LEAST) -> None:
+    def __init__(self, path: Path, least: int = _MIN_BYTES) -> None:
         if path.suffix not in (".irpa", ".safetensors"):
             raise UsageError(f"parameters go to a .irpa or .safetensors file, not to {path.name!r}")
         self.path, self.least = path, least
@@ -30,7 +30,7 @@ class ParameterFile:
         self._names: dict[int, str] = {}
 
     def load(self, node: Node, value: torch.Tensor) -> Tensor | None:
-        """The weight as it is loaded at run time; None for one that stays a constant."""
+        """The weight as the load of a global; None for a weight that stays a constant."""
         if value.numel() * value.element_size() < self.least or value.dtype not in FROM_TORCH:
             return None
         key = self._names.setdefault(id(value), str(node.target).removeprefix("_qmlir_"))
@@ -39,7 +39,7 @@ class ParameterFile:
         return Tensor(spec, load_global(_symbol(key), tensor_type(spec.shape, spec.dtype)))
 
     def declare(self, module: ir.Module) -> None:
-        """The globals that the loads name, and the file."""
+        """Declare the globals that the loads name, and write the file."""
         with ir.InsertionPoint.at_block_begin(module.body):
             for key, value in self._tensors.items():
                 kind = tensor_type(tuple(value.shape), FROM_TORCH[value.dtype])

@@ -1,4 +1,4 @@
-"""Raising patterns of `torch.ops.qmlir.*`: each call is the operation of its name."""
+"""Raising patterns of `torch.ops.qmlir.*`: each call becomes the operation of its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _pattern(name: str) -> Callable[[TorchNode], Tensor | Sequence[Tensor]]:
 
 
 def _scaled_matmul(op: Raising, operands: dict[str, Tensor], attributes: dict[str, object]) -> Tensor:
-    """With one weight for all batches, the batches' rows are rows: one product."""
+    """With one weight for all batches, collapse the batch axes into the rows: one product."""
     lhs, rhs = operands["lhs"], operands["rhs"]
     rank = len(lhs.shape)
     if rank <= 2 or len(rhs.shape) != 2 or attributes.get("lhs_transposed"):
@@ -52,7 +52,7 @@ def _scaled_matmul(op: Raising, operands: dict[str, Tensor], attributes: dict[st
 
 
 def _rows(t: Tensor) -> Tensor:
-    """All axes but the last as one."""
+    """Collapse all axes except the last into one."""
     if t.array is not None:
         return Tensor.constant(t.array.reshape(-1, t.array.shape[-1]), t.dtype)
     rank = len(t.shape)
@@ -76,7 +76,7 @@ def _product(shape: Sequence[int | None]) -> int | None:
 
 
 def _split_rows(value: ir.Value, sizes: Sequence[ir.Value | int], n: int | None) -> ir.Value:
-    """Rows as the axes that they were."""
+    """Split the rows into axes of `sizes`."""
     wide = [*sizes, dims(value)[-1] if n is None else n]
     if sum(not isinstance(s, int) for s in sizes) < 2:
         return expand(value, [list(sizes), wide[-1:]])
@@ -95,7 +95,7 @@ def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict
 
 @raises("torch.aten.gelu")
 def gelu(op: TorchNode) -> Tensor:
-    """With `approximate`: torch-mlir computes it with 0.797724 in the place of sqrt(2 / pi)."""
+    """Gelu with `approximate="tanh"`, which torch-mlir computes with 0.797724 instead of sqrt(2 / pi)."""
     x = op.operand(0)
     if op.attributes["approximate"] != "tanh" or x.dtype not in ("f32", "f16", "bf16"):
         raise NotQuantised("torch-mlir computes the other one right")
@@ -116,7 +116,7 @@ for _name in OPERATIONS:
 
 @raises("torch.aten.grid_sampler", "torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
 def _grid_sampler(op: TorchNode) -> Tensor:
-    """A built-in kernel: torch-mlir's conversion reads outside of the image."""
+    """Built by `grid_sampled`, because torch-mlir's conversion reads outside of the image."""
     a = op.attributes
     mode, padding = MODES[a["interpolation_mode"]], PADDINGS[a["padding_mode"]]
     return grid_sampled(op.operand(0), op.operand(1), mode, padding, bool(a["align_corners"]))

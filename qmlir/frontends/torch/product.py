@@ -24,7 +24,7 @@ class TorchSide:
     dtype: str | None = None  # of codes; None for a plain float
     scale: NodeOrTensor | None = None
     zero_point: NodeOrTensor | None = None
-    transposed: bool = False  # stored with its last two axes exchanged
+    transposed: bool = False  # stored with its last two axes transposed
 
     @property
     def quantised(self) -> bool:
@@ -41,7 +41,7 @@ class TorchProduct:
     root: Node
     out: Node
     out_dtype: str
-    columns: int  # the axis of the result that the weight's channels are along, from the end
+    columns: int  # the result's axis with the weight's channels, counted from the end
     bias: NodeOrTensor | None = None
     residual: Node | None = None
     attributes: dict[str, object] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def sizes_of(graph: TorchGraph, value: NodeOrTensor) -> Sequence[torch.SymInt | 
 
 
 def scale_after(p: TorchProduct) -> None:
-    """torch multiplies by bare codes, which 16-bit floats hold exactly, and scales the sum. Codes that are scaled
-    first are no longer exact in 16 bits: f32 holds them."""
+    """Compute in f32 if the left operand is a 16-bit float. torch multiplies by unscaled codes, which are exact in
+    16-bit floats, and scales the sum; the dialect scales the codes first, which is not exact in 16 bits."""
     if not p.lhs.quantised and dtype_of(p.lhs.node) in (torch.bfloat16, torch.float16):
         p.attributes["compute_dtype"] = "f32"

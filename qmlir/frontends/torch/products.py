@@ -1,9 +1,9 @@
 """Products of quantised values in FX graphs: each becomes one call of `torch.ops.qmlir.scaled_matmul` or `conv2d_q`,
-with the scales, the bias, the residual, the activation and the requantisation around it as its epilogue.
+with the surrounding scales, bias, residual, activation and requantisation as its epilogue.
 
-A `TorchProduct` is read here from the node that multiplies (`read_product`) and then takes in what follows it, a step
-at a time, in the order of the epilogue (`epilogue.py`; docs/semantics.md, section 4), as long as nobody else reads the
-value in between.
+A `TorchProduct` is read from the node that multiplies (`read_product`). It then absorbs the nodes that follow, one step
+at a time in the order of the epilogue (`epilogue.py`; docs/semantics.md, section 4), as long as each intermediate value
+has one use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _side(graph: TorchGraph, node: Node) -> TorchSide:
-    """A factor as it is stored."""
+    """A factor: the codes and the scale behind a dequantisation, or the node itself."""
     found = dequantised(graph, node)
     if found is not None:
         return TorchSide(found.codes, found.dtype, found.scale, found.zero_point)
@@ -37,7 +37,7 @@ def _side(graph: TorchGraph, node: Node) -> TorchSide:
 
 
 def _weight(graph: TorchGraph, node: Node, transposed: bool) -> TorchSide:
-    """The right factor, looked at through transpositions of its last two axes, before and after dequantisation."""
+    """The right factor, without the transposes of its last two axes before and after its dequantisation."""
     node, transposed = _untransposed(node, transposed)
     side = _side(graph, node)
     if not side.quantised:
@@ -45,19 +45,19 @@ def _weight(graph: TorchGraph, node: Node, transposed: bool) -> TorchSide:
         return side
     side.node, side.transposed = _untransposed(side.node, transposed)
     if side.transposed != transposed:
-        side.scale = _exchanged(graph, side.scale)
-        side.zero_point = _exchanged(graph, side.zero_point)
+        side.scale = _transposed_scale(graph, side.scale)
+        side.zero_point = _transposed_scale(graph, side.zero_point)
     return side
 
 
 def _untransposed(node: Node, transposed: bool) -> tuple[Node, bool]:
-    while _exchanges(node):
+    while _swaps_last_axes(node):
         node, transposed = node.args[0], not transposed
     return node, transposed
 
 
-def _exchanges(node: Node) -> bool:
-    """Whether a node exchanges the last two axes."""
+def _swaps_last_axes(node: Node) -> bool:
+    """Whether a node transposes the last two axes."""
     if node.op != "call_function" or not is_tensor(node):
         return False
     rank = len(shape_of(node))
@@ -71,8 +71,8 @@ def _exchanges(node: Node) -> bool:
     return False
 
 
-def _exchanged(graph: TorchGraph, value: NodeOrTensor | None) -> NodeOrTensor | None:
-    """A scale of the transposed tensor."""
+def _transposed_scale(graph: TorchGraph, value: NodeOrTensor | None) -> NodeOrTensor | None:
+    """The scale of the transposed tensor."""
     if value is None:
         return None
     known = graph.constant(value)
@@ -87,7 +87,7 @@ def _exchanged(graph: TorchGraph, value: NodeOrTensor | None) -> NodeOrTensor | 
 
 
 def read_product(graph: TorchGraph, node: Node) -> TorchProduct | None:
-    """The product of quantised values that a node is; None for floats, or for anything else.
+    """The product of quantised values that a node computes; None for a float product or any other node.
 
     Raises PatternDeclined for a product of quantised values that the dialect does not have."""
     reader = PRODUCTS.get(node.target)
@@ -144,9 +144,9 @@ def _scaled_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
         raise PatternDeclined("scale_result is not supported")
     left, right = TorchSide(lhs, FROM_TORCH[dtype_of(lhs)]), _weight(graph, rhs, False)
     right.dtype = FROM_TORCH[dtype_of(right.node)]
-    left.scale = _rank(graph, node, argument(node, "scale_a"))
-    scale = _rank(graph, node, argument(node, "scale_b"))
-    right.scale = _exchanged(graph, scale) if right.transposed else scale
+    left.scale = _scalar_if_single(graph, node, argument(node, "scale_a"))
+    scale = _scalar_if_single(graph, node, argument(node, "scale_b"))
+    right.scale = _transposed_scale(graph, scale) if right.transposed else scale
     if dtype_of(node) not in FLOATS:
         raise PatternDeclined(f"the result is {dtype_of(node)}; use a float of 16 or 32 bits")
     made = TorchProduct("scaled_matmul", left, right, node, node, FLOATS[dtype_of(node)], 1, stage=SCALED)
@@ -155,8 +155,8 @@ def _scaled_mm(graph: TorchGraph, node: Node) -> TorchProduct | None:
     return made
 
 
-def _rank(graph: TorchGraph, node: Node, scale: NodeOrTensor) -> NodeOrTensor:
-    """A scale of one element as a scalar."""
+def _scalar_if_single(graph: TorchGraph, node: Node, scale: NodeOrTensor) -> NodeOrTensor:
+    """The scale, as a scalar if it has one element."""
     known = graph.constant(scale)
     if known is not None:
         return known.float().reshape(()) if known.numel() == 1 else known.float()
@@ -202,7 +202,7 @@ def _conv2d(graph: TorchGraph, node: Node) -> TorchProduct | None:
     side = _side(graph, x)
     weight = _side(graph, w)
     if dtype_of(node) not in FLOATS or transposed:
-        # A transposed filter is [C, F/groups, KH, KW]: another layout than any of the dialect's with groups.
+        # A transposed filter is [C, F/groups, KH, KW]: the dialect has no such layout with groups.
         return None
     made = TorchProduct("conv2d_q", side, weight, node, node, FLOATS[dtype_of(node)], 3, stage=SCALED)
     made.attributes.update(
@@ -215,7 +215,7 @@ def _conv2d(graph: TorchGraph, node: Node) -> TorchProduct | None:
 
 
 def _padding(value: Argument, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Top, left, bottom, right. torch's `same` puts the odd one after."""
+    """Padding at the top, left, bottom and right. torch's `same` puts an odd element at the end."""
     if value == "valid":
         return [0, 0, 0, 0]
     if value == "same":
@@ -245,13 +245,13 @@ PRODUCTS: dict[OpOverload, Callable[[TorchGraph, Node], TorchProduct | None]] = 
     aten.conv2d.default: _conv2d,
     aten.conv2d.padding: _conv2d,
     aten.convolution.default: _conv2d,
-    # Products that the dialect has no form of: read, so that one of codes does not become one of floats unsaid.
+    # Products that the dialect does not have: listed, so that the report names those that read codes.
     aten.conv1d.default: lambda graph, node: None,
     aten.conv3d.default: lambda graph, node: None,
     aten.conv_transpose2d.input: lambda graph, node: None,
     aten.einsum.default: lambda graph, node: None,
 }
-# Operators whose operands are codes whatever they are: left alone, they are worth a warning.
+# Operators whose operands are always codes: the report names those that are not raised.
 QUANTISED_PRODUCTS = (aten._int_mm.default, aten._scaled_mm.default, aten._weight_int8pack_mm.default,
                       aten._weight_int4pack_mm.default, aten._weight_int4pack_mm_for_cpu.default)  # fmt: skip
 
@@ -263,7 +263,7 @@ def reads_codes(graph: TorchGraph, node: Node) -> bool:
 
 
 def _check(graph: TorchGraph, p: TorchProduct) -> None:
-    """What the verifier would refuse is left to torch instead."""
+    """Decline a product that the verifier would refuse, so that torch's operators remain."""
     for side, name in ((p.lhs, "left"), (p.rhs, "right")):
         if side.quantised and side.dtype not in ("i8", "u8", "i4", "u4", "i2", "u2") and not _small(side):
             raise PatternDeclined(f"the {name} operand is {side.dtype}")

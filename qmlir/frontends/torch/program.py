@@ -1,4 +1,4 @@
-"""From `torch.export.ExportedProgram` to a graph whose parameters are constants."""
+"""Convert a `torch.export.ExportedProgram` to a graph whose parameters are constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .state import HeldBuffer
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-# What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
+# Operators that torch-mlir does not convert. All others keep their form, above all quantised operators.
 _DECOMPOSED = (
     aten.index_copy.default, aten.norm.ScalarOpt_dim, aten.native_group_norm.default, aten.index_add.default,
     aten.masked_fill.Tensor, aten.masked_fill.Scalar, aten.addmv.default,
@@ -28,7 +28,7 @@ _DECOMPOSED = (
 
 
 def decompositions() -> dict[OpOverload, Callable[..., object]]:
-    """torch's decompositions of the operators that need one."""
+    """torch's decompositions of the operators in `_DECOMPOSED`."""
     from torch._decomp import get_decompositions
 
     return dict(get_decompositions(_DECOMPOSED))
@@ -37,13 +37,12 @@ def decompositions() -> dict[OpOverload, Callable[..., object]]:
 def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
     """The inference graph of an exported program.
 
-    Raises FrontEndError for a program that changes its inputs, or takes or gives what is not a tensor.
-    """
+    Raises FrontEndError for a program that mutates its inputs, or uses an input that is not a tensor."""
     from torch.export.graph_signature import InputKind, OutputKind
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's about torch
-        program = _of_flat_arguments(program).run_decompositions(decompositions())
+        warnings.simplefilter("ignore", FutureWarning)  # torch's warnings about its own code
+        program = _with_flat_arguments(program).run_decompositions(decompositions())
     inline_conditions(program.graph_module)
     signature = program.graph_signature
     changed: dict[str | None, int] = {}
@@ -52,10 +51,10 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
             changed[spec.target] = i
         elif spec.kind != OutputKind.USER_OUTPUT:
             what = spec.kind.name.replace("_", " ").lower()
-            raise FrontEndError([Diagnostic(f"the program has a {what} of {spec.target!r}: return what it becomes, or "
+            raise FrontEndError([Diagnostic(f"the program has a {what} of {spec.target!r}: return the new value, or "
                                             "make it a buffer of the module", str(spec.target))])  # fmt: skip
     gm = GraphModule(torch.nn.Module(), program.graph_module.graph)
-    _submodules(program.graph_module, gm)
+    _copy_attributes(program.graph_module, gm)
     placeholders = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
     values: Mapping[str, torch.Tensor] = {**program.constants, **program.state_dict}
     buffers: list[HeldBuffer] = []
@@ -76,15 +75,15 @@ def prepare(program: torch.export.ExportedProgram) -> TorchGraph:
         else:
             _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
     output = next(n for n in gm.graph.nodes if n.op == "output")
-    output.args = (tuple(r for r in output.args[0] if r is not None),)  # as nn.MultiheadAttention returns no weights
+    output.args = (tuple(r for r in output.args[0] if r is not None),)  # None: nn.MultiheadAttention's weights
     gm.recompile()
     return TorchGraph(gm, program.range_constraints, buffers)
 
 
-def _of_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The same graph, called with its leaves. Decomposing traces the program again, and with it a container that
-    computes as it is made of leaves (transformers' DynamicCache concatenates), whose constants then have no value.
-    """
+def _with_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The same program, called with the leaves of its arguments. Decomposing traces the program again, including
+    containers that compute when they are built from leaves (transformers' DynamicCache concatenates) and whose
+    constants then have no value."""
     from torch.export import ModuleCallEntry, ModuleCallSignature
     from torch.export.graph_signature import InputKind
     from torch.utils._pytree import tree_structure
@@ -94,20 +93,20 @@ def _of_flat_arguments(program: torch.export.ExportedProgram) -> torch.export.Ex
     gives = tree_structure((0,) * program.call_spec.out_spec.num_leaves)
     signature = ModuleCallSignature(arguments, [], takes, gives, [arg.name for arg in arguments])
     flat = copy.copy(program)
-    flat._example_inputs = None  # of the containers
+    flat._example_inputs = None  # they are containers
     flat._module_call_graph = [ModuleCallEntry("", signature)]
     return flat
 
 
-def _submodules(source: GraphModule, target: GraphModule) -> None:
-    """What `get_attr` nodes of the program name already: tensors that tracing lifted."""
+def _copy_attributes(source: GraphModule, target: GraphModule) -> None:
+    """Copy the attributes that `get_attr` nodes of the program already name: tensors that tracing lifted."""
     for node in target.graph.nodes:
         if node.op == "get_attr" and hasattr(source, str(node.target)):
             setattr(target, str(node.target), getattr(source, str(node.target)))
 
 
 def _freeze(gm: GraphModule, node: Node, name: str, value: torch.Tensor) -> None:
-    """A placeholder becomes the constant that it always has. The tensor is shared, not copied."""
+    """Replace a placeholder by a constant, which shares the tensor."""
     gm.register_buffer(name, value.detach(), persistent=False)
     with gm.graph.inserting_before(node):
         constant = gm.graph.get_attr(name)
@@ -125,13 +124,13 @@ def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Tor
 
 
 def fingerprint(program: torch.export.ExportedProgram) -> str:
-    """A digest of all that the imported module depends on."""
+    """A digest of everything on which the imported module depends."""
     more = f"{program.graph_signature} {program.range_constraints}"
     return digest_of(program.graph_module, {**program.constants, **program.state_dict}, more)
 
 
 def digest_of(gm: GraphModule, values: Mapping[str, torch.Tensor], more: str = "") -> str:
-    """A digest of a graph, those of the branches that it names, and the tensors."""
+    """A digest of a graph, of the branches that it names, and of the tensors."""
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
     for node in gm.graph.nodes:
         value = node.meta.get("val")
@@ -151,7 +150,8 @@ def digest_of(gm: GraphModule, values: Mapping[str, torch.Tensor], more: str = "
 
 
 def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, str]]:
-    """What a tensor is made of, as torchao's are of codes and scales: parts, and what else its numbers depend on."""
+    """The plain tensors that make up a tensor (torchao's: codes and scales), by name, and all else that determines
+    it."""
     if not hasattr(value, "__tensor_flatten__"):
         yield name, value, ""
         return
@@ -162,6 +162,6 @@ def _plain_tensors(name: str, value: torch.Tensor) -> Iterator[tuple[str, torch.
 
 
 def tensor_bytes(value: torch.Tensor) -> memoryview | bytes:
-    """The elements of a tensor as they are stored, without a copy where they lie densely."""
+    """The elements of a tensor as they are stored, without a copy if it is contiguous and on the CPU."""
     flat = value.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""

@@ -1,8 +1,8 @@
-"""Quantised values in FX graphs: what the many spellings of quantise and dequantise have in common.
+"""Read quantised values in FX graphs: a common form of torch's many quantise and dequantise operators.
 
-`dequantised(graph, node)` and `quantised(graph, node)` read a node of torch's `quantized_decomposed` or torchao's
-operators; scales come out in the shape that the dialect's operations take: one size an axis of the codes, each the
-number of blocks along it.
+`dequantised(graph, node)` and `quantised(graph, node)` read nodes of torch's `quantized_decomposed` or torchao's
+operators. They return scales in the shape that the dialect's operations take: for each axis of the codes, the number of
+blocks along it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ Reader: TypeAlias = "Callable[[TorchGraph, Node], Dequantised | Quantised | None
 class Dequantised:
     """`(codes - zero_point) * scale`, a float node.
 
-    `dtype` is the codes' (`i4` for those of 4 bits that are stored one a byte); `scale` is None for bare codes.
-    """
+    `dtype` is that of the codes (`i4` for 4-bit codes stored one per byte); `scale` is None for unscaled codes."""
 
     node: Node
     codes: Node
@@ -40,8 +39,8 @@ class Dequantised:
 
 @dataclass(frozen=True)
 class Quantised:
-    """`clamp(round(source / scale) + zero_point, lo, hi)`, a node of codes. `multiplier` is the f32 that torch
-    multiplies by where the scale is a Python number."""
+    """`clamp(round(source / scale) + zero_point, lo, hi)`, a node of codes. If the scale is a Python number, torch
+    multiplies by the f32 `multiplier` instead of dividing."""
 
     node: Node
     source: Node
@@ -65,15 +64,15 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
 
 
 def dequantised(graph: TorchGraph, node: torch.fx.Node) -> Dequantised | None:
-    """The dequantisation that a node is, None when it is another thing.
+    """The dequantisation that a node computes; None for any other node.
 
-    Raises PatternDeclined for one that has no form here."""
+    Raises PatternDeclined for one that the dialect cannot express."""
     found = _read(graph, node)
     return found if isinstance(found, Dequantised) else None
 
 
 def quantised(graph: TorchGraph, node: torch.fx.Node) -> Quantised | None:
-    """The quantisation that a node is. Raises PatternDeclined for one that has no form here."""
+    """The quantisation that a node computes; None for any other node. Raises PatternDeclined as `dequantised` does."""
     found = _read(graph, node)
     return found if isinstance(found, Quantised) else None
 
@@ -108,7 +107,7 @@ def _scalar(value: torch.fx.Node | float, dtype: torch.dtype) -> torch.Tensor | 
 
 
 def _zero(graph: TorchGraph, zero: NodeOrTensor | None, shape: Sequence[int] | None = None) -> NodeOrTensor | None:
-    """A zero point as i32 in the shape of its scale; None for one that is known to be 0."""
+    """A zero point as i32 in the shape of its scale; None if it is known to be 0."""
     if zero is None:
         return None
     known = graph.constant(zero)
@@ -123,11 +122,11 @@ def _zero(graph: TorchGraph, zero: NodeOrTensor | None, shape: Sequence[int] | N
 
 
 def _scale(graph: TorchGraph, scale: NodeOrTensor, shape: Sequence[int] | None = None) -> NodeOrTensor:
-    """A scale as f32 where it is constant."""
+    """A scale, as f32 if it is constant."""
     known = graph.constant(scale)
     if known is None:
         return scale
-    known = known.to(torch.float32) if known.dtype not in (torch.float16, torch.bfloat16) else known.float()
+    known = known.float()
     return known if shape is None else known.reshape([int(s) for s in shape])
 
 
@@ -264,7 +263,8 @@ def _zero_shaped(
 
 
 def reshaped(graph: TorchGraph, before: Node, node: Node, shape: Sequence[torch.SymInt | int]) -> Node:
-    """A view, which is nothing where the shape is the same. At most one size may be a symbol."""
+    """A view of `node` in `shape`, or an earlier value that has it. If not only axes of size 1 differ, at most one size
+    may be a symbol."""
     source = node
     while True:
         if same_shape(shape_of(source), shape):
@@ -273,7 +273,7 @@ def reshaped(graph: TorchGraph, before: Node, node: Node, shape: Sequence[torch.
             break
         source = source.args[0]
     own = shape_of(node)
-    # Axes of size one come and go; everything else keeps its place, so that symbols need no arithmetic.
+    # If only axes of size 1 differ, squeeze and unsqueeze these: that needs no arithmetic on symbols.
     kept = [s for s in shape if not same(s, 1)]
     if same_shape([s for s in own if not same(s, 1)], kept):
         found = node
@@ -297,7 +297,7 @@ def reshaped(graph: TorchGraph, before: Node, node: Node, shape: Sequence[torch.
 
 @_reads("aten::_to_copy", "aten::to.dtype")
 def _widened(graph: TorchGraph, node: Node) -> Dequantised | None:
-    """Bare codes as floats: a weight-only product multiplies by the scale later."""
+    """Unscaled codes as floats: a weight-only product multiplies by the scale later."""
     codes: Node = node.args[0]
     if not is_tensor(codes) or dtype_of(node) not in FLOATS[:3] or graph.constant(codes) is None:
         return None

@@ -1,7 +1,7 @@
-"""Raising a torch program: quantised operators of an FX graph become calls of `torch.ops.qmlir.*`.
+"""Raise a torch program: replace quantised operators of an FX graph by calls of `torch.ops.qmlir.*`.
 
-Dynamic quantisations first (their scales and codes are one operation), then products with their epilogues, then what is
-left of quantisations and dequantisations. The report names every quantised operator of the source.
+Dynamic quantisations are raised first (their scales and codes are one operation), then products with their epilogues,
+then the remaining quantisations and dequantisations. The report names every quantised operator of the source.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NAMESPACES = ("quantized_decomposed::", "torchao::")
 
 
 def raise_quantised(graph: TorchGraph, report: ImportReport) -> None:
-    """Rewrite `graph` in place; say in `report` what became of each quantised operator."""
+    """Rewrite `graph` in place, and enter in `report` what became of each quantised operator."""
     simplify(graph)
     source = {n: (label(n), where(n)) for n in graph.nodes if is_quantised(n)}
     outcome: dict[Node, tuple[str, str]] = {}
 
     for node in graph.nodes:
-        if node in source and not _foreign(node):
+        if node in source and not _has_pattern(node):
             _try(outcome, node, lambda node=node: fuse_dynamic_quantize(graph, node, outcome))
     graph.clean()
     for node in graph.nodes:
@@ -44,16 +44,16 @@ def raise_quantised(graph: TorchGraph, report: ImportReport) -> None:
             _try(outcome, node, lambda node=node: _product(graph, node, source, outcome))
     graph.clean()
     for node in graph.nodes:
-        if node in source and not _foreign(node):
-            _try(outcome, node, lambda node=node: _alone(graph, node, outcome))
+        if node in source and not _has_pattern(node):
+            _try(outcome, node, lambda node=node: _raise_remaining(graph, node, outcome))
     graph.clean()
     graph.gm.graph.lint()
     graph.gm.recompile()
-    _tell(report, source, outcome)
+    _report(report, source, outcome)
 
 
 def is_quantised(node: Node) -> bool:
-    """Whether an operator is one of a quantised program, not of a float one."""
+    """Whether a node calls an operator of quantised programs."""
     if node.op != "call_function":
         return False
     return name_of(node).startswith(_NAMESPACES) or node.target in QUANTISED_PRODUCTS
@@ -64,8 +64,8 @@ def label(node: Node) -> str:
     return "torch." + name_of(node).replace("::", ".")
 
 
-def _foreign(node: Node) -> bool:
-    """Whether somebody else's pattern is registered for the operator: it is applied when the graph is imported."""
+def _has_pattern(node: Node) -> bool:
+    """Whether another package registered a pattern for the operator, which is applied when the graph is imported."""
     return pattern_for(label(node)) is not None
 
 
@@ -99,8 +99,8 @@ def _product(
         outcome[taken] = ("fused", where(node))
 
 
-def _alone(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
-    """A quantisation or dequantisation that no product took in."""
+def _raise_remaining(graph: TorchGraph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
+    """Raise a quantisation or dequantisation that no product absorbed."""
     d = dequantised(graph, node)
     q = quantised(graph, node) if d is None else None
     scale: torch.Tensor | torch.fx.Node
@@ -138,8 +138,8 @@ def _operands(graph: TorchGraph, node: Node, **values: torch.Tensor | None) -> d
 
 
 def reciprocal_of(multiplier: float) -> float:
-    """An f32 whose reciprocal in f32 is `multiplier`, where there is one: torch multiplies by the reciprocal of the
-    scale as a double, the dialect by that of an f32."""
+    """An f32 whose reciprocal in f32 is `multiplier`, if there is one: torch multiplies by the reciprocal of the scale
+    as a double, the dialect by that of an f32."""
     wanted = torch.tensor(multiplier, dtype=torch.float32)
     start = 1.0 / wanted
     for candidate in (start, torch.nextafter(start, start * 2), torch.nextafter(start, start / 2)):
@@ -148,15 +148,15 @@ def reciprocal_of(multiplier: float) -> float:
     return float(start)
 
 
-def _tell(report: ImportReport, source: dict[Node, tuple[str, str]], outcome: dict[Node, tuple[str, str]]) -> None:
+def _report(report: ImportReport, source: dict[Node, tuple[str, str]], outcome: dict[Node, tuple[str, str]]) -> None:
     for node, (op, place) in source.items():
         kind, detail = outcome.get(node, ("", ""))
         if kind == "raised":
             report.add_raised(op, place, detail)
         elif kind == "fused" or (not kind and node._erased):
             report.add_fused(op, place, detail or "the product that reads it")
-        elif not node._erased and not (kind == "" and _foreign(node)):
-            report.add_left(op, place, detail or "no rule knows it")
+        elif not node._erased and not (kind == "" and _has_pattern(node)):
+            report.add_left(op, place, detail or "no rule matches it")
 
 
 __all__ = ["is_quantised", "label", "raise_quantised", "shape_of"]

@@ -1,6 +1,5 @@
-"""Layers of LSTM, GRU and RNN in an FX graph: each layer is a product with all steps' inputs and one node, and that
-node is the loop over the steps. torch decomposes them into as many products as there are steps.
-"""
+"""Fuse layers of LSTM, GRU and RNN in an FX graph: each layer becomes one product with the inputs of all steps, and one
+node that is raised to a loop over the steps. torch decomposes a layer into one product per step."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
     from torch.fx.node import Argument, Target
 
-# By torch's operator: the cell and the activations of its gates. Operators of packed sequences are not here.
+# By torch's operator: the cell and the activations of its gates. Operators on packed sequences are not fused.
 LAYERS: dict[OpOverload, tuple[str, tuple[str, ...]]] = {
     aten.lstm.input: (LSTM, ("sigmoid", "tanh", "tanh")),
     aten.gru.input: (GRU, ("sigmoid", "tanh")),
     aten.rnn_tanh.input: (RNN, ("tanh",)),
     aten.rnn_relu.input: (RNN, ("relu",)),
 }  # fmt: skip
-# Where ours has torch's gates: torch's are i f g o and r z n, ours i o f g and z r n.
-_ORDER = {LSTM: (0, 3, 1, 2), GRU: (1, 0, 2), RNN: (0,)}
+# For each gate of `kernels/recurrence.py` (i o f g; z r n), its index among torch's gates (i f g o; r z n).
+_GATE_ORDER = {LSTM: (0, 3, 1, 2), GRU: (1, 0, 2), RNN: (0,)}
 _SCHEMA = (
     "recurrence(Tensor inputs, Tensor weights, Tensor h, Tensor? c, Tensor? bias, str cell, str[] activations) "
     "-> (Tensor, Tensor, Tensor)"
@@ -38,7 +37,7 @@ _SCHEMA = (
 
 
 def fuse_recurrent(graph: TorchGraph) -> None:
-    """Rewrite `graph` in place: every recurrent layer of f32 whose weights are known, and that drops nothing out."""
+    """Rewrite `graph` in place: fuse every f32 recurrent layer with constant weights and without dropout."""
     for node in graph.nodes:
         if node.op == "call_function" and node.target in LAYERS:
             _fuse(graph, node)
@@ -60,7 +59,7 @@ def _fuse(graph: TorchGraph, node: Node) -> None:
         return
     each = 4 if biased else 2
     if len(parameters) != each * layers * directions:
-        return  # an LSTM whose states are projected
+        return  # an LSTM with projected states
     made = _Builder(graph, node)
     if batch_first:
         x = made.exchanged(x)
@@ -79,10 +78,12 @@ def _fuse(graph: TorchGraph, node: Node) -> None:
 
 
 class _Weights:
-    """What one layer multiplies with, from torch's tensors of each direction, its gates in our order.
+    """The weights of one layer, from torch's tensors of each direction; gates are in the order of
+    `kernels/recurrence.py`.
 
-    `inputs` [D * G * H, I] and `input_bias` [D * G * H] are of the product with all steps, `states` [D, G * H, H] of
-    the product within a step; `bias` [D, H] is added within it: to a GRU's last gate, in front of the reset."""
+    `inputs` [D * G * H, I] and `input_bias` [D * G * H] belong to the product with all steps, `states` [D, G * H, H] to
+    the product within a step. `bias` [D, H] is added within a step to a GRU's last gate, before the reset gate
+    multiplies it."""
 
     def __init__(self, cell: str, given: Sequence[Sequence[torch.Tensor]]) -> None:
         self.cell = cell
@@ -102,11 +103,11 @@ class _Weights:
 
     def _ordered(self, gates: torch.Tensor) -> torch.Tensor:
         parts = gates.detach().chunk(GATES[self.cell])
-        return torch.cat([parts[i] for i in _ORDER[self.cell]])
+        return torch.cat([parts[i] for i in _GATE_ORDER[self.cell]])
 
 
 class _Builder:
-    """New nodes in front of the layers' one."""
+    """Creates nodes before `node`, the call of the layers."""
 
     def __init__(self, graph: TorchGraph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -136,19 +137,19 @@ class _Builder:
         return out, last[: len(states)]
 
     def exchanged(self, x: torch.fx.Node) -> torch.fx.Node:
-        """The first two axes the other way round."""
+        """Transpose the first two axes."""
         a, b, *rest = shape_of(x)
         return self._call(aten.transpose.int, [x, 0, 1], (b, a, *rest))
 
     def part(self, x: torch.fx.Node, start: int, count: int) -> torch.fx.Node:
-        """`count` of the first axis."""
+        """`count` elements of the first axis from `start`."""
         whole, *rest = shape_of(x)
         if whole == count:
             return x
         return self._call(aten.slice.Tensor, [x, 0, start, start + count], (count, *rest))
 
     def joined(self, parts: Sequence[torch.fx.Node]) -> torch.fx.Node:
-        """The first axes behind one another."""
+        """Concatenate along the first axis."""
         if len(parts) == 1:
             return parts[0]
         whole = sum(int(shape_of(p)[0]) for p in parts)
@@ -187,7 +188,7 @@ def _raise(op: Raising) -> list[Tensor]:
         y, *states = recurrent(layer, {name: t.value for name, t in operands.items()})
     state = TensorSpec((directions, batch, hidden), "f32")
     whole = Tensor(TensorSpec((steps, directions, batch, hidden), "f32"), y)
-    return [whole, Tensor(state, states[0]), Tensor(state, states[-1])]  # nobody reads the third of other cells
+    return [whole, Tensor(state, states[0]), Tensor(state, states[-1])]  # the third is used only for an LSTM
 
 
 define(_SCHEMA, _fake)

@@ -1,4 +1,4 @@
-"""Decompositions of single steps and layers of LSTM, GRU and RNN; whole ones are loops (`recurrent.py`)."""
+"""Decompositions of single steps and single layers of LSTM, GRU and RNN; fused layers are loops (`recurrent.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recurrent_layer(
     batch_first: bool, train: bool,
 ) -> TorchResult:  # fmt: skip
     """One layer and direction of an LSTM (mode 2) over a static number of steps, `x` [T, B, I], as torch decomposes it
-    for other CPUs."""
+    on other CPUs."""
     from torch._decomp.decompositions import one_layer_lstm
 
     if mode != 2 or batch_sizes or train or not isinstance(x.shape[0], int):
@@ -35,7 +35,7 @@ def lstm_cell(
     x: torch.Tensor, state: Sequence[torch.Tensor], w_in: torch.Tensor, w_hidden: torch.Tensor,
     b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """One step of an LSTM: torch's own decomposition writes into what it made."""
+    """One step of an LSTM: torch's own decomposition mutates its intermediate values."""
     hidden, cell = state
     gates = aten.linear.default(x, w_in, b_in) + aten.linear.default(hidden, w_hidden, b_hidden)
     i, f, g, o = gates.chunk(4, 1)
@@ -48,7 +48,7 @@ def gru_cell(
     x: torch.Tensor, hidden: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor,
     b_in: torch.Tensor | None = None, b_hidden: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """One step of a GRU: torch's own decomposition writes into what it made."""
+    """One step of a GRU: torch's own decomposition mutates its intermediate values."""
     a, b = aten.linear.default(x, w_in, b_in).chunk(3, 1), aten.linear.default(hidden, w_hidden, b_hidden).chunk(3, 1)
     reset, update = (a[0] + b[0]).sigmoid(), (a[1] + b[1]).sigmoid()
     new = (a[2] + b[2] * reset).tanh()

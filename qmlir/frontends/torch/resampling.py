@@ -1,4 +1,4 @@
-"""Decompositions of images brought to another size: averages over windows, and filters that widen with them."""
+"""Decompositions of image resizing: averages and maxima over windows, and filters that widen with the scale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .rules import TorchResult, TorchRule, rule
 
 
 def _windows(s: int, n: int) -> list[tuple[int, int]]:
-    """Where each of `n` windows over `s` elements begins and ends."""
+    """The begin and end of each of `n` windows over `s` elements."""
     return [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
 
 
@@ -22,16 +22,16 @@ def _windows(s: int, n: int) -> list[tuple[int, int]]:
     aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default,
 )  # fmt: skip
 def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
-    the other, as the windows are products of intervals."""
+    """Means over uneven windows: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`. Computed one
+    axis after the other, because the windows are products of intervals."""
     axes = range(x.dim() - len(sizes), x.dim())
     have = [x.shape[a] for a in axes]
     if all(n == 1 for n in sizes):
-        return NotImplemented  # a mean, which is converted as it is
+        return NotImplemented  # torch-mlir converts a mean
     if not all(isinstance(s, int) for s in have):
         return _averaged(x, axes, sizes)
     if all(s % n == 0 for s, n in zip(have, sizes, strict=True)):
-        return NotImplemented  # equal windows are converted as they are
+        return NotImplemented  # torch-mlir converts equal windows
     total, count = _wide(x), torch.ones((), dtype=torch.float32)
     for axis, s, n in zip(axes, have, sizes, strict=True):
         bounds = _windows(s, n)
@@ -43,8 +43,8 @@ def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 @rule(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_maximum(x: torch.Tensor, sizes: Sequence[int]) -> TorchResult:
-    """The same of maxima, with their places in the image: of uneven windows torch-mlir takes those of even ones, for
-    which dynamic sizes are not known."""
+    """Maxima over the same windows, with their indices in the image: torch-mlir uses even windows instead of uneven
+    ones. Not for dynamic sizes, of which it is unknown whether their windows are even."""
     have = x.shape[x.dim() - len(sizes) :]
     if all(s % n == 0 for s, n in zip(have, sizes, strict=True)) or not x.is_floating_point():
         return NotImplemented
@@ -62,17 +62,17 @@ def adaptive_maximum(x: torch.Tensor, sizes: Sequence[int]) -> TorchResult:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """In f32, or f64."""
+    """`x` in f32, or in f64 if it is f64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _averaged(x: torch.Tensor, axes: Sequence[int], sizes: Sequence[int]) -> torch.Tensor:
-    """The same of dynamic sizes: a product with the shares [n, s] of the elements in the windows, axis by axis."""
+    """The same with dynamic sizes: one product per axis with the weights [n, s] of the elements in the windows."""
     found = _wide(x)
     for axis, n in zip(axes, sizes, strict=True):
         s = x.shape[axis]
         if str(n) == str(s):
-            continue  # of an unknown size, which stays
+            continue  # the axis keeps its dynamic size
         window, place = torch.arange(n)[:, None], torch.arange(s)[None]
         first, last = window * s // n, ((window + 1) * s + (n - 1)) // n
         inside = ((place >= first) & (place < last)).to(found.dtype)
@@ -86,15 +86,15 @@ def _hat(x: Array) -> Array:
 
 
 def _cubic(x: Array) -> Array:
-    """Keys' function with a = -0.5, as antialiased filters have it."""
+    """Keys' cubic kernel with a = -0.5, as in antialiased filters."""
     x, a = np.abs(x), -0.5
     near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
 def _filtered(reach: int, function: Callable[[Array], Array]) -> TorchRule:
-    """A filter of `function`, which is 0 from `reach` on, made wider where the image becomes smaller, axis by axis.
-    Source: ATen, UpSampleKernel.cpp (`HelperInterpBase::_compute_indices_min_size_weights_aa`)."""
+    """A rule for the filter `function`, which is 0 from `reach` on and widens if the image shrinks; one axis after the
+    other. Source: ATen, UpSampleKernel.cpp (`HelperInterpBase::_compute_indices_min_size_weights_aa`)."""
 
     def rule(x: torch.Tensor, size: Sequence[int], align_corners: bool, *given: float | None) -> torch.Tensor:
         have = x.shape[2:]

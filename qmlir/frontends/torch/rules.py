@@ -1,7 +1,8 @@
-"""Decompositions of ours, of operators that torch has none for or whose own torch-mlir does not convert either.
+"""Built-in decompositions, for operators for which torch has none, or whose torch decomposition torch-mlir does not
+convert.
 
-A rule takes an operator's arguments and computes its result with other operators; NotImplemented where it does not
-apply.
+A rule takes an operator's arguments and computes its result with other operators; it returns NotImplemented if it does
+not apply.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 TorchResult: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"
 TorchRule: TypeAlias = "Callable[..., TorchResult]"
 R = TypeVar("R", bound="TorchRule")
-RULES: dict[OpOverload | str, TorchRule] = {}  # by operator, or by the name of one whose library may not be imported
+RULES: dict[OpOverload | str, TorchRule] = {}  # by operator, or by name if its library may not be imported
 
 
 def rule_of(target: Target) -> TorchRule | None:
@@ -31,19 +32,19 @@ def rule_of(target: Target) -> TorchRule | None:
     return RULES.get(target) or RULES.get(str(target))
 
 
-# Of operators that are converted, but for some arguments: tried where an import has failed.
+# Rules of operators that torch-mlir converts except for some arguments: tried after an import has failed.
 IF_REFUSED: dict[OpOverload | str, TorchRule] = {}
 
 
 def rule(*targets: OpOverload | str) -> Callable[[R], R]:
-    return _entered(RULES, targets)
+    return _register_in(RULES, targets)
 
 
 def if_refused(*targets: OpOverload) -> Callable[[R], R]:
-    return _entered(IF_REFUSED, targets)
+    return _register_in(IF_REFUSED, targets)
 
 
-def _entered(rules: dict[OpOverload | str, TorchRule], targets: Sequence[OpOverload | str]) -> Callable[[R], R]:
+def _register_in(rules: dict[OpOverload | str, TorchRule], targets: Sequence[OpOverload | str]) -> Callable[[R], R]:
     def decorate(rule: R) -> R:
         rules.update(dict.fromkeys(targets, rule))
         return rule
@@ -52,7 +53,7 @@ def _entered(rules: dict[OpOverload | str, TorchRule], targets: Sequence[OpOverl
 
 
 SHORT = (torch.float16, torch.bfloat16)
-# Torch sums f16 and bf16 in f32, and rounds the result; torch-mlir rounds every step.
+# torch sums f16 and bf16 in f32 and rounds the result; torch-mlir rounds every step.
 SUMS = frozenset((
     aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default, aten.prod.default,
     aten.prod.dim_int, aten.cumprod.default, aten.logcumsumexp.default, aten.var.correction, aten.var_mean.correction,
@@ -67,7 +68,7 @@ SUMS = frozenset((
 ))  # fmt: skip
 
 
-# Products of bytes wrap around in bytes, and kill torch-mlir.
+# torch's products of bytes wrap around to bytes; they crash torch-mlir.
 BYTES = (torch.int8, torch.uint8)
 PRODUCTS_OF_BYTES = frozenset((
     aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default, aten.vdot.default,
@@ -78,7 +79,7 @@ PRODUCTS_OF_BYTES = frozenset((
 
 
 def wider(target: Target, value: object) -> torch.dtype | None:
-    """The type that an operator on a tensor of a short type is computed in; None where it is its own."""
+    """The dtype in which an operator on a short dtype is computed; None if it is computed in its own."""
     if not isinstance(value, torch.Tensor):
         return None
     if target in SUMS and value.dtype in SHORT:
@@ -87,7 +88,7 @@ def wider(target: Target, value: object) -> torch.dtype | None:
 
 
 def in_wider(target: OpOverload) -> TorchRule:
-    """An operator on a short type, computed in a wider one."""
+    """A rule that computes an operator on a short dtype in a wider one."""
     names = [a.name for a in target._schema.arguments]
 
     def rule(*args: Argument, **kwargs: Argument) -> TorchResult:
@@ -128,7 +129,7 @@ def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> t
 
 @rule(aten.prelu.default, aten._prelu_kernel.default)
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """With a slope per channel, which lie along axis 1: torch-mlir aligns the slopes with the last axis."""
+    """With one slope per channel (axis 1): torch-mlir aligns the slopes with the last axis."""
     if weight.dim() == 1 and weight.shape[0] != 1 and x.dim() > 1:
         weight = weight.reshape([-1 if i == 1 else 1 for i in range(x.dim())])
     return torch.where(x > 0, x, x * weight)
@@ -136,7 +137,7 @@ def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @rule(aten.lerp.Scalar, aten.lerp.Tensor)
 def lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    """Of other shapes, which torch-mlir does not broadcast: from the nearer end, as torch does."""
+    """With shapes that torch-mlir does not broadcast: computed from the nearer end, as in torch."""
     t = torch.as_tensor(weight, dtype=x.dtype)
     if torch.broadcast_shapes(x.shape, y.shape, t.shape) == x.shape:
         return NotImplemented
@@ -145,13 +146,13 @@ def lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | float) -> torc
 
 @rule(aten.erfc.default, aten.special_erfc.default)
 def erfc(x: torch.Tensor) -> torch.Tensor:
-    """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""
+    """The pass `qmlir-expand-functions` recognises this form, and computes it without the subtraction."""
     return 1 - torch.erf(x)
 
 
 @rule(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
-    """By the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is
+    """From the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` if the quotient is
     large."""
     if not torch.result_type(x, y).is_floating_point:
         found = torch.remainder(x, y)
@@ -162,7 +163,7 @@ def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
 
 @rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
 def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -> torch.Tensor:
-    """As torch itself: what `floor(x / y)` rounds up is 1 too much (`div_floor_floating` in its c10)."""
+    """As torch (`div_floor_floating` in c10): `floor(x / y)` is 1 too large if `x / y` is rounded up to an integer."""
     if not x.is_floating_point() or rounding_mode != "floor":
         return NotImplemented
     rest = fmod(x, y)
@@ -175,13 +176,13 @@ def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -
 
 @rule(aten.log_sigmoid.default)
 def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
-    """Without the sigmoid itself, which is 0 far below 0."""
+    """Without the sigmoid itself, which underflows to 0 far below 0."""
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
 @rule(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As above; the second result is for the gradient, and on CPUs alone."""
+    """As `log_sigmoid`; the second result is for the gradient, and on CPUs only."""
     return log_sigmoid(x), torch.exp(-x.abs())
 
 
@@ -190,7 +191,7 @@ def grouped_mm(
     x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
+    """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] times `weight[g]` [K, N], as the dialect's `grouped_matmul`."""
     if x.dim() != 2 or weight.dim() != 3 or offs is None or bias is not None:
         return NotImplemented
     sizes = offs - torch.nn.functional.pad(offs, (1, 0))[:-1]
@@ -202,8 +203,8 @@ def grouped_mm(
 def as_strided(
     x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> torch.Tensor:
-    """Elements by their places in memory, which for a dense tensor are those of its axes by descending stride. Torch's
-    average over all pixels ends so, to keep the layout with channels last."""
+    """Gather elements by their positions in memory, which for a dense tensor follow its axes by descending stride.
+    torch's average over all pixels ends in this operator, to keep the channels-last layout."""
     if not storage_offset and list(size) == list(x.shape):
         moved = [n for n, new, old in zip(size, stride, x.stride(), strict=True) if new != old and n != 1]
         if not moved:
@@ -217,7 +218,7 @@ def as_strided(
     first = x.storage_offset() if storage_offset is None else storage_offset
     low = first - x.storage_offset()
     if low < 0 or low + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) >= x.numel():
-        return NotImplemented  # beside the tensor, in the one that it is a view of
+        return NotImplemented  # outside of the tensor, in the one of which it is a view
     place = torch.full([1] * len(size), low)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         place = place + (torch.arange(n) * step).reshape([n if i == axis else 1 for i in range(len(size))])
@@ -226,7 +227,7 @@ def as_strided(
 
 @rule(aten.exponential.default)
 def exponential(x: torch.Tensor, rate: float = 1, generator: torch.Generator | None = None) -> torch.Tensor:
-    """From uniform numbers in [0, 1): torch-mlir's own conversion kills the process."""
+    """From uniform values in [0, 1): torch-mlir's own conversion crashes the process."""
     return torch.log1p(-torch.rand_like(x)) * (-1 / rate)
 
 
@@ -235,8 +236,8 @@ def embedding_bag(
     table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, last: bool, padding: int | None,
 ) -> TorchResult:  # fmt: skip
-    """Rows of a table summed (mode 0), averaged (1) or their maximum (2), those from `offsets[i]` to the next; a sum
-    without more is converted."""
+    """The sum (mode 0), mean (1) or maximum (2) of the rows of a table from `offsets[i]` to the next offset; torch-mlir
+    itself converts only a plain sum."""
     bags = offsets.shape[0] - int(last)
     place = torch.arange(ids.shape[0])[:, None]
     ends = (offsets if last else torch.nn.functional.pad(offsets - ids.shape[0], (0, 1)) + ids.shape[0])[1:]
@@ -258,31 +259,32 @@ def embedding_bag(
 
 @rule(aten._cdist_forward.default, aten.cdist.default)
 def distances(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None = None) -> torch.Tensor:
-    """Of each row of `x` to each of `y`, by their differences."""
+    """The distance of each row of `x` to each row of `y`, from their differences."""
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
 @rule(aten.split.Tensor)
 def split(x: torch.Tensor, size: torch.SymInt | int, dim: int = 0) -> TorchResult:
-    """As slices: torch's own decomposition takes elements by their places in memory."""
+    """As slices: torch's own decomposition gathers elements by their positions in memory."""
     whole = x.shape[dim]
     if isinstance(whole, int) and whole == 0:
-        return [x.clone()]  # also in parts of 0
-    count = int((whole + size - 1) // size)  # as torch counts them: the exporter knows this number
+        return [x.clone()]  # even if `size` is 0
+    count = int((whole + size - 1) // size)  # torch's own expression, whose value the exporter knows
     starts = [i * size for i in range(count)]
     return [aten.slice.Tensor(x, dim, a, b) for a, b in zip(starts, [*starts[1:], whole], strict=True)]
 
 
 @rule(aten.split_with_sizes.default, aten.split.sizes)
 def split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> TorchResult:
-    """As slices: torch's own decomposition takes elements by their places in memory."""
+    """As slices: torch's own decomposition gathers elements by their positions in memory."""
     ends = list(itertools.accumulate(sizes))
     return [aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
 
 
 @rule(aten._weight_norm_interface.default)
 def weight_norm_interface(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """`v` of the norm `g` along every axis but `dim`, and its own norm; torch-mlir gives the norm another shape."""
+    """`v` scaled to the norm `g` along all axes except `dim`, and its own norm; torch-mlir gives the norm another
+    shape."""
     axes = [a for a in range(v.dim()) if dim == -1 or a != dim % v.dim()]
     norm = torch.sqrt((v * v).sum(axes, keepdim=True))
     return v * (g / norm), norm
@@ -298,7 +300,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
 def nanmean(
     x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The sum of the numbers by their count."""
+    """The sum of the elements other than NaN, divided by their number."""
     known = ~torch.isnan(x)
     dims = list(range(x.dim())) if dim is None else dim
     total = torch.where(known, x, torch.zeros((), dtype=x.dtype)).sum(dims, keepdim=keepdim, dtype=dtype)
@@ -307,7 +309,7 @@ def nanmean(
 
 @rule(aten.hypot.default)
 def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The larger one times a root of 1 to 2, which does not overflow where the squares do."""
+    """The larger magnitude times the root of a value in 1..2, which does not overflow where the squares would."""
     a, b = torch.maximum(x, -x), torch.maximum(y, -y)
     a, b = torch.maximum(a, b), torch.minimum(a, b)
     whole = (a == 0) | torch.isinf(a)
@@ -316,7 +318,7 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @rule(aten.squeeze.dims)
 def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    """One axis after the other, from the last."""
+    """Squeeze one axis after the other, from the last."""
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
@@ -324,7 +326,7 @@ def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 
 @rule(aten.arange.start_step, aten.arange.start, aten.arange.default)
 def arange(*bounds: float, **options: Argument) -> torch.Tensor:
-    """From numbers that are not whole: torch-mlir computes them as the program runs, in f64 that IREE has not."""
+    """With non-integer arguments: torch-mlir computes the elements at run time in f64, which IREE does not have."""
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     numbers = (start, end, step)
     if not all(isinstance(n, (int, float)) for n in numbers) or all(isinstance(n, int) for n in numbers):
@@ -335,44 +337,44 @@ def arange(*bounds: float, **options: Argument) -> torch.Tensor:
 
 @rule(aten.broadcast_tensors.default)
 def broadcast_tensors(tensors: Sequence[torch.Tensor]) -> TorchResult:
-    """One after the other."""
+    """Expand one tensor after the other."""
     sizes = torch.broadcast_shapes(*(x.shape for x in tensors))
     return [x.expand(sizes) for x in tensors]
 
 
 @rule(aten.addcmul.default)
 def add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
-    """Of operands with axes and without, which torch-mlir does not convert."""
+    """If some operands have no axes, which torch-mlir does not convert."""
     return x + (a if value == 1 else a * value) * b if 0 in (x.dim(), a.dim(), b.dim()) else NotImplemented
 
 
 @rule(aten.addcdiv.default)
 def add_quotient(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: float = 1) -> torch.Tensor:
-    """Of operands with axes and without, which torch-mlir does not convert."""
+    """If some operands have no axes, which torch-mlir does not convert."""
     return x + (a if value == 1 else a * value) / b if 0 in (x.dim(), a.dim(), b.dim()) else NotImplemented
 
 
 @rule(aten.fmax.default)
 def fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Of operands of any two shapes: the number, where one is NaN."""
+    """For any two shapes; if one operand is NaN, the other."""
     return torch.where(torch.isnan(y) | (x >= y), x, y)
 
 
 @rule(aten.fmin.default)
 def fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Of operands of any two shapes: the number, where one is NaN."""
+    """For any two shapes; if one operand is NaN, the other."""
     return torch.where(torch.isnan(y) | (x <= y), x, y)
 
 
 @rule(aten.heaviside.default)
 def heaviside(x: torch.Tensor, at_zero: torch.Tensor) -> torch.Tensor:
-    """Of operands of any two shapes."""
+    """For any two shapes."""
     return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
 @rule(aten.signbit.default)
 def signbit(x: torch.Tensor) -> torch.Tensor:
-    """Of -0 by its reciprocal; no NaN has one."""
+    """The sign of -0 is that of its reciprocal; a NaN counts as positive."""
     return (x < 0) | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else x < 0
 
 
@@ -385,5 +387,5 @@ def copysign(x: torch.Tensor, sign: torch.Tensor | float) -> torch.Tensor:
 
 @rule(aten.diff.default)
 def difference(x: torch.Tensor, n: int = 1, *_: object, **__: object) -> torch.Tensor:
-    """None at all: `x`."""
+    """With `n = 0`: `x` itself."""
     return NotImplemented if n else x.clone()

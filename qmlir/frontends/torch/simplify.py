@@ -1,4 +1,4 @@
-"""What stands between quantised operators and says nothing: removed before the rules look for products."""
+"""Remove nodes without effect between quantised operators, before the rules look for products."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def simplify(graph: TorchGraph) -> None:
 
 
 def merge_equal(graph: TorchGraph) -> None:
-    """One node for calls of the same operator on the same arguments: linear layers that read one activation have each
-    quantised it for themselves."""
+    """Merge calls of the same operator on the same arguments into one node: linear layers that share an activation each
+    quantise it."""
     seen: dict[str, Node] = {}
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -76,7 +76,7 @@ def _drop_identities(graph: TorchGraph, node: Node) -> None:
 
 
 def _merge_views(graph: TorchGraph, node: Node) -> None:
-    """A view of a view is a view of the first; where that has the shape already, nothing."""
+    """Make a view of a view a view of the first value, or replace it by that value if the shape is the same."""
     if node.target not in VIEWS or not is_tensor(node):
         return
     source: torch.fx.Node = node.args[0]
@@ -90,7 +90,7 @@ def _merge_views(graph: TorchGraph, node: Node) -> None:
 
 
 def _signed_int_mm(graph: TorchGraph, node: Node) -> None:
-    """torchao's product on CPUs without a signed instruction: `_int_mm(u8(q + 128), w) - 128 * sum(w)`. It is
+    """Undo torchao's product for CPUs without a signed instruction: `_int_mm(u8(q + 128), w) - 128 * sum(w)` is
     `_int_mm(q, w)`."""
     if node.target is not aten.sub.Tensor or node.kwargs or dtype_of(node) != torch.int32:
         return
@@ -116,7 +116,7 @@ def _signed_int_mm(graph: TorchGraph, node: Node) -> None:
 
 
 def _move_before_dequantize(graph: TorchGraph, node: Node) -> None:
-    """What only moves elements moves codes: with one scale for all of them, it may come before the dequantisation."""
+    """Move an operator that only moves elements before a dequantisation that has one scale for all elements."""
     if node.target not in MOVES or not is_tensor(node):
         return
     source = node.args[0]

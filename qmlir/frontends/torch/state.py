@@ -1,4 +1,4 @@
-"""Buffers that a program changes: caches of decoders, counters. They are state of the loaded program."""
+"""Buffers that a program changes (caches of decoders, counters), held as state of the loaded program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeldBuffer:
-    """A buffer that each call reads, and leaves to the next.
+    """A buffer that each call reads and updates for the next.
 
     Attributes:
-        name: as the module calls it.
-        argument: the placeholder that stands for it in the graph.
-        value: what it holds when the program is loaded.
-        result: the number of the graph's result that it holds after a call.
+        name: its name in the module.
+        argument: the name of its placeholder in the graph.
+        value: its value when the program is loaded.
+        result: the index of the graph's result that is stored to it after a call.
     """
 
     name: str
@@ -35,8 +35,8 @@ class HeldBuffer:
 
 
 def hold_state(module: ir.Module, f: OpLike, arguments: Sequence[str], buffers: Sequence[HeldBuffer]) -> None:
-    """Have `f`, whose arguments are called `arguments`, load its buffers and store them, in the place of taking them as
-    arguments and giving them as results."""
+    """Make `f`, whose arguments have the names `arguments`, load and store its buffers instead of taking them as
+    arguments and returning them as results."""
     if not buffers:
         return
     block = f.regions[0].blocks[0]

@@ -1,7 +1,7 @@
-"""Views with dynamic sizes, as reshapes of builtin tensors.
+"""Lower views with dynamic sizes to reshapes of builtin tensors.
 
-torch-mlir's own conversion of `aten.view` takes a dynamic size that it cannot place for 1, which is silently wrong.
-Here the sizes' symbols say which axes belong together.
+torch-mlir's own conversion of `aten.view` takes a dynamic size that it cannot match for 1, which is silently wrong.
+Here the symbols of the sizes determine which axes belong together.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def reshape(
     new: Sequence[torch.SymInt | int],
     size_of: Callable[[int], Extent | None],
 ) -> ir.Value:
-    """`value`, of the sizes `old`, with the sizes `new`; both may hold symbols. `size_of(j)` is the program's own value
-    of a size of the result, None where it says none (-1).
+    """Reshape `value` from the sizes `old` to the sizes `new`; both may contain symbols. `size_of(j)` is the program's
+    own value of size j of the result, None if it states none (-1).
 
-    An axis that is split or merged with one dynamic size stays part of a loop (`expand_shape`, `collapse_shape`); with
-    more the tensor is reshaped between dispatches: fused into a product that sums over dynamic sizes, such a reshape
-    did not compile. `qmlir-choose-data-tiling` works around that fault, and no program is known any more that needs
-    this: what test_views.py has compiles without it, and is right."""
+    If each split or merge involves at most one dynamic size, it stays part of a loop (`expand_shape`,
+    `collapse_shape`). Otherwise the tensor is reshaped between dispatches: such a reshape did not compile if fused into
+    a product that reduces over dynamic sizes. `qmlir-choose-data-tiling` now works around that fault, and no known
+    program needs this any more: the programs of test_views.py compile without it, with correct results."""
     groups = axes_together(old, new)
     have = dims(value)
     sizes = _sizes(groups, old, new, have, size_of)
@@ -48,7 +48,7 @@ def reshape(
 
 
 def reshape_between(value: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
-    """A reshape between dispatches, of any sizes."""
+    """Reshape to any sizes, between dispatches."""
     own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
     return ir.Operation.create(
         "flow.tensor.reshape", results=[tensor_type(sizes, value.type.element_type)], operands=[value, *own, *new],
@@ -57,14 +57,14 @@ def reshape_between(value: ir.Value, sizes: Sequence[Extent]) -> ir.Value:
 
 
 def axes_together(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int]) -> list[AxisGroup]:
-    """The axes of `old` and of `new` that hold the same elements, as small as the symbols tell; both have axes."""
+    """Groups of axes of `old` and `new` that hold the same elements, as small as the symbols allow; both have axes."""
     groups: list[AxisGroup] = []
     i = j = 0
     while i < len(old) and j < len(new):
         a, b = _first_match(old[i:], new[j:])
         groups.append((list(range(i, i + a)), list(range(j, j + b))))
         i, j = i + a, j + b
-    last_old, last_new = groups[-1]  # what is left are sizes of 1
+    last_old, last_new = groups[-1]  # the remaining sizes are 1
     last_old.extend(range(i, len(old)))
     last_new.extend(range(j, len(new)))
     return groups
@@ -95,7 +95,7 @@ def _sizes(
                 own = size_of(j)
                 sizes[j] = next(itertools.chain(equal, [own] if own else []), None)
         for j in targets:
-            if sizes[j] is None:  # one at most: a view has one -1
+            if sizes[j] is None:  # at most one: a view has one -1
                 total = _product([have[i] for i in sources])
                 others = _product([s for k in targets if k != j and (s := sizes[k]) is not None])
                 sizes[j] = total if others == 1 else arith.divui(as_index(total), as_index(others))
@@ -114,6 +114,6 @@ def _product(sizes: Sequence[Extent]) -> Extent:
 
 
 def size_from(value: ir.Value) -> ir.Value:
-    """A `!torch.int` as an index."""
+    """Convert a `!torch.int` to an index."""
     wide = ir.Operation.create("torch_c.to_i64", results=[ir.IntegerType.get_signless(64)], operands=[value]).result
     return arith.index_cast(ir.IndexType.get(), wide)

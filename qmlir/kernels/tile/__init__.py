@@ -1,1 +1,1 @@
-"""One tile of a matrix product: what an instruction multiplies, and where each lane keeps each element."""
+"""One tile of a matrix product: the operands of a matrix instruction, and the lane and register of each element."""

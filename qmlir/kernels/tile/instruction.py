@@ -9,14 +9,14 @@ from .layout import Layout
 
 @dataclass(frozen=True)
 class Fragments:
-    """Of `d[m, n] += a[m, k] * b[k, n]`, which element each lane holds as which of its values.
+    """The fragments of an instruction `d[m, n] += a[m, k] * b[k, n]`: which element each value of each lane is.
 
     Attributes:
         a, b, d: (lane, value) to (m, k), to (n, k), to (m, n). Values of operands are in the order of the bits of their
-            registers; those of the result are its registers.
-        a_scale, b_scale: where blocks of operands along K have scales: (lane, value) to (m, s), to (n, s), s being the
-            block. Values are the bytes that are read of a register; a dot is a lane whose register nobody reads if its
-            bit is set.
+            registers; values of the result are its registers.
+        a_scale, b_scale: if blocks of operands along K have scales: (lane, value) to (m, s), to (n, s), s being the
+            block. Values are the bytes of a register that are read; a dot is a bit of the lane whose setting makes the
+            instruction ignore the lane's register.
     """
 
     a: Layout
@@ -32,34 +32,35 @@ class Fragments:
 
     @property
     def blocks(self) -> int:
-        """Scales along K of a row or column; 0 of an instruction without scales."""
+        """The number of scales along K per row or column; 0 for an instruction without scales."""
         return 0 if self.a_scale is None else self.a_scale.extent("s")
 
     @property
     def lanes(self) -> int:
-        """That compute one product together."""
+        """The number of lanes that compute one product together."""
         return self.d.size("lane")
 
 
 def alike(lane: str, value: str) -> tuple[Layout, Layout]:
-    """Both operands, which are held alike: `x` is the row of the one and the column of the other."""
+    """The layouts of `a` and `b` if they differ only in the axis `x`: the row m of `a`, the column n of `b`."""
     left, right = (Layout.of(lane=lane.replace("x", axis), value=value) for axis in "mn")
     return left, right
 
 
 @dataclass(frozen=True)
 class TiledMma:
-    """Instructions side by side as one product of rows by columns; the columns are those of the weight.
+    """Several instructions as one product of rows by columns; the columns are those of the weight.
 
-    Columns may be numbered anew, as long as weight and result agree, and K, as long as both operands do. Both follow
-    one rule: what a lane holds are neighbours, of the result along its columns and of the operands along K.
+    Columns may be renumbered if weight and result use the same numbers, and K if both operands do. Both renumberings
+    follow one rule: a lane holds consecutive elements, of the result along columns and of the operands along K.
 
     Attributes:
         weight_side: the operand that is the weight, "a" or "b".
-        depth: along K, a power of two.
-        run: neighbours along K that a lane holds, a power of two; of further ones the next lanes hold a run first.
-            None: K as the instruction numbers it.
-        interleave: instructions along the columns, a power of two, that neighbouring columns go to in turn.
+        depth: the size along K, a power of two.
+        run: the number of consecutive k that a lane holds, a power of two; the other lanes hold the next runs before
+            this lane holds its second one. None: K is numbered as in the instruction.
+        interleave: the number of instructions along columns, a power of two; consecutive columns are assigned to them
+            in turn.
     """
 
     fragments: Fragments
@@ -87,7 +88,7 @@ class TiledMma:
 
     @property
     def columns(self) -> Layout:
-        """From a column of the instructions side by side ("index") to the column of the product."""
+        """From a column of the concatenated instructions ("index") to the column of the product."""
         axis = self._axes[0]
         bits = self.fragments.d.bits(axis) + self.interleave.bit_length() - 1
         whole = Layout((("index", tuple((axis, i) for i in range(bits))),))
@@ -95,7 +96,7 @@ class TiledMma:
 
     @property
     def held(self) -> list[tuple[int, int]]:
-        """Of each column that a lane holds of a row of the result, in order: which value, of which fragment."""
+        """The (value, fragment) of each column that a lane holds of a row of the result, in the order of columns."""
         result = self.result
         every = [(v, f) for v in range(result.size("value")) for f in range(self.interleave)]
         row = {result.place("column", value=v, fragment=f): (v, f)
@@ -104,12 +105,12 @@ class TiledMma:
 
     @property
     def _axes(self) -> tuple[str, str]:
-        """The instruction's axes that are columns and rows."""
+        """The instruction's axes of columns and of rows."""
         return ("m", "n") if self.weight_side == "a" else ("n", "m")
 
     @property
     def _order(self) -> list[int]:
-        """Of the columns' bits: those interleaved, then a lane's own, then those of lanes."""
+        """The order of the columns' bits: those of interleaved instructions, of a lane's values, of lanes."""
         d, axis = self.fragments.d, self._axes[0]
         whole = d.bits(axis)
         turns = range(whole, whole + self.interleave.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""The order in which a weight lies in memory, from the layout of the instruction that multiplies it."""
+"""The order in which a weight is stored, from the layout of the instruction that multiplies it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _AXES = ("column", "k")
 def packed(
     digits: Sequence[Bit], shape: tuple[int, int], outer: Sequence[str], bits: int = 8, offset: int = 0
 ) -> WeightLayout:
-    """How codes of `shape`, `[column, k]`, are stored tile by tile.
+    """The layout of codes of `shape`, `[column, k]`, that are stored tile by tile.
 
     Args:
-        digits: what each bit of the place in a tile is of the code's place, highest bit first. Codes shorter than a
-            byte share those of four neighbours each: the fields of a byte are the bits above the lowest two.
-        shape: padded to whole tiles.
+        digits: for each bit of the place in a tile, highest first, the bit of the column or of k that it is. For codes
+            shorter than a byte, the lowest two bits select one of four adjacent bytes, the bits above them the field.
+        shape: the sizes, which the layout pads to whole tiles.
         outer: the order of tiles, outermost axis first.
         bits, offset: see `WeightLayout`.
     """

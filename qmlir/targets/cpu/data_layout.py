@@ -1,5 +1,5 @@
 """The data layout that programs for 64-bit Arm are compiled with: LLVM's, without its preferred alignments of short
-integers, which MLIR takes for promises."""
+integers, which MLIR takes as guaranteed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAULTS = (
     ),
 )
 
-# LLVM's own has `-i8:8:32-i16:16:32` behind the pointers.
+# LLVM's own layout has `-i8:8:32-i16:16:32` after the pointers.
 _ARM = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-n32:64-S128-Fn32"
 
 

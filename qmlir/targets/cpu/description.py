@@ -1,4 +1,4 @@
-"""The CPUs that have a name here: the names are LLVM's."""
+"""The CPU targets that have a name; the names are LLVM's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _FLAGS = (
 
 
 def lacks(target: Target, *alternatives: Collection[str]) -> Decline | None:
-    """A refusal of a CPU that has none of the sets of features whole; it names what is missing of the nearest."""
+    """A refusal if the CPU has none of the sets of features completely; it names the features missing from the set that
+    lacks fewest."""
     missing = min((sorted(set(needed) - set(target.capabilities.cpu_features)) for needed in alternatives), key=len)
     if not missing:
         return None
@@ -35,8 +36,8 @@ def lacks(target: Target, *alternatives: Collection[str]) -> Decline | None:
 def flags_for(features: Collection[str]) -> tuple[str, ...]:
     """IREE's flags for a CPU that has these features.
 
-    Data tiling takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it IREE emits
-    `vpmulld`, a lane at a time. For an x86 without AVX it has no tiles and leaves scalar loops.
+    Data tiling lowers an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it IREE emits
+    `vpmulld`, one lane at a time. For an x86 CPU without AVX, data tiling has no tiles and leaves scalar loops.
     """
     if "neon" in features:
         return (*_FLAGS, "--iree-opt-data-tiling", *natural_alignments())
@@ -50,8 +51,8 @@ _EXPAND_FUNCTIONS = "qmlir-expand-functions{{keep=acos|asin|expm1|log1p|remf|tan
 
 
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
-    """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
-    of e4m3's negative NaN."""
+    """The passes that run after the selection of strategies on a CPU with these features. All one-byte floats are
+    converted by `decode_pass`: IREE 3.13's own conversion turns the negative NaN of e4m3 into -480."""
     native = "neon" in features or "avx512bf16" in features
     expand = _EXPAND_FUNCTIONS.format("" if not {"neon", "sse4.1"}.isdisjoint(features) else " trunc=true")
     bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
@@ -95,7 +96,8 @@ def _arm(name: str, summary: str, features: str, cpu: str = "") -> Target:
 
 
 def _zen(name: str, features: str) -> Target:
-    """LLVM shuffles bytes by SSE4a (`extrq`), which no Intel CPU has, and which is no faster where there is AVX-512."""
+    """A Zen target without SSE4a: LLVM would shuffle bytes with its `extrq`, which no Intel CPU has and which is not
+    faster if there is AVX-512."""
     made = _cpu(f"znver{name}", f"AMD Zen {name}, AVX512-VNNI", features)
     return replace(made, compiler_flags=(*made.compiler_flags, "--iree-llvmcpu-target-cpu-features=-sse4a"))
 

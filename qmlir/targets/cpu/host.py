@@ -1,4 +1,4 @@
-"""What this host's CPU is and can do, from the operating system: cheap, and without the compiler."""
+"""The name and the features of this host's CPU, from the operating system: fast, and without the compiler."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CODE_FEATURES = (
     "avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect "
     "amx-tile amx-int8 amx-bf16 amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
 )
-# The features that multiply AMX's tiles, and the loops of built-in kernels (`micro` of their plans) that use them.
+# The features that multiply AMX's tiles, and the micro-kernels (`micro` in a plan's facts) that use them.
 TILE_FEATURES = frozenset({"amx-int8", "amx-bf16", "amx-fp16"})
 TILE_LOOPS = TILE_FEATURES | {"amx-bf16-plain"}
 # Linux on x86-64.
@@ -51,7 +51,7 @@ CODE_FEATURES = frozenset(_CODE_FEATURES.split())
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entry of /proc/cpuinfo, {} where there is none."""
+    """The first processor's entry of /proc/cpuinfo, {} if there is none."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -69,7 +69,7 @@ def host_name() -> str:
 
 @cache
 def host_features() -> frozenset[str]:
-    """The CPU's features that code generation uses, in LLVM's spelling; empty where they cannot be read."""
+    """The CPU's features that code generation uses, in LLVM's spelling; empty if they cannot be read."""
     info = _cpuinfo()
     flags = (info.get("flags") or info.get("Features") or "").split()
     names = {_LINUX_NAMES.get(flag, flag.replace("_", "")) for flag in flags}
@@ -78,7 +78,7 @@ def host_features() -> frozenset[str]:
 
 def tiles_refused() -> str:
     """Ask the system for AMX's tile registers, which a Linux process must do once before it uses them
-    (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`). Returns the reason of a refusal, "" when there is none."""
+    (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`). Returns the reason of a refusal, "" if there is none."""
     if sys.platform != "linux":
         return f"{sys.platform} is not Linux"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -87,14 +87,14 @@ def tiles_refused() -> str:
     return f"arch_prctl: {os.strerror(ctypes.get_errno())}"
 
 
-# What runs the kernels of features on this host and says of each why it is not to be used, "" where nothing is wrong.
-# It is the compiler's (`compiler/self_test.py`), which stands above the targets.
+# Runs the kernels that use the features on this host; returns for each feature why it must not be used, "" if nothing
+# is wrong. Set by the compiler (`compiler/self_test.py`), which depends on the targets.
 tester: Callable[[frozenset[str]], Mapping[str, str]] | None = None
 
 
 def withheld() -> dict[str, str]:
     """The features of this host that programs are not compiled for, and why: those of AMX's tiles until kernels that
-    use them have given right results here."""
+    use them have given correct results here."""
     tiles = frozenset(feature for feature in host_features() if feature.startswith("amx-"))
     if not tiles:
         return {}
@@ -107,7 +107,7 @@ def withheld() -> dict[str, str]:
 
 
 def missing_features(needed: Iterable[str]) -> list[str]:
-    """Which of the features a program was compiled for this host lacks; none where they cannot be read."""
+    """The features that a program was compiled for and this host lacks; none if the host's cannot be read."""
     have = host_features()
     return sorted(set(needed) - have) if have else []
 

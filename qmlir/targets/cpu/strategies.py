@@ -1,7 +1,7 @@
 """How contractions are compiled for CPUs.
 
-Data tiling (a flag of every CPU target) packs the operands of a matmul and takes int8 to the vector dot product.
-It leaves convolutions alone, which then run as scalar loops; so they become matmuls of their patches. Measured on
+Data tiling (a flag of every CPU target) packs the operands of a matmul and lowers int8 to the vector dot product.
+It does not apply to convolutions, which would run as scalar loops; they become matmuls of their patches. Measured on
 one core of a Zen 5: 3x3, 56x56, 64 -> 64 channels, 58 ms as a convolution and 2.9 ms as a matmul; 3x3, 7x7,
 512 -> 100 channels, batch 8, 91 ms and 3.5 ms.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def instruction(target: Target, c: Contraction) -> str:
-    """What multiplies int8 on this CPU, as IREE 3.13 compiles it."""
+    """The instruction with which IREE 3.13 multiplies the operands on this CPU."""
     features = set(target.capabilities.cpu_features)
     if not c.lhs.endswith("i8") or not c.rhs.endswith("i8"):
         return "vector multiply-add"
@@ -47,7 +47,7 @@ def instruction(target: Target, c: Contraction) -> str:
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
-    """What IREE makes of the contraction with the target's flags."""
+    """How IREE compiles the contraction with the target's flags."""
     if c.kind == "matmul":
         tiled = "--iree-opt-data-tiling" in target.compiler_flags
         return {"codegen": f"{'data tiling' if tiled else 'vector loops'}, {instruction(target, c)}"}
@@ -58,7 +58,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 _Product = TypeVar("_Product", bound=CpuProductStrategy)
 
-# What IREE 3.13 leaves open on CPUs, for the whole program. The first value is what an untuned program gets.
+# IREE 3.13's options on CPUs, which apply to the whole program. An untuned program is compiled with the first value.
 _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "data_tiling": {"target": (), "off": ("--iree-opt-data-tiling=false",)},
     "ukernels": {"target": (), "all": ("--iree-llvmcpu-enable-ukernels=all",)},
@@ -68,7 +68,7 @@ KNOBS = tuple(Knob(name, tuple(values)) for name, values in _FLAGS.items())
 
 
 def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
-    """What a knob's value means to IREE; nothing for a knob of another strategy."""
+    """IREE's flags for a knob's value; none for a knob of another strategy."""
     return _FLAGS.get(knob, {}).get(str(value), ())
 
 
@@ -78,18 +78,18 @@ _NEON = (integer_depthwise.NEON, float_depthwise.NEON)
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
-    """Best first."""
+    """The strategies for contractions, best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     micros = arm_micro.INTEGER_KERNELS if _is_arm(target) else integer_micro.INTEGER_KERNELS
     integer = [KernelStrategy(target, kernel) for kernel in micros]
-    kernels = tuple(_beside(integer))
+    kernels = tuple(_with_rivals(integer))
     floats_by_floats = _floats_by_floats(target)
     convolutions = tuple(CpuConvolutionStrategy(kernel) for kernel in (*kernels, *floats_by_floats))
     floats: list[CpuProductStrategy] = [
         HalfStrategy(target, kernel) if isinstance(kernel, Half) else CpuWeightOnlyStrategy(target, kernel)
         for kernel in _float_kernels(target)
     ]
-    weight_only = tuple(_beside(floats))
+    weight_only = tuple(_with_rivals(floats))
     return (
         *kernels,
         *convolutions,
@@ -107,7 +107,7 @@ def _floats_by_floats(target: Target) -> list[PlainStrategy]:
 
 
 def convolved_floats(target: Target) -> tuple[str, ...]:
-    """See `Backend`. IREE's code goes element by element through those of bfloat16."""
+    """See `Backend`. IREE compiles bf16 convolutions to code that works element by element."""
     has_kernel = any(s.lacks() is None and s.micro.lhs_bytes == 4 for s in _floats_by_floats(target))
     return ("bf16", "f32") if has_kernel else ("bf16",)
 
@@ -117,16 +117,16 @@ def _is_arm(target: Target) -> bool:
 
 
 def _float_kernels(target: Target) -> list[FloatMicro]:
-    """Best first. The CPUs that have AMX need longer for `vdpbf16ps` than for two multiply-adds of f32 (8 rows by
-    4096x4096 on Sapphire Rapids: 2.6 and 1.7 ms)."""
+    """The float micro-kernels, best first. CPUs that have AMX take longer for `vdpbf16ps` than for two multiply-adds of
+    f32 (8 rows by 4096x4096 on Sapphire Rapids: 2.6 and 1.7 ms)."""
     if _is_arm(target):
         return list(arm_float.FLOAT_KERNELS)
     slow = "amx-tile" in target.capabilities.cpu_features
     return sorted(float_micro.FLOAT_KERNELS, key=lambda kernel: slow and kernel.name == float_micro.AVX512_BF16.name)
 
 
-def _beside(products: Sequence[_Product]) -> Iterator[_Product]:
-    """The products, best first, each one of tiles beside the best of vectors, which is its rival."""
+def _with_rivals(products: Sequence[_Product]) -> Iterator[_Product]:
+    """The strategies, best first. The rival of each that uses AMX's tiles is the best that does not."""
     for product in products:
         vectors = next(other for other in products if other.name not in TILE_LOOPS)
         yield replace(product, rival=vectors) if product.name in TILE_LOOPS else product

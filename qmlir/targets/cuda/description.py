@@ -1,8 +1,8 @@
 """NVIDIA architectures through CUDA.
 
-IREE 3.13's flag fails for sm_90, and IREE has no int8 MMA kind at all; the descriptions here are complete for
-every architecture. Shared memory is what one block may opt in to (CUDA programming guide, table "Technical
-specifications per compute capability").
+IREE 3.13's target flag fails for sm_90, and IREE has no int8 MMA kind at all, so the descriptions here are complete
+for every architecture. The shared memory is the size that one block may opt in to (CUDA programming guide, table
+"Technical specifications per compute capability").
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _DTYPES = ("i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *FLOAT8
 def _peak(
     product: str, units: int, rates: tuple[tuple[str, float], ...], bandwidth: float, lanes: int | None = 128
 ) -> Peak:
-    """Rates in Tera-operations per second, bandwidth in GB/s; what multiprocessors have in common is from the CUDA
-    programming guide (arithmetic instructions, shared memory), and of L2 what A100 and H100 measure: 40 to 64 bytes in
-    a clock. Of the 1536 or 2048 threads of a multiprocessor 1024 have 64 registers each. No clock: the model takes one
-    that a product keeps up while it multiplies, below what it is sold with."""
+    """The figures of one product, `rates` in tera-operations per second, `bandwidth` in GB/s. The figures that all
+    multiprocessors share are from the CUDA programming guide (arithmetic instructions, shared memory); 40 to 64 bytes
+    per clock from L2 were measured on A100 and H100. 1024 of a multiprocessor's 1536 or 2048 threads have 64 registers
+    each. No clock is given: the cost model assumes one that a product sustains, which is below the advertised clock."""
     named = tuple((dtype, rate * 1e12) for dtype, rate in rates)
     return Peak(
         product, named, bandwidth * 1e9, units, lanes=lanes, dots=64, shared_bytes=128, cache_bytes=48, threads=1024
@@ -58,7 +58,7 @@ def _peak(
 # Dense rates with f32 (int32) accumulation; multiprocessors from NVIDIA's whitepapers. A100: NVIDIA A100 datasheet.
 # RTX 3090: GA102 whitepaper, table 9. RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity.
 # RTX 5090: RTX Blackwell whitepaper, appendix A.
-# An A100 has 64 lanes of f32 and 64 of i32, which may start in one clock or not: not stated here.
+# An A100 has 64 f32 lanes and 64 i32 lanes, which may or may not issue in the same clock: `lanes` is left out.
 _A100 = _peak("A100 40GB", 108, (("f16", 312), ("bf16", 312), ("i8", 624)), 1555, lanes=None)
 _RTX3090 = _peak("RTX 3090", 82, (("f16", 71), ("bf16", 71), ("i8", 284)), 936)
 _RTX4090 = _peak(
@@ -88,7 +88,8 @@ def _cuda(
     passes: tuple[str, ...] = (),
     scaled_mma: tuple[str, ...] = (),
 ) -> Target:
-    """`suffix`: "a" of code that uses what later architectures may lack, so that it runs on its own only."""
+    """A target. `suffix`: "a" for code that uses features that later architectures may lack, so that it runs only on
+    its own architecture."""
     name = f"sm_{compute_capability[0]}{compute_capability[1]}{suffix}"
     gpu = Gpu(
         device="cuda",
@@ -121,7 +122,7 @@ def _cuda(
             own_code_only=suffix == "a",
             peak=peak,
         ),
-        # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
+        # IREE 3.13 does not convert one-byte floats for NVIDIA, and launches empty grids, which CUDA refuses.
         barriers=(Reason.INDEXED_READS,),
         passes=(
             FUSE_ROWS,
@@ -147,7 +148,7 @@ TARGETS: tuple[Target, ...] = (
     _cuda((8, 6), "", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
     _cuda((8, 9), "", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
     _cuda((9, 0), "", "NVIDIA H100, H200", 84, 227, ADA, _H100),
-    # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in this name.
+    # IREE 3.13 parses the architecture's number to learn whether it has `max.NaN`, and finds none in "sm_90a".
     _cuda((9, 0), "a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma", passes=("qmlir-keep-nan",)),
     _cuda((12, 0), "", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
     _cuda(
@@ -158,7 +159,8 @@ TARGETS: tuple[Target, ...] = (
 
 
 def names_for(device: Device) -> tuple[str, ...]:
-    """PTX of an older architecture runs on a newer device; that of an `a` architecture on its own only."""
+    """The names of the targets that run on a device, best first. PTX of an older architecture runs on a newer device;
+    PTX of an `a` architecture runs only on its own."""
     match = re.match(r"sm_(\d+)(\d)", device.arch)
     if match is None:
         return ()

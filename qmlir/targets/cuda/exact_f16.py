@@ -1,4 +1,4 @@
-"""int8 products on f16 tensor cores, exact.
+"""Exact int8 products on f16 tensor cores.
 
 IREE has no int8 MMA kind for NVIDIA: an int8 contraction becomes scalar multiply-adds. But integers up to 2048
 are exact in f16, products of two int8 codes are exact in the tensor core, and its f32 sums of integers
@@ -49,7 +49,7 @@ FAULTS = (
     ),
 )
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
-EXACT_CODE = 1 << 11  # the same of f16
+EXACT_CODE = 1 << 11  # the same for f16
 _INTEGERS = {"i8": "arith.sitofp", "ui8": "arith.uitofp"}
 
 
@@ -101,7 +101,7 @@ def _as_i32(x: ir.Value) -> ir.Value:
 
 
 def _add_init(value: ir.Value, init: ir.Value) -> ir.Value:
-    """The f32 sums as i32, added to what the op accumulates onto unless that is zero."""
+    """Convert the f32 sums to i32 and add `init`, unless that is zero."""
     i32 = ir.IntegerType.get_signless(32)
     if is_zero_fill(init):
         return elementwise(value, i32, _as_i32)
@@ -137,7 +137,7 @@ def matmul_in_f16(op: OpLike, c: Contraction, cut: Split, dim: int) -> tuple[ir.
         if position == 2:
             exprs.insert(0, ir.AffineDimExpr.get(0))
         new_maps.append(ir.AffineMap.get(affine_map.n_dims + 1, 0, exprs))
-    # Cast after padding: what is padded is stored, and int8 is half of it.
+    # Cast after padding: the padded operand is stored in memory, and int8 takes half the bytes of f16.
     casts = [_as_f16(operands[0], c.lhs), _as_f16(operands[1], c.rhs)]
     partial = filled([cut.chunks, *out_sizes], f32)
     sums = generic(casts, partial, new_maps, ["parallel", *kinds], multiply_add)
@@ -147,7 +147,7 @@ def matmul_in_f16(op: OpLike, c: Contraction, cut: Split, dim: int) -> tuple[ir.
 def convolution_in_f16(op: OpLike, c: Contraction, cut: Split) -> ir.Value:
     """The i32 result of a 2-D convolution computed in f16.
 
-    Chunks of the channels are groups: [N,H,W,C] -> [N,H,W,P,C/P], and one result per chunk, added in i32.
+    Chunks of the channels become groups: [N,H,W,C] -> [N,H,W,P,C/P], with one result per chunk. They are added in i32.
     """
     data, weight = op.operands[0], op.operands[1]
     init = op.operands[2]
@@ -197,7 +197,7 @@ class ExactF16Plan:
     mma: Plan | None = None  # the MmaPlan of the f16 contraction, None: IREE chooses
 
     def apply(self, op: OpLike) -> None:
-        op = detached(op)  # here, where what a barrier keeps in memory is int8
+        op = detached(op)  # before the casts, so that its barriers store int8
         with ir.InsertionPoint(op):
             result, inner = matmul_in_f16(op, self.contraction, self.split, self.split_dim)
         if self.mma is not None:
@@ -212,7 +212,7 @@ class ExactF16Plan:
 
 @dataclass(frozen=True)
 class ExactF16ConvPlan:
-    """The same for a convolution: chunks of the input channels become groups of a grouped convolution."""
+    """As `ExactF16Plan`, for a convolution: chunks of the input channels become groups of a grouped convolution."""
 
     contraction: Contraction
     split: Split  # of the channels
@@ -247,7 +247,7 @@ class ExactF16Strategy:
         if max(c.lhs_magnitude, c.rhs_magnitude) > EXACT_CODE:
             return Decline("codes beyond 2048 are not exact in f16", "smaller magnitudes")
         if c.k is None:
-            return Decline("the length of the sum is dynamic, so no bound holds it in f32", "a static K")
+            return Decline("K is dynamic, so the sums cannot be shown to be exact in f32", "a static K")
         if c.kind == "depthwise_conv2d":
             return Decline("a depthwise convolution has no matrix product", "none needed: it is bound by memory")
         limit = longest_exact_k(c.lhs_magnitude, c.rhs_magnitude)
@@ -257,7 +257,7 @@ class ExactF16Strategy:
         if c.m == 1 or c.n == 1:
             return Decline(
                 "one row or column: a tensor core would compute a tile for it",
-                "the stock route reduces int8 across lanes, which is bound by memory as it must be",
+                "none needed: the stock route reduces int8 across lanes and is bound by memory",
             )
         ks = [(size or 1, dim) for dim, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True)) if role == "k"]
         size, dim = max(ks)
@@ -272,7 +272,7 @@ class ExactF16Strategy:
         bound = self._estimate(c, extra, cut)
         if not isinstance(answer, Accept) or answer.estimate.cost is None:
             return Accept(plan, bound)
-        # The parts of a long K are batches of the inner product; here they are added up.
+        # The chunks of a long K are batches of the inner product; this adds the cost of summing them.
         f, cost = Figures(self.target.capabilities), answer.estimate.cost
         return Accept(plan, replace(bound, cost=replace(cost, seconds=cost.seconds + extra / f.bandwidth)))
 
@@ -302,7 +302,7 @@ def window_and_channels(c: Contraction) -> tuple[int, int]:
 
 
 def in_f16(c: Contraction, cut: Split, split_dim: int) -> Contraction:
-    """What the f16 contraction inside the plan is: a new first dim for the chunks, when there are several."""
+    """The f16 contraction inside the plan, with a new first dim for the chunks if there are several."""
     sizes = list(c.sizes)
     sizes[split_dim] = cut.length
     roles, batch, k = c.roles, c.batch, (c.k or 1)

@@ -27,13 +27,14 @@ from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WgmmaStrategy, conv
 
 
 def _mma_sync(mma: MatrixInstruction) -> bool:
-    """Not the kinds of fp8: up to Hopper their sums keep about 14 bits (DeepSeek-V3 technical report, section 3.3), and
-    the semantics want f32."""
+    """Whether IREE may use an instruction: any `mma.sync` except fp8, whose sums keep about 14 bits up to Hopper
+    (DeepSeek-V3 technical report, section 3.3), while the semantics require f32."""
     return mma.name.startswith("NV_MMA_SYNC") and not mma.lhs.startswith("f8")
 
 
 def limits(target: Target) -> TileAndFuseLimits:
-    """64 accumulators of 255 registers; 40 KiB of the 48 that every kernel has without opting in to more."""
+    """Limits of IREE's tiles: 64 of 255 registers for accumulators, and 40 of the 48 KiB of shared memory that every
+    kernel has without opting in to more."""
     return TileAndFuseLimits(32, 64, target.capabilities.static_shared_memory * 5 // 6)
 
 
@@ -47,12 +48,12 @@ def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
         for i in MMA
         if i.lhs_kind in names
     }
-    scaled = [i for i in SCALED if i.kind in target.capabilities.scaled_mma]  # of which IREE has no name
+    scaled = [i for i in SCALED if i.kind in target.capabilities.scaled_mma]  # IREE has no names for these
     return plain | {i.name: (i.name, i.fragments) for i in scaled}
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
-    """What IREE makes of the contractions that are left to it."""
+    """How IREE compiles a contraction that is left to it."""
     if 1 in (c.m, c.n) and c.kind == "matmul":
         return {"codegen": "reduction across lanes, no tensor core"}
     if c.kind == "depthwise_conv2d":
@@ -65,7 +66,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
-    """Best first."""
+    """The strategies of a target, best first."""
     mma = MmaStrategy(target, limits(target), usable=_mma_sync)
     code = nvidia(target)
     wgmma = "wgmma" in target.capabilities.features

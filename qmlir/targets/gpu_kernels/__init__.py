@@ -1,19 +1,19 @@
-"""What kernels for all GPUs share: a `Kernel` of `qmlir/kernels` as threads, written as IR through the bindings.
+"""Common parts of the kernels for all GPUs: they emit a `Kernel` of `qmlir/kernels` as IR for a thread.
 
 emit.py        thin functions over the bindings: indices, loops, memory, vectors
-machine.py     what a kernel asks of a target: its dot product of bytes, its rules for bodies
+machine.py     the interface to a target: its dot product of bytes, its rules for bodies
 executable.py  the executable around a kernel
-weights.py     how a weight is stored, and its bytes
-epilogue.py    what is done to a sum: operands read and bodies cloned for neighbouring columns of a row
+weights.py     storage formats of weights
+epilogue.py    the ops on a sum: loads of operands and cloned bodies for neighbouring columns of a row
 loop.py        the loop of a product: steps along K, groups, threads that share K, the epilogue
-stages.py      sides that go through shared memory: which thread copies what, and where it lies
-tiled.py       a kernel in tiles: its function of an executable, its weight, what it keeps busy
-plan.py        a kernel in the place of a contraction, and which of several kernels it is
-strategy.py    what strategies of products have in common
-scaled.py      products with scales of blocks along K: how their operands are made ready
-stream_k.py    products whose K several workgroups share
-multi_version.py  several kernels of a product whose number of rows is known at run time only
-dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs
+stages.py      operands that pass through shared memory: their layout there, and which thread copies which piece
+tiled.py       a tiled kernel: its function of an executable, its weight, its work for the cost model
+plan.py        the plan that replaces a contraction by a kernel, and the choice between several kernels
+strategy.py    the base class of the strategies for products
+scaled.py      products with a scale for each block along K: preparation of their operands
+stream_k.py    products whose K is shared by several workgroups
+multi_version.py  several kernels for a product with a dynamic number of rows
+dot.py         products by dot products of bytes or multiply-adds: threads that share K, or tiles of outputs
 
 Nothing here knows a target; `qmlir/targets/rocm/kernels` and `qmlir/targets/vulkan/kernels` do.
 """

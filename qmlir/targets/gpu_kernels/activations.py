@@ -1,4 +1,4 @@
-"""Rows of a matrix `[M, K]` as they lie in memory, read in pieces along K."""
+"""Activations in their stored layout, read by rows of a matrix `[M, K]` in pieces along K."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SIGNS = 0x80808080
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
+    """Rows, read as 32-bit words; the `depth` elements of a piece fill whole words. Elements past the end of a row are
+    read as zeros.
 
-    `flipped`: codes whose top bits are inverted in memory. `e2m1`: codes of that format, read as twice what they stand
-    for. `span`: how far pieces are asked for; 0: up to the one that
-    holds the end of a row.
+    `flipped`: the top bits of codes are inverted in memory. `e2m1`: codes of that format, read as twice their value.
+    `span`: the elements of K up to which pieces are read; 0: up to the piece with the end of the row.
     """
 
     rows: int | RuntimeSize | None
@@ -43,7 +43,7 @@ class Rows:
 
     @property
     def words(self) -> int:
-        """Of one load: 4, 2 or 1, or 0 where rows do not start at words."""
+        """Words of one load: 4, 2 or 1; 0 if rows do not start at words, so that elements are loaded one by one."""
         per = self.per_word
         return next((w for w in (4, 2, 1) if self.k % (per * w) == 0 and self.depth % (per * w) == 0), 0)
 
@@ -94,14 +94,14 @@ class Rows:
 
 
 def _bits(value: ir.Value) -> ir.Value:
-    """A short element as the low bits of a word."""
+    """Zero-extend the bits of an element to a word."""
     if isinstance(value.type, ir.FloatType):
         value = arith.bitcast(e.integer(int(value.type.width)), value)
     return value if value.type.width == 32 else arith.extui(e.integer(32), value)
 
 
 def _word(values: list[ir.Value]) -> ir.Value:
-    """Low bits of words one behind the other in one word."""
+    """Concatenate the low bits of several words to one word, the first lowest."""
     bits = 32 // len(values)
     total = values[0]
     for i, value in enumerate(values[1:], 1):
@@ -111,8 +111,8 @@ def _word(values: list[ir.Value]) -> ir.Value:
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Rows of a convolution as they lie in its image `[N, H * W * C]`, or `[N, C * H * W]`; a piece is of one pixel:
-    `depth` divides C, or the channels of a group, the number of which is the third coordinate of its workgroups."""
+    """Rows of a convolution, read from its image `[N, H * W * C]` or `[N, C * H * W]`. A piece is of one pixel: `depth`
+    divides C, or the channels of a group, whose number is the third coordinate of the workgroup."""
 
     window: Window
     k: int
@@ -127,7 +127,7 @@ class WindowRows:
 
     @property
     def words(self) -> int:
-        """Of one load; 0 where elements are loaded one by one."""
+        """Words of one load; 0 if elements are loaded one by one."""
         return 0 if self.window.planes else next(w for w in (4, 2, 1) if self.depth % (self.per_word * w) == 0)
 
     @property
@@ -145,7 +145,7 @@ class WindowRows:
 
     @property
     def _image(self) -> Image:
-        """Whose channels are counted in loads."""
+        """The image, with channels counted in loads."""
         images, height, width, channels = self.window.image
         window = replace(self.window, image=(images, height, width, channels // self._unit))
         return Image(window, e.multiply(e.block(2), window.channels) if window.groups > 1 else 0, counted=False)
@@ -176,8 +176,8 @@ class WindowRows:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of matrices `[matrices, K, N]` of bytes, four neighbours read together and turned in registers. What is
-    past the end of a column is its last code: the other side is zero there."""
+    """Columns of matrices `[matrices, K, N]` of bytes; four neighbours are read together and transposed in registers.
+    Past the end of a column its last code is read: the other operand is zero there."""
 
     matrices: int
     n: int
@@ -191,7 +191,7 @@ class Columns:
         return View((rows, self.n), e.integer(8)) if self.n % 4 else View((rows, self.n // 4), e.integer(32))
 
     def load(self, memory: ir.Value, matrix: e.Index, column: e.Index, piece: e.Index) -> list[list[ir.Value]]:
-        """Of each of the four columns from `column` on, the words of a piece."""
+        """The words of a piece, for each of the four columns from `column` on."""
         first = e.multiply(piece, self.depth)
         columns: list[list[ir.Value]] = [[] for _ in range(4)]
         for word in range(0, self.depth, 4):
@@ -201,7 +201,7 @@ class Columns:
         return columns
 
     def _row(self, memory: ir.Value, matrix: e.Index, column: e.Index, k: e.Index) -> ir.Value:
-        """A word of the four columns' codes."""
+        """The codes of the four columns at row `k`, as a word."""
         row = e.add(e.multiply(matrix, self.k), e.minimum(k, self.k - 1) if self.k % self.depth else k)
         if self.n % 4 == 0:
             found = e.load(memory, [row, e.divide(column, 4)])
@@ -212,13 +212,13 @@ class Columns:
 
 
 def _byte(word: ir.Value, number: int) -> ir.Value:
-    """A byte of a word, alone."""
+    """Byte `number` of a word, zero-extended."""
     return arith.andi(e.shifted(word, -8 * number), e.word(0xFF))
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Rows of floats of a type, read as f32."""
+    """Rows of floats of the type `kind`, read as f32."""
 
     rows: Rows | WindowRows
     kind: ir.Type
@@ -232,7 +232,7 @@ class Numbers:
         return partial(self._load, self.rows.row(m))
 
     def _load(self, read: ReadPiece, memory: ir.Value, piece: e.Index) -> list[ir.Value]:
-        """The numbers of a piece, f32."""
+        """The elements of a piece, as f32."""
         return [x for word in read(memory, piece) for x in self._numbers(word)]
 
     def _numbers(self, word: ir.Value) -> list[ir.Value]:
@@ -258,7 +258,7 @@ def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
 
 
 def numbers_of(kernel: Kernel, depth: int, machine: Machine) -> Numbers:
-    """The activation of a kernel of floats, read as f32."""
+    """The activation of a float kernel, read as f32."""
     rows = rows_of(kernel, depth)
     rows = replace(rows, element=bf16.stored_type(rows.element, machine))
     return Numbers(rows, ir.RankedTensorType(kernel.lhs.value.type).element_type)

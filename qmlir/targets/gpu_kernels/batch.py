@@ -1,7 +1,7 @@
-"""Products side by side, each with a matrix of its own: which one a workgroup makes, and where its rows are.
+"""Batches of products, each with a separate matrix: which product a workgroup computes, and where its rows are.
 
-Without a batch there is one product. With one, the workgroups of product `i` have `i` as their third coordinate. Of
-blocks that belong to experts some are used by nobody, and the last one of an expert has fewer rows than the others.
+Without a batch there is one product. With one, the workgroups of product `i` have `i` as their third coordinate. If the
+products are blocks of experts' rows, some blocks are unused, and the last block of an expert may have fewer rows.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Products:
 
     @property
     def size(self) -> int | None:
-        """What may be known at run time only: how many products, or the rows of the only one."""
+        """The size that may be dynamic: the number of products, or of rows without a batch or side by side."""
         batch = self.kernel.batch
         return self.kernel.m if batch is None or batch.side_by_side else batch.size
 
     @property
     def tokens(self) -> bool:
-        """Whether the number of rows that the activation has is given beside it."""
+        """Whether the activation's number of rows is passed as a scalar."""
         return has_tokens(self.kernel)
 
     @property
     def views(self) -> list[View]:
-        """Of what picks matrices and rows; see `outline.gather_indices`."""
+        """Views of the tensors that select matrices and rows; see `outline.gather_indices`."""
         batch = self.kernel.batch
         if batch is None:
             return []
@@ -54,7 +54,7 @@ class Products:
 
     @property
     def activation_rows(self) -> int | RuntimeSize | None:
-        """How many rows the activation has in memory."""
+        """The number of rows of the activation in memory."""
         batch = self.kernel.batch
         if batch is None or batch.side_by_side:
             return self.kernel.m
@@ -68,9 +68,9 @@ class Products:
         self, size: e.Index, memory: Sequence[ir.Value], product: e.Index | None = None,
         first_row: e.Index | None = None,
     ) -> Place:  # fmt: skip
-        """Where this workgroup is. `memory`: the memrefs of `views`; `product`: its number, by default the third
-        coordinate of the workgroup; `first_row`: of its tile in its product, where tiles without rows are to be left
-        out."""
+        """The product of this workgroup. `memory`: the memrefs of `views`; `product`: its number, by default the third
+        coordinate of the workgroup; `first_row`: the first row of the workgroup's tile in the product, if tiles without
+        rows are to be marked unused."""
         batch = self.kernel.batch
         if batch is None:
             return Place(size)
@@ -85,7 +85,7 @@ class Products:
         if batch.index is not None:
             index = e.load(memory[0], [product])
             used = arith.cmpi(arith.CmpIPredicate.ult, index, e.word(batch.matrices))
-            # An index of no matrix reads the last one's counts, and makes nothing of them.
+            # With an index of no matrix, the last matrix's counts are read and not used.
             matrix = e.as_index(arith.minui(index, e.word(batch.matrices - 1)))
         if batch.counts is not None:
             start, count = (e.as_index(e.load(m, [matrix])) for m in memory[1:3])
@@ -96,7 +96,7 @@ class Products:
         target = left.pop() if batch.target is not None else None
         gathered = left.pop() if batch.rows is not None else None
         place = Place(rows, product, matrix, used, self.kernel, gathered, target)
-        # Rows of a block stand at its start: a tile whose first row goes nowhere has none.
+        # The used rows of a block come first: a tile whose first row is not written anywhere has none.
         if target is None or first_row is None:
             return place
         return replace(place, used=e.both(used, place.goes(place.inside(first_row))[1]))
@@ -104,27 +104,27 @@ class Products:
 
 @dataclass(frozen=True)
 class Place:
-    """A product: how many rows it has, its number, its matrix, and whether anyone reads it, a bool or an i1."""
+    """A product: its number of rows, its number, its matrix, and whether its result is used, a bool or an i1."""
 
     rows: e.Index
     product: e.Index = 0
     matrix: e.Index = 0
     used: e.Condition = True
     kernel: Kernel | None = None  # of a batch
-    gathered: ir.Value | None = None  # the memref that says which row of the activation each row is
-    target: ir.Value | None = None  # the memref that says which row of the result each row is
-    last_token: int | None = None  # of the activation, where rows that hold none may say any number
+    gathered: ir.Value | None = None  # the memref with the row of the activation for each row
+    target: ir.Value | None = None  # the memref with the row of the result for each row
+    last_token: int | None = None  # the activation's last row, if `gathered` may have any number for unused rows
 
     def of_matrix(self, *where: e.Index) -> list[e.Index]:
-        """A place in what each matrix has."""
+        """Indices into a tensor that has a part for each matrix of a batch."""
         return [*where] if self.kernel is None else [self.matrix, *where]
 
     def inside(self, row: e.Index) -> e.Index:
-        """The row, or where the product has ended, its last one."""
+        """The row, or the product's last row if it is past the end."""
         return e.minimum(row, e.subtract(self.rows, 1))
 
     def token(self, row: e.Index) -> e.Index:
-        """The row of the activation that a row of the product is."""
+        """The row of the activation for a row of the product."""
         if self.kernel is None or self.kernel.side_by_side:
             return row
         batch = self.kernel.batch
@@ -136,12 +136,12 @@ class Place:
         return token if self.last_token is None else e.minimum(token, self.last_token)
 
     def slot(self, row: e.Index) -> e.Index:
-        """The number that picks a row."""
+        """The index that gathers a row: its value in `gathered`."""
         assert self.gathered is not None
         return e.as_index(e.load(self.gathered, [self.product, row]))
 
     def goes(self, row: e.Index) -> tuple[e.Index, ir.Value]:
-        """The row of the result that a row is, and whether it is one."""
+        """The row of the result that a row is written to, and whether it is written at all."""
         assert self.target is not None
         number = e.load(self.target, [self.product, row])
         there = arith.cmpi(arith.CmpIPredicate.sge, number, e.word(0))

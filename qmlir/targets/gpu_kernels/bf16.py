@@ -1,5 +1,5 @@
-"""bf16 for targets that have no such type, as SPIR-V has none: numbers of bf16 are f32 in registers, rounded where the
-program rounds, and 16 bits in memory."""
+"""bf16 for targets without the type, such as SPIR-V: bf16 values are f32 in registers, rounded where the program
+rounds, and 16 bits in memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .machine import Machine
 
 
 def cloner(lanes: int, machine: Machine, rules: Mapping[str, Rule]) -> BodyCloner:
-    """What clones bodies for a target."""
+    """The cloner of bodies for a target."""
     return _WideCloner(lanes, rules) if machine.bf16_as_bits else BodyCloner(lanes, rules)
 
 
 def stored_type(element: ir.Type, machine: Machine) -> ir.Type:
-    """What a tensor of `element` holds as memory sees it."""
+    """The element type of a kernel's memory for a tensor of `element`."""
     return e.integer(16) if isinstance(element, ir.BF16Type) and machine.bf16_as_bits else element
 
 
 def loaded(value: ir.Value, element: ir.Type) -> ir.Value:
-    """A scalar or vector from a tensor of `element`: bits of bf16 as f32."""
+    """A scalar or vector that was loaded from a tensor of `element`; the bits of bf16 are converted to f32."""
     kind = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
     if not isinstance(element, ir.BF16Type) or kind == element:
         return value
@@ -35,14 +35,14 @@ def loaded(value: ir.Value, element: ir.Type) -> ir.Value:
 
 
 def bits(value: ir.Value) -> ir.Value:
-    """The 16 bits of f32 lanes that are numbers of bf16."""
+    """The 16 bits of bf16 values in f32 lanes."""
     lanes = value.type.shape[0]
     i32 = e.vector_of(lanes, e.integer(32))
     return arith.trunci(e.vector_of(lanes, e.integer(16)), arith.shrui(arith.bitcast(i32, value), _constant(16, i32)))
 
 
 def rounded(value: ir.Value) -> ir.Value:
-    """f32 lanes rounded to numbers of bf16, to nearest and ties to even; NaN stays one."""
+    """Round f32 lanes to bf16 values, to nearest and ties to even; NaN stays NaN."""
     i32 = e.vector_of(value.type.shape[0], e.integer(32))
 
     def c(number: int) -> ir.Value:
@@ -63,7 +63,7 @@ def _constant(value: int, t: ir.Type) -> ir.Value:
 
 
 class _WideCloner(BodyCloner):
-    """Every value of bf16 is f32 lanes; what makes one rounds."""
+    """Clones bodies with bf16 values in f32 lanes; each op with a bf16 result rounds it."""
 
     def widen(self, t: ir.Type) -> ir.Type:
         return super().widen(ir.F32Type.get() if isinstance(t, ir.BF16Type) else t)

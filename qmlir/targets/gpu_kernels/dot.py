@@ -1,9 +1,9 @@
 """Products without a matrix instruction: dot products of bytes, or multiply-adds of decoded weights.
 
-A thread makes `rows` by four outputs. Threads stand in a workgroup as `row_groups` by `column_groups` by `workers`;
-workers share K of the same outputs and add up their sums by shuffles. Many workers and all rows in one thread is the
-cooperative form, for a few rows, where reading the weight is all the time there is (64 threads as 8 groups of 8
-workers in ExecuTorch's Vulkan operator `linear_qcsnw`); one worker is the tiled form.
+A thread computes `rows` by four outputs. A workgroup has `row_groups` by `column_groups` by `workers` threads; workers
+share K of the same outputs and add up their sums by shuffles. With many workers and all rows in one thread it is the
+cooperative form, for a few rows, where reading the weight takes all the time (64 threads as 8 groups of 8
+workers in ExecuTorch's Vulkan operator `linear_qcsnw`); with one worker it is the tiled form.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WorkSplit:
     column_groups: int
     row_groups: int
     rows: int  # of a thread
-    columns: int = COLUMNS  # the same
+    columns: int = COLUMNS  # of a thread
 
     @property
     def threads(self) -> int:
@@ -57,8 +57,8 @@ class WorkSplit:
 
 @dataclass(frozen=True)
 class DotKernel(TiledKernel):
-    """A kernel, how its weight is stored, whether it is packed so or as the program has it, and how threads share the
-    work."""
+    """A kernel, the storage of its weight, whether the weight is packed that way or read in the program's layout, and
+    how threads share the work."""
 
     weights: CodeFormat
     packed: bool
@@ -84,7 +84,8 @@ class DotKernel(TiledKernel):
 
     @property
     def most_rows(self) -> int | None:
-        """Threads that share K read the weight again for every few rows: tiles are made for more."""
+        """See `TiledKernel.most_rows`. Threads that share K read the weight again for every few rows, so tiles are used
+        for more."""
         return 2 * self.split.rows if self.split.workers > 1 else None
 
     @property
@@ -97,8 +98,9 @@ class DotKernel(TiledKernel):
         }
 
     def work(self, target: Target, f: Figures) -> Work:
-        """What threads that run at the same time do for a piece of K each, or what reading it takes, or how long they
-        wait for it: they read one piece at a time."""
+        """See `TiledKernel.work`. A piece of K takes the longest of three times: the instructions of the threads that
+        run at the same time, the reads from cache, and the latency of a read, because threads read one piece at a
+        time."""
         split, form, m = self.split, self.weights, f.rows(self.kernel.m, TYPICAL_ROWS)
         rows, columns = split.tile
         pieces = -(-self.kernel.k // (form.depth * split.workers))
@@ -129,7 +131,7 @@ class DotKernel(TiledKernel):
 
     @property
     def floats(self) -> bool:
-        """Whether it multiplies floats."""
+        """Whether the kernel multiplies floats."""
         return isinstance(self.kernel.acc_type, ir.F32Type)
 
     @property
@@ -139,25 +141,25 @@ class DotKernel(TiledKernel):
 
     @property
     def rows_of_weight(self) -> Rows | Columns:
-        """A weight as the program has it: `[.., N, K]`, or `[.., K, N]`."""
+        """A weight in the program's layout: `[.., N, K]`, or `[.., K, N]`."""
         kernel, depth = self.kernel, self.weights.depth
-        matrices = 1 if kernel.batch is None else kernel.batch.matrices  # each with columns of its own
+        matrices = 1 if kernel.batch is None else kernel.batch.matrices
         if kernel.rhs.k_last:
             return Rows(matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
         return Columns(matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
 
 
 class DotLoop(TileLoop):
-    """What one thread does: its runs are rows of four columns."""
+    """The loop of one thread; its runs are four columns of a row."""
 
     def __init__(self, plan: DotKernel, source: Source, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces[0])
         self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, source
         self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
-        self._stand(*workgroup.tile)
+        self._find_outputs(*workgroup.tile)
 
-    def _stand(self, tile_row: e.Index, tile_column: e.Index) -> None:
-        """Find the outputs of this thread."""
+    def _find_outputs(self, tile_row: e.Index, tile_column: e.Index) -> None:
+        """Compute the rows and the first column of this thread's outputs."""
         split, self.thread = self.plan.split, e.thread()
         self.workers = split.workers
         self.worker = e.remainder(self.thread, split.workers)
@@ -189,11 +191,11 @@ class DotLoop(TileLoop):
 
     @property
     def _width(self) -> int:
-        """Sums of a row: of its columns, and of its codes."""
+        """Accumulators of a row: one for each column, and one for the sum of its codes if that is needed."""
         return self.plan.split.columns + self.summing
 
     def zeros(self) -> list[ir.Value]:
-        """Of each row its sums, or of floats their vector."""
+        """For each row its scalar accumulators, or for floats one vector."""
         if self.plan.floats:
             return [e.zero(e.vector_of(COLUMNS, self.kernel.acc_type)) for _ in self.rows]
         return [e.zero(self.kernel.acc_type) for _ in self.rows for _ in range(self._width)]
@@ -212,7 +214,7 @@ class DotLoop(TileLoop):
         return self.of_bytes(values, sums, form.shift, form.offset)
 
     def _stored_codes(self, piece: e.Index) -> list[list[ir.Value]]:
-        """Of each column the stored words of a piece."""
+        """The stored words of a piece, for each column."""
         place, column, last = self.place, self.safe_column, self.kernel.n - 1
         if self.plan.packed:
             return [e.elements(e.load(self.rhs, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
@@ -243,10 +245,10 @@ class DotLoop(TileLoop):
             following += mine
         return following
 
-    # ---- numbers
+    # ---- floats
 
     def _numbers(self, piece: e.Index, totals: list[ir.Value]) -> list[ir.Value]:
-        """The sums of floats by decoded codes, in f32, after another piece of K."""
+        """The f32 sums of floats times decoded weights after another piece of K."""
         form, totals = self.plan.weights, list(totals)
         lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         group: e.Index = 0
@@ -265,7 +267,7 @@ class DotLoop(TileLoop):
         return totals
 
     def _number(self, words: list[ir.Value], k: int, group: e.Index) -> ir.Value:
-        """What the codes at `k` of a piece stand for."""
+        """The decoded values of the codes at `k` of a piece."""
         if self.kernel.rhs.decode is not None:
             return self.epilogue.decode(self._code(words, k), group, self.safe_column)
         word, low = words[k // 4], 8 * (k % 4)
@@ -274,7 +276,7 @@ class DotLoop(TileLoop):
         return decoded(code, str(self.kernel.rhs.value.type.element_type))
 
     def _code(self, words: list[ir.Value], k: int) -> ir.Value:
-        """The codes at `k` of a piece, i8."""
+        """The codes at `k` of a piece, as i8."""
         form = self.plan.weights
         per_word = 4 * form.fields
         word, inside = words[k // per_word], k % per_word

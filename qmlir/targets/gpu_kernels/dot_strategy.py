@@ -1,4 +1,4 @@
-"""When a kernel by dot products takes a contraction. Every refusal is here; what is accepted can be emitted."""
+"""Whether a dot-product kernel accepts a contraction. Every refusal is here: an accepted kernel can be emitted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from .plan import accepted, fastest
 from .strategy import NOT_CONSTANT, NamedTile, ProductStrategy, small_floats, unreadable, unsupported
 from .weights import CodeFormat, byte_codes, stored
 
-# More rows than a cooperative kernel keeps in one thread; from here on tiles are better.
+# The most rows of a cooperative kernel, which computes all of them in one thread; for more, tiles are better.
 MOST_ROWS = 8
-# Threads that share K of the same outputs, where rows are few.
+# Numbers of threads that share K of the same outputs in the cooperative form.
 _WORKERS = (8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotStrategy(ProductStrategy[NamedTile]):
-    """Integer products, and floats by constant weights of codes, without a matrix instruction.
+    """Integer products, and products of floats and constant weights of codes, without a matrix instruction.
 
     Attributes:
-        few: the cooperative form, of at most `MOST_ROWS` rows; otherwise tiles of outputs, of any number of rows.
-        most_float_rows: of products of floats, for which a target may have something better.
-        any_argument: whether it takes weights that are arguments `[K, N]`, or of batches, which no other route of the
-            target reads as they lie.
+        few: the cooperative form, for at most `MOST_ROWS` rows; otherwise tiles of outputs, for any number of rows.
+        most_float_rows: the most rows of the cooperative form for float products, for which a target may have a better
+            route.
+        any_argument: whether weights may be arguments `[K, N]`, or arguments of batches, which no other route of the
+            target reads in their stored layout.
     """
 
     few: bool
@@ -42,7 +43,7 @@ class DotStrategy(ProductStrategy[NamedTile]):
         return self._many(c) or super().plan_of(kernel, c)
 
     def _many(self, c: Contraction) -> Decline | None:
-        """A Decline where rows are too many."""
+        """A Decline if there are too many rows for the cooperative form."""
         most = MOST_ROWS if c.acc == "i32" else self.most_float_rows
         if not self.few or (c.m is not None and c.m <= most) or isinstance(self.unlike(c), Decline):
             return None
@@ -67,12 +68,12 @@ class DotStrategy(ProductStrategy[NamedTile]):
         codes = byte_codes(constant_codes(kernel))
         if codes is None:
             batch, axes = kernel.batch, kernel.rhs.source_axes
-            picked = batch is not None and (batch.side_by_side or batch.index is not None or not self.any_argument)
-            if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or picked:
+            batched = batch is not None and (batch.side_by_side or batch.index is not None or not self.any_argument)
+            if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or batched:
                 return NOT_CONSTANT
-            turned = axes in (("k", "n"), ("b", "k", "n")) and self.any_argument
-            if axes not in (("n", "k"), ("b", "n", "k")) and not turned:
-                return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
+            k_first = axes in (("k", "n"), ("b", "k", "n")) and self.any_argument
+            if axes not in (("n", "k"), ("b", "n", "k")) and not k_first:
+                return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transpose it")
             weights = CodeFormat(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         elif (found := stored(codes, kernel, self._most_words(kernel))) is not None:
             weights = found
@@ -97,7 +98,7 @@ class DotStrategy(ProductStrategy[NamedTile]):
         return accepted(plans, kernel_estimate(self.target, kernel, weights.bits, dot=True))
 
     def _most_words(self, kernel: Kernel) -> int:
-        """Of a piece: where it is decoded, its activations of all rows are in registers."""
+        """The most words of a piece: if the weight is decoded, the piece's activations of all rows are in registers."""
         if kernel.rhs.decode is None:
             return 4
         rows = kernel.m if self.few and kernel.m is not None else 4

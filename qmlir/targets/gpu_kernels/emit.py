@@ -1,4 +1,4 @@
-"""What kernels for AMD GPUs and Vulkan say beside `qmlir/kernels/emit.py`: threads, and memory as memrefs.
+"""Emission functions of GPU kernels, in addition to those of `qmlir/kernels/emit.py`: threads, and memory as memrefs.
 
 A "word" is an i32 with four codes, the first in its lowest bits.
 """
@@ -18,14 +18,14 @@ def word(value: int) -> ir.Value:
 
 
 def shifted(bits: ir.Value, left: int) -> ir.Value:
-    """A word's bits moved to the left, or by a negative number to the right."""
+    """Shift a word to the left by `left` bits, or to the right if `left` is negative."""
     if left == 0:
         return bits
     return arith.shli(bits, word(left)) if left > 0 else arith.shrui(bits, word(-left))
 
 
 def as_index(value: ir.Value) -> ir.Value:
-    """An integer without a sign as an index."""
+    """An unsigned integer as an index."""
     return arith.index_castui(ir.IndexType.get(), value)
 
 
@@ -60,7 +60,7 @@ def barrier() -> None:
 
 
 def shared(shape: Sequence[int], element: ir.Type, alignment: int | None = None) -> ir.Value:
-    """Memory that a workgroup shares."""
+    """Allocate shared memory of the workgroup."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     kind = ir.MemRefType.get(list(shape), element, memory_space=space)
     return memref.AllocOp(kind, [], [], alignment=alignment).result
@@ -75,7 +75,7 @@ def store(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None:
 
 
 def shuffle(value: ir.Value, offset: ir.Value, width: int, mode: str) -> ir.Value:
-    """The value of another lane of the subgroup: `mode` "xor" or "idx"; i32 or f32."""
+    """The value, i32 or f32, of another lane of the subgroup; `mode` is "xor" or "idx"."""
     wanted = {"xor": gpu.ShuffleMode.XOR, "idx": gpu.ShuffleMode.IDX}[mode]
     return gpu.ShuffleOp(value, offset, word(width), wanted).results[0]
 
@@ -84,7 +84,7 @@ def shuffle(value: ir.Value, offset: ir.Value, width: int, mode: str) -> ir.Valu
 
 
 def elements(value: ir.Value) -> list[ir.Value]:
-    """The elements of a vector; a scalar is one."""
+    """The elements of a vector, or a scalar as the only element."""
     if not isinstance(value.type, ir.VectorType):
         return [value]
     return [vector.extract(value, [], [i]) for i in range(value.type.shape[0])]

@@ -1,7 +1,7 @@
-"""What is done to a sum: the bodies of a kernel on neighbouring columns of one row.
+"""The epilogue of a sum: the bodies of a kernel, applied to neighbouring columns of one row.
 
-It knows nothing of how the sum was made, only where it is: a row, and the first of `lanes` columns. Rows and columns
-past the end are read as the last ones and not written.
+It does not depend on how the sum was computed, only on its place: a row, and the first of `lanes` columns. For rows and
+columns past the end, operands of the last ones are read, and nothing is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .machine import Machine
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
 
-# The longest vector that one load or store moves, where memory is of vectors.
+# The longest vector that one load or store moves if memory is seen as vectors.
 _WIDEST = 4
 
 _Made = TypeVar("_Made")
@@ -46,8 +46,8 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Where:
-    """The row and the first column of a run, and those that are there to be read in their place: the same ones where
-    they are known to be there."""
+    """The row and first column of a run. `safe_row` and `safe_column`, for reads, are clamped to the product; they are
+    the same objects as `row` and `column` if these are known to be inside."""
 
     row: e.Index
     column: e.Index
@@ -55,24 +55,24 @@ class Where:
     safe_column: e.Index
 
     def column_inside(self, n: int) -> e.Condition:
-        """Whether the first column is one of `n`."""
+        """Whether the first column is less than `n`."""
         return True if self.column is self.safe_column else e.less(self.column, n)
 
 
 @dataclass(frozen=True)
 class GroupReads:
-    """What combines a group, read while the one before is multiplied: `read` it of a group, and `know` in the scope of
-    the epilogue what was read. By default nothing."""
+    """Early loads of the operands that combine a group, while the group before is multiplied: `read` loads them for a
+    group, and `know` makes the values known in the epilogue's scope. By default nothing is loaded early."""
 
     read: Callable[[e.Index], list[ir.Value]] = lambda group: []
     know: Callable[[e.Index, Sequence[ir.Value]], None] = lambda group, values: None
 
 
 class Epilogue:
-    """Reads the operands of a kernel's bodies, applies them, and writes the result."""
+    """Loads the operands of a kernel's bodies, clones the bodies, and stores the result."""
 
     def __init__(self, kernel: Kernel, machine: Machine, lanes: int, *, decodes_columns: bool = False) -> None:
-        """`decodes_columns`: weights are decoded one column at a time, so what that reads has no vectors."""
+        """`decodes_columns`: weights are decoded one column at a time, so operands of the decoding are scalars."""
         self.kernel, self.lanes = kernel, lanes
         decode = kernel.rhs.decode
         self._single = {*kernel.scales, *(decode.operands if decodes_columns and decode is not None else ())}
@@ -87,7 +87,7 @@ class Epilogue:
 
     @property
     def views(self) -> list[View]:
-        """Of the kernel's operands, and last of its result."""
+        """Views of the kernel's operands, and last of its result."""
         batch = self.kernel.batch
         sizes: dict[str, int | RuntimeSize | None] = {
             GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.columns,
@@ -121,7 +121,7 @@ class Epilogue:
 
     @property
     def _first(self) -> e.Index:
-        """The first column of the product among those of products side by side."""
+        """The product's first column in the result of products side by side."""
         return e.multiply(self._place.product, self.kernel.n) if self.kernel.side_by_side else 0
 
     @property
@@ -134,20 +134,20 @@ class Epilogue:
         return self._width if COLUMN in operand.axes and operand not in self._single else 1
 
     def bind(self, memory: Sequence[ir.Value], place: Place) -> None:
-        """The memrefs of `views`, in the product at `place`."""
+        """Set the memrefs of `views`, and the product that the epilogue is in."""
         *operands, self._result = memory
         self._memory = dict(zip(self.kernel.operands, operands, strict=True))
         self._place = place
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is read inside is not there behind it: a region."""
+        """Forget at the end the values that were loaded inside, such as in the region of a loop."""
         outer = dict(self._known)
         yield
         self._known = outer
 
     def once(self, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
-        """What is known by `key` in this scope, or is made now."""
+        """The value that is known by `key` in this scope; `make` it if there is none."""
         if key not in self._known:
             self._known[key] = make()
         return cast("_Made", self._known[key])
@@ -160,8 +160,8 @@ class Epilogue:
         return self.once(self._key(operand, at), lambda: self._load(operand, at))
 
     def _at(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> dict[str, e.Index]:
-        """The place on each axis."""
-        at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
+        """The index on each axis."""
+        at = {**self._product_axes, GROUP: group, ROW: row, COLUMN: column}
         if TOKEN in operand.axes:
             at[TOKEN] = self.once((TOKEN, row), lambda: self._place.token(row))
         if SLOT in operand.axes:
@@ -173,19 +173,19 @@ class Epilogue:
         return (operand, *(at[a] for a in letters(operand)))
 
     def number(self, operand: Operand, at: Mapping[str, e.Index]) -> ir.Value:
-        """One number of an operand, by the place on each of its axes."""
+        """One element of an operand, by the index on each of its axes."""
         return e.load(self._memory[operand], [at[axis] for axis in letters(operand)])
 
     def hold(
         self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]
     ) -> None:
-        """Read now what is the same in all columns of `rows`, and what is the same in all rows, at runs from `columns`
-        on."""
+        """Load now the operands that are the same in all columns, at `rows`, and those that are the same in all rows,
+        at the runs from `columns` on."""
         for operand, at in self._places(operands, group, rows, columns).values():
             self._operand(operand, group, at[ROW], at[COLUMN])
 
     def ahead(self, operands: Sequence[Operand], rows: Sequence[e.Index], columns: Sequence[e.Index]) -> GroupReads:
-        """The same, for a loop that reads it of one group and knows it when the group's turn comes."""
+        """As `hold`, for a loop that loads the operands of one group while the group before is multiplied."""
 
         def read(group: e.Index) -> list[ir.Value]:
             return [self._load(operand, at) for operand, at in self._places(operands, group, rows, columns).values()]
@@ -198,7 +198,7 @@ class Epilogue:
     def _places(
         self, operands: Sequence[Operand], group: e.Index, rows: Sequence[e.Index], columns: Sequence[e.Index]
     ) -> dict[tuple[object, ...], tuple[Operand, dict[str, e.Index]]]:
-        """By the key that it is known by: an operand, and where it is read."""
+        """The operands and indices that `hold` loads, by the key that each value is known by."""
         found = {}
         for operand in dict.fromkeys(operands):
             follows = _follows_rows(operand)
@@ -210,14 +210,14 @@ class Epilogue:
         return found
 
     @property
-    def _around(self) -> dict[str, e.Index]:
+    def _product_axes(self) -> dict[str, e.Index]:
         return {BATCH: self._place.product, MATRIX: self._place.matrix}
 
     def _load(self, operand: Operand, at: dict[str, e.Index]) -> ir.Value:
         return self._number(operand, self._stored(operand, at))
 
     def _number(self, operand: Operand, value: ir.Value) -> ir.Value:
-        """What a body reads: floats of one byte as f32, and of bf16 where the target has none."""
+        """An operand as a body reads it: one-byte floats as f32, and bf16 too if the target does not have it."""
         if not is_small_float(operand.element_type):
             return bf16.loaded(value, operand.element_type)
         lanes = e.vector_of(self.lanes, e.integer(32))
@@ -266,15 +266,15 @@ class Epilogue:
         return self.cloner.clone(stage.body, [*arguments, *more])
 
     def decode(self, codes: ir.Value, group: e.Index, column: e.Index) -> ir.Value:
-        """Numbers of codes, i8."""
+        """Decode i8 codes of neighbouring columns."""
         assert self.kernel.rhs.decode is not None
         return self._clone(self.kernel.rhs.decode, [codes], None, (group, 0, column))
 
     def column_operands(self, group: e.Index, column: e.Index, lanes: int = 1) -> dict[Operand, ir.Value]:
-        """What decodes the codes of one column, where the weight is decoded so; of several `lanes`, vectors."""
+        """The operands that decode one column's codes, or as vectors those of `lanes` neighbouring columns."""
         stage = self.kernel.rhs.decode
         assert stage is not None
-        at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
+        at = {**self._product_axes, GROUP: group, COLUMN: e.add(self._first, column)}
         found = {}
         for o in stage.operands:
             where = [at[a] for a in letters(o)]
@@ -284,7 +284,7 @@ class Epilogue:
         return found
 
     def decode_column(self, codes: ir.Value, held: Mapping[Operand, ir.Value]) -> ir.Value:
-        """Numbers of neighbouring codes of one column, by its `column_operands`."""
+        """Decode neighbouring codes of one column with its `column_operands`."""
         stage = self.kernel.rhs.decode
         assert stage is not None
         lanes = codes.type.shape[0]
@@ -302,12 +302,12 @@ class Epilogue:
     def combine(
         self, total: ir.Value, part: ir.Value, sum_: ir.Value | None, group: e.Index, row: e.Index, column: e.Index
     ) -> ir.Value:
-        """`total` and the part of one group; `sum_` is the sum of the row's codes of the group."""
+        """Add the partial sum of one group to `total`; `sum_` is the sum of the row's codes in the group."""
         assert self.kernel.combine is not None
-        return self._clone(self.kernel.combine, [self._meant(part)], sum_, (group, row, column), total)
+        return self._clone(self.kernel.combine, [self._with_fraction(part)], sum_, (group, row, column), total)
 
-    def _meant(self, part: ir.Value) -> ir.Value:
-        """What a sum of a generator stands for."""
+    def _with_fraction(self, part: ir.Value) -> ir.Value:
+        """The value that a sum of codes represents: times `Kernel.fraction`, if there is one."""
         if self.kernel.fraction is None:
             return part
         f32 = ir.F32Type.get()
@@ -319,8 +319,8 @@ class Epilogue:
         return e.zero(e.vector_of(self.lanes, self.kernel.value_type))
 
     def finish(self, value: ir.Value, sum_: ir.Value | None, row: e.Index, column: e.Index) -> ir.Value:
-        """The result of a sum."""
-        values = [value if self.kernel.combine is not None else self._meant(value)]
+        """Apply the kernel's stages to a sum."""
+        values = [value if self.kernel.combine is not None else self._with_fraction(value)]
         for stage in self.kernel.stages:
             values.append(self._clone(stage, values, sum_, (0, row, column)))
         return values[-1]
@@ -328,7 +328,7 @@ class Epilogue:
     # ---- result
 
     def goes(self, at: Where) -> tuple[list[e.Index], e.Condition]:
-        """The place of a row of the product in the result, and whether the row is there and has one."""
+        """The indices of a row of the product in the result, and whether the row exists and is written."""
         inside = True if at.row is at.safe_row else e.less(at.row, self._place.rows)
         batch = self.kernel.batch
         if batch is not None and batch.target is not None:
@@ -338,7 +338,7 @@ class Epilogue:
         return [*outer, at.row], inside
 
     def write(self, value: ir.Value, at: Where, place: Sequence[e.Index] = ()) -> None:
-        """Store a run, where its row and columns exist. `place`: of a row that is there and has one, see `goes`."""
+        """Store a run, if its row and columns exist. `place`: the indices of a row that is written, see `goes`."""
         n, column = self.kernel.n, at.column
         inside: e.Condition = True
         if self._stored_result != self.kernel.result_type:
@@ -363,12 +363,12 @@ class Epilogue:
                 e.store(piece, self._result, [*place, e.add(first, e.divide(e.add(column, i), self._width))])
 
     def _write_planes(self, value: ir.Value, at: Where, row: e.Index, inside: e.Condition) -> None:
-        """Each column is a plane of pixels."""
+        """Store a run to a result in which each column is a plane of pixels."""
         window, parts = self.kernel.lhs.window, e.elements(value)
         assert window is not None
         pixels = window.result[0] * window.result[1]
         image, pixel = e.divide(row, pixels), e.remainder(row, pixels)
-        whole = not self._machine.vectors_in_memory  # runs are there whole, or not at all
+        whole = not self._machine.vectors_in_memory  # either all columns of a run exist, or none
         for first in range(0, self.lanes, self.lanes if whole else 1):
             there = at.column_inside(self.kernel.n) if whole else e.less(e.add(at.column, first), self.kernel.n)
             with e.when(e.both(inside, there)):
@@ -377,12 +377,12 @@ class Epilogue:
 
 
 def _follows_rows(operand: Operand) -> bool:
-    """Whether it differs from row to row of a product."""
+    """Whether the operand differs from row to row of a product."""
     return any(axis in operand.axes for axis in (ROW, SLOT, TOKEN))
 
 
 def _slots(operand: Operand) -> int | RuntimeSize:
-    """How many slots there are, where that is known."""
+    """The number of slots, or a `RuntimeSize` if it is dynamic."""
     kind = ir.RankedTensorType(operand.value.type)
     return RuntimeSize(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
@@ -396,5 +396,5 @@ def _view(shape: Sequence[int | RuntimeSize | None], width: int, element: ir.Typ
 
 
 def _extended(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """A float of one byte has been extended when it was read."""
+    """Drop an `arith.extf` whose operand, a one-byte float, was extended when it was loaded."""
     return operands[0] if operands[0].type.element_type == op.results[0].type else None

@@ -1,4 +1,4 @@
-"""An executable of one kernel that IREE only lowers: its function names the workgroup, and nothing is distributed."""
+"""An executable of one kernel that IREE only lowers: its function is for one thread, and IREE distributes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_ONLY = 1  # of hal.descriptor_flags
 
 @dataclass(frozen=True)
 class RuntimeSize:
-    """A size that is known at run time: `times` the number of rows, or of tokens that rows are picked from."""
+    """A size that is known at run time: `times` the number of rows, or of tokens that rows are gathered from."""
 
     times: int = 1
     tokens: bool = False
@@ -33,21 +33,21 @@ class View:
 
     @classmethod
     def of(cls, tensor: ir.Type) -> View:
-        """A tensor type as it stands; one-byte floats are bytes, whose meaning is up to the kernel."""
+        """The view of a tensor type; one-byte floats are bytes, which the kernel interprets."""
         kind = ir.RankedTensorType(tensor)
         sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
         return cls(tuple(sizes), e.integer(8) if e.bits(kind.element_type) == 8 else kind.element_type)
 
     @classmethod
     def of_words(cls, shape: tuple[int | RuntimeSize | None, ...], words: int) -> View:
-        """Of loads of so many words."""
+        """A view whose elements are loads of `words` 32-bit words."""
         return cls(shape, e.integer(32) if words == 1 else e.vector_of(words, e.integer(32)))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `attributes`: of the
-    device function, i32."""
+    """The launch of a kernel. `threads`: of a workgroup; `grid`: the numbers of workgroups for a number of rows;
+    `attributes`: i32 attributes of the device function."""
 
     threads: int
     machine: Machine
@@ -55,14 +55,14 @@ class Launch:
     attributes: Mapping[str, int] = field(default_factory=dict)
 
 
-# Of the number of rows and a memref of each view.
+# Called with the number of rows and a memref for each view.
 KernelBody: TypeAlias = "Callable[[e.Index, list[ir.Value]], None]"
 
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """A kernel of an executable: its operands are the number of `rows` (i32), where that is not known, that of tokens
-    where there is one, and the views in order, the last of which are `results`."""
+    """A kernel of an executable. Its operands are the number of rows (i32) if `rows` is None, the number of tokens if
+    `tokens`, and the views in order; the last `results` views are results."""
 
     rows: int | None
     views: Sequence[View]
@@ -73,8 +73,8 @@ class KernelFunction:
 
     @property
     def layout(self) -> ir.Attribute:
-        """Of the operands: what all functions of an executable have in common. They are indirect as those of IREE's own
-        executables: else IREE records all commands of the program anew in every call."""
+        """The layout of the operands, which all functions of an executable share. Bindings are indirect, like those of
+        IREE's own executables: otherwise IREE records all commands of the program again in every call."""
         read = '#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">'
         written = "#hal.pipeline.binding<storage_buffer, Indirect>"
         bindings = ", ".join([*[read] * (len(self.views) - self.results), *[written] * self.results])
@@ -93,13 +93,14 @@ FAULTS = (
 
 
 def executable(name: str, function: KernelFunction, *more: tuple[int, KernelFunction]) -> str:
-    """A `hal.executable.source` at the insertion point; returns the text of its entry point.
+    """Build a `hal.executable.source` at the insertion point; returns the text of its entry point.
 
-    `more`: functions for more than so many rows, in ascending order, of the same operands. The host takes one of them
-    when it launches the kernel; that is one dispatch, whose entry point is the function for the fewest rows.
+    `more`: further functions with the same operands, each with the number of rows above which it is used, in ascending
+    order. The host chooses one of the functions when it launches the kernel; that is one dispatch, whose entry point is
+    the function for the fewest rows.
 
-    Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
-    memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
+    Not a `stream.executable`: IREE 3.13 may bind several of its tensors as offsets into one buffer, which it cannot
+    lower for memrefs of vectors on SPIR-V. With an explicit layout, each tensor has its own buffer.
     """
     layout = function.layout
     functions = [function, *(f for _, f in more)]
@@ -116,14 +117,14 @@ def executable(name: str, function: KernelFunction, *more: tuple[int, KernelFunc
         if function.launch.machine.pooled:
             for export, used in zip(exports, pool(inner, bodies), strict=True):
                 export.operation.attributes[SHARED_BYTES] = ir.IntegerAttr.get(ir.IndexType.get(), used)
-        if not function.launch.machine.library:  # polynomials: SPIR-V has no erf, and nobody asks AMD's libraries
+        if not function.launch.machine.library:  # to polynomials: SPIR-V has no erf, and AMD's libraries are not used
             passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 
 
 def _export(names: Sequence[str], number: int, function: KernelFunction, most: int | None) -> OpLike:
-    """An entry point; where it is for `most` rows only, the next one takes its place for more."""
+    """Export an entry point; if it is for at most `most` rows, the next one is its fallback for more."""
     index, device = ir.IndexType.get(), ir.Type.parse("!hal.device")
     fallback = {} if most is None else {"condition_fallback": ir.FlatSymbolRefAttr.get(names[number + 1])}
     ordinal = ir.IntegerAttr.get(index, number)

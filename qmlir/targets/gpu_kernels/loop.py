@@ -1,13 +1,13 @@
-"""The loop of a product: what one thread does of a tile, whatever multiplies.
+"""The loop of a product: one thread's share of a tile, for any kind of multiplication.
 
-    bring the first steps                                       (`start`)
-    for each step of K:    bring the next one, multiply this one  (`step`)
-    add up what threads that share K have                       (`added`)
+    load the first steps                                        (`start`)
+    for each step of K:    load the next one, multiply this one   (`step`)
+    add up the sums of threads that share K                     (`added`)
     take neighbouring columns of rows out of the accumulators   (`runs`), finish and write them
 
-Sums over groups along K are combined behind each group, in ascending order. A generator says what the accumulators are
-and how a step is multiplied; `stages.py` has the one for sides that go through shared memory. Workgroups may share K
-too: each has some of the steps of a tile (`accumulated`), and the last of them finishes it (`finish`).
+Sums over groups along K are combined after each group, in ascending order. A subclass defines the accumulators and how
+a step is multiplied; `stages.py` has the base for operands that pass through shared memory. Workgroups may share K
+too: each computes some of the steps of a tile (`accumulated`), and the last of them finishes it (`finish`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .executable import View
 from .machine import Machine
 
 Values: TypeAlias = "list[ir.Value]"
-ReadPiece: TypeAlias = "Callable[[ir.Value, e.Index], Values]"  # from memory, one piece of a row
+ReadPiece: TypeAlias = "Callable[[ir.Value, e.Index], Values]"  # loads one piece of a row from a memref
 
 
 class Source(Protocol):
@@ -37,13 +37,13 @@ class Source(Protocol):
     def view(self) -> View: ...
 
     def row(self, m: e.Index) -> ReadPiece:
-        """What reads pieces of row `m`; where it lies is computed here, once."""
+        """A function that loads pieces of row `m`; the row's address is computed here, once."""
 
 
 @dataclass(frozen=True)
 class Workgroup:
-    """What a workgroup's threads start from: the product that they are in, the row and column of their tile among its
-    tiles, its sides in memory, and its epilogue."""
+    """The inputs of a workgroup's threads: their product, the row and column of their tile among the product's tiles,
+    both operands in memory, and the epilogue."""
 
     place: Place
     tile: tuple[e.Index, e.Index]
@@ -54,15 +54,15 @@ class Workgroup:
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring columns of a row: the vector of their sums, and the sum of the row's codes where it is asked for."""
+    """Neighbouring columns of a row: the vector of their sums, and the sum of the row's codes if it is needed."""
 
     value: ir.Value
     row_sum: ir.Value | None = None
 
 
 class TileLoop(ABC):
-    """One thread's share of a tile, whose K is multiplied in so many `steps`. `workers` neighbouring threads share K of
-    the same outputs, a power of two within a subgroup; `worker` is the number of this one."""
+    """One thread's share of a tile, whose K is multiplied in `steps` steps. `workers` neighbouring threads, a power of
+    two within a subgroup, share K of the same outputs; `worker` is this thread's number among them."""
 
     worker: e.Index = 0
     workers: int = 1
@@ -74,10 +74,10 @@ class TileLoop(ABC):
         self.steps = steps
         self.per_round = 1 if kernel.combine is None else max(1, steps // kernel.groups)
 
-    # ---- what multiplies
+    # ---- the multiplication
 
     def start(self, first: e.Index, last: e.Index) -> Values:
-        """Bring the first of the steps from `first` to `last`. Returns what the loop carries of it in registers."""
+        """Load the first of the steps from `first` to `last`. Returns its values that the loop carries in registers."""
         return []
 
     @abstractmethod
@@ -86,29 +86,29 @@ class TileLoop(ABC):
 
     @abstractmethod
     def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
-        """The accumulators after a step, and what is carried of the next one."""
+        """The accumulators after a step, and the values of the next step that the loop carries."""
 
     @abstractmethod
     def runs(self, totals: Values) -> list[Run]:
-        """What the accumulators hold."""
+        """The runs that the accumulators hold."""
 
     @abstractmethod
     def where(self, number: int) -> Where:
-        """Where a run is in the product."""
+        """The place of a run in the product."""
 
     @property
     @abstractmethod
     def run_count(self) -> int:
-        """How many runs a thread has."""
+        """The number of runs of a thread."""
 
     def at(self, row: e.Index, column: e.Index, lanes: int) -> Where:
-        """Of a run of `lanes` columns, whose first column is a multiple of as many."""
+        """The place of a run of `lanes` columns, whose first column is a multiple of `lanes`."""
         last = (self.kernel.n - 1) // lanes * lanes
         return Where(row, column, self.place.inside(row), e.minimum(column, last))
 
     def of_bytes(self, sums: Values, row_sums: Sequence[ir.Value | None], shift: int = 0, offset: int = 0) -> list[Run]:
-        """Runs of sums over the bytes of stored codes, `2^shift` times too large, and of each row's sum: of a weight
-        that is not decoded, `sum a (stored + offset) = sum a stored + offset * sum a`."""
+        """Runs of sums over the bytes of stored codes and the sums of their rows' codes. If the weight is not decoded,
+        sums are `2^shift` times too large, and `sum a (stored + offset) = sum a stored + offset * sum a`."""
         if self.kernel.rhs.decode is None:
             lanes = sums[0].type.shape[0]
             if shift:
@@ -123,7 +123,7 @@ class TileLoop(ABC):
 
     @property
     def keeps(self) -> e.Condition:
-        """Whether this thread stores what threads that share K have added up."""
+        """Whether this thread, of those that share K, stores their results."""
         return True if self.workers == 1 else e.less(self.worker, 1)
 
     def run(self) -> None:
@@ -131,7 +131,8 @@ class TileLoop(ABC):
         e.guarded(self.keeps, lambda: self.finish(state))
 
     def accumulated(self, first: e.Index, last: e.Index) -> Values:
-        """Sums over rounds `first` to `last` along K: over steps, or of groups that are combined, as totals of runs."""
+        """Sums over rounds `first` to `last` along K. A round is a step, and the sums are accumulators; or a group that
+        is combined, and the sums are totals of runs."""
         held = self.start(e.multiply(first, self.per_round), e.multiply(last, self.per_round))
         if self.kernel.combine is not None:
             return self.groups(first, last, held)
@@ -142,7 +143,7 @@ class TileLoop(ABC):
         return self.added(each.results[: len(start)])
 
     def finish(self, state: Sequence[ir.Value]) -> None:
-        """What is done with the sums, or totals, over all of K, and the stores."""
+        """Apply the epilogue to the sums, or totals, over all of K, and store the results."""
         self.store([Run(value) for value in state] if self.kernel.combine is not None else self.runs([*state]))
 
     def store(self, runs: Sequence[Run]) -> None:
@@ -159,8 +160,8 @@ class TileLoop(ABC):
         return [*totals, *held]
 
     def groups(self, first: e.Index, last: e.Index, held: Values) -> Values:
-        """Totals of runs over groups along K. Each worker makes the part of another group, and all of them take in all
-        parts."""
+        """Totals of runs over groups along K. Each worker computes the partial sums of a different group, and all of
+        them combine the partial sums of all."""
         groups = self.kernel.groups
         start = [self.epilogue.start() for _ in range(self.run_count)]
         reads = self.group_reads
@@ -186,7 +187,7 @@ class TileLoop(ABC):
         return list(outer.results[: len(start)])
 
     def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
-        """Totals of runs with the sums of one more group."""
+        """Totals of runs, combined with the sums of one more group."""
         runs = self.runs(parts)
         found = []
         with self.epilogue.scope():
@@ -198,13 +199,13 @@ class TileLoop(ABC):
     # ---- threads that share K
 
     def added(self, totals: Values) -> Values:
-        """Sums over the workers, in those that keep them."""
+        """Sums over the workers, valid in the threads that store results (`keeps`)."""
         if self.workers == 1:
             return totals
         return like(totals, across(elements(totals), self.workers, self.machine.subgroup))
 
     def _in_turn(self, totals: Values, parts: Values, first: e.Index) -> Values:
-        """The totals after the groups from `first` on, one of each worker."""
+        """The totals after the groups from `first` on, one group per worker."""
         workers, groups = self.workers, self.kernel.groups
         left = e.minimum(workers, e.subtract(groups, first)) if groups % workers else workers
         base = e.subtract(e.remainder(e.thread(), self.machine.subgroup), self.worker)
@@ -219,7 +220,8 @@ class TileLoop(ABC):
 def across(
     scalars: Values, lanes: int, subgroup: int, combine: Callable[[ir.Value, ir.Value], ir.Value] | None = None
 ) -> Values:
-    """Sums, or what `combine` makes, over neighbouring lanes of a subgroup, a power of two of them, in each of them."""
+    """Reduce over `lanes` neighbouring lanes of a subgroup, a power of two, by sums or `combine`; each lane gets the
+    results."""
     combine = combine or (arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi)
     while lanes > 1:
         lanes //= 2
@@ -228,18 +230,18 @@ def across(
 
 
 def split(values: Sequence[ir.Value], *sizes: int) -> list[Values]:
-    """Runs of so many values, and what is behind them."""
+    """Slices of these sizes, and the remaining values."""
     ends = list(accumulate(sizes, initial=0))
     return [list(values[a:b]) for a, b in zip(ends, [*ends[1:], len(values)], strict=True)]
 
 
 def elements(values: Sequence[ir.Value]) -> Values:
-    """Scalars, and those of vectors."""
+    """The values as scalars: vectors are split into their elements."""
     return [scalar for value in values for scalar in e.elements(value)]
 
 
 def like(values: Sequence[ir.Value], scalars: Sequence[ir.Value]) -> Values:
-    """Scalars as vectors where `values` are vectors."""
+    """Gather scalars to vectors if `values` are vectors."""
     kind = values[0].type
     if not isinstance(kind, ir.VectorType):
         return list(scalars)

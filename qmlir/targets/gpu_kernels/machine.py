@@ -1,4 +1,4 @@
-"""What a kernel asks of a target."""
+"""The interface between kernels and a target's instructions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...kernels.bodies import BodyCloner, Rule
 
 
 def roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-    """One instruction where the target has it (`cvt.rni`, `v_rndne_f32`). `llvm.intr.roundeven` is illegal on vectors
-    in IREE 3.13's conversion for CUDA, the call of it is not."""
+    """`math.roundeven` as a call of the intrinsic: one instruction if the target has it (`cvt.rni`, `v_rndne_f32`). The
+    op `llvm.intr.roundeven` is illegal on vectors in IREE 3.13's conversion for CUDA; the call is legal."""
     return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
@@ -23,17 +23,17 @@ class Machine(ABC):
     """The instructions of a target, at the current insertion point.
 
     Attributes:
-        subgroup: threads that run together; neighbours in a workgroup.
-        rules: ops of bodies that the target has a better form for.
-        bf16_as_bits: whether the target has no type of bf16, so that kernels read and write its bits.
-        vectors_in_memory: whether kernels see memory as vectors, as SPIR-V asks for; else vectors are loaded from
-            memory of scalars.
-        library: whether the target has functions for erf and its like.
-        rolled: the most rounds of a loop along K that stays one: unrolled, so few begin by reading what all of them
-            multiply, and spill.
+        subgroup: the number of threads of a subgroup; they are neighbours in a workgroup.
+        rules: lowerings of body ops for which the target has a better form.
+        bf16_as_bits: whether the target has no bf16 type, so that kernels read and write its bits.
+        vectors_in_memory: whether memrefs have vector elements, as SPIR-V needs; else vectors are loaded from memrefs
+            of scalars.
+        library: whether the target has a library with functions such as erf.
+        rolled: K loops of at most so many iterations are not unrolled: unrolled, they would load the operands of all
+            iterations first, and spill.
         pooled: whether the functions of an executable share one pool of shared memory (see `shared_memory.py`).
-        routing: of the kernel that brings rows of experts into blocks, its threads and the bytes of shared memory that
-            it may use; no kernel has to ask for so many.
+        routing: threads, and bytes of shared memory, of the kernel that routes rows of experts to blocks; kernels may
+            use this many bytes without requesting more.
     """
 
     subgroup: int

@@ -1,8 +1,8 @@
 """Several kernels of one product whose number of rows is known at run time only.
 
-What a target makes of M rows is asked for M = 1, 2, 4, ..: the same strategies in the same order as for a static M. Of
-the kernels that read one packed weight a few are taken, so that for every number of rows one of them is about as fast
-as the best of all; each becomes a function of one executable, and the host launches the one for the rows that it has
+The target's strategies are asked for kernels for M = 1, 2, 4, .., in the same order as for a static M. Of the kernels
+that read the same packed weight, a few are chosen such that for every number of rows one of them is about as fast as
+the best. Each becomes a function of one executable, and the host launches the one for the actual number of rows
 (`executable.py`).
 """
 
@@ -23,19 +23,19 @@ from .plan import GpuKernelPlan
 from .strategy import NamedTile, ProductStrategy
 
 SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
-_MOST_IMAGES = 8  # of the samples
-_TYPICAL = 512  # whose time stands for the plan's where choices are compared
+_MOST_IMAGES = 8  # samples for a convolution
+_TYPICAL = 512  # rows whose time is the plan's estimate when choices are compared
 _MOST_FUNCTIONS = 4
-# A further function has to make up for the time that it takes to compile and load: the sum over the samples of the
-# logarithm of how many times slower they are without it.
-_WORTH = 0.25
-# Estimates are not that good: what the target asks first is taken where it is slower by this factor at most.
+# The cost of a further function, for the time that it takes to compile and load, as a sum over the samples of the
+# logarithm of the slowdown without it.
+_FUNCTION_COST = 0.25
+# Estimates are not exact: the strategy that the target asks first is chosen if it is slower by at most this factor.
 _PREFERRED = 1.3
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A plan, and the name of the strategy that made it."""
+    """A plan and the name of its strategy."""
 
     strategy: str
     plan: GpuKernelPlan
@@ -43,7 +43,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class MultiVersionPlan:
-    """Plans of one kernel, each with the most rows that it is taken for, in ascending order, None for the last."""
+    """Plans of one kernel, each with the most rows that it is used for, in ascending order, None for the last."""
 
     variants: tuple[tuple[int | None, Variant], ...]
 
@@ -74,13 +74,13 @@ class MultiVersionPlan:
 
 @dataclass(frozen=True)
 class MultiVersionStrategy:
-    """Products of a dynamic number of rows, by what `strategies` make of each number."""
+    """Products with a dynamic number of rows, by kernels that `strategies` plan for static numbers of rows."""
 
     strategies: tuple[ProductStrategy[NamedTile], ...]
     name: str = "multi-version-m"
 
     def space(self) -> tuple[Knob, ...]:
-        """Nothing of its own: see `strategy.Tunable`."""
+        """See `strategy.Tunable`: there are no knobs in addition to those of `strategies`."""
         return ()
 
     def program_flags(self, choice: Choice) -> tuple[str, ...]:
@@ -94,28 +94,28 @@ class MultiVersionStrategy:
         if c.m is not None:
             return Decline("the number of rows is static", "none needed")
         if c.op is None:
-            return Decline("what is fused with it is not known", "none needed")
+            return Decline("the ops that are fused with it are not known", "none needed")
         described = [(strategy, strategy.kernel_of(c)) for strategy in self.strategies]
         asked = [(strategy, kernel) for strategy, kernel in described if not isinstance(kernel, Decline)]
         if not asked:
             return next(reason for _, reason in reversed(described) if isinstance(reason, Decline))
         kernel = asked[0][1]
         if kernel.m is not None or (kernel.batch is not None and not kernel.side_by_side):
-            return Decline("a batch of products, each of as many rows", "none needed")
+            return Decline("a batch of products that all have the same number of rows", "none needed")
 
         with codes_read_once():
             return _Choice(c, asked, _samples(kernel)).made()
 
 
 def _samples(kernel: Kernel) -> list[int]:
-    """The numbers of rows that kernels are compared at; of a convolution those of whole images."""
+    """The numbers of rows that kernels are compared at; for a convolution those of whole images."""
     window = kernel.lhs.window
     return [*SAMPLES] if window is None else [window.result[0] * window.result[1] * i for i in SAMPLES[:_MOST_IMAGES]]
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What strategies make of the samples."""
+    """The choice of kernels for a contraction, from the plans that strategies make for the samples."""
 
     contraction: Contraction
     asked: Sequence[tuple[ProductStrategy[NamedTile], Kernel]]
@@ -127,15 +127,15 @@ class _Choice:
         kernels = {strategy.name: kernel for strategy, kernel in self.asked}
 
         def fits(variant: Variant) -> bool:
-            """Also of more rows than those that it was made for, which take more of shared memory."""
+            """Whether shared memory suffices for a dynamic number of rows too, which may need more of it."""
             return variant.plan.of(kernels[variant.strategy]).fits
 
         every = [v for v in self._every() if fits(v)]
         many = [v for v in (*found[-1], *every) if v.plan.made.most_rows is None and fits(v)]
         if not many:
             return next(v for v in reversed(answers[-1]) if isinstance(v, Decline))
-        # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
-        # brought into another layout first).
+        # Many rows are the most work, so the kernel for them decides the packing of the weight and the layout of the
+        # other operands (an image may be transposed first) for all kernels.
         packing, read = many[0].plan.made.packing, kernels[many[0].strategy]
 
         def fit(variants: Iterable[Variant]) -> list[Variant]:
@@ -155,26 +155,26 @@ class _Choice:
         return Accept(MultiVersionPlan(tuple(zip(bounds, variants, strict=True))), Estimate(None, note, cost))
 
     def _every(self) -> Iterator[Variant]:
-        """What strategies could choose for many rows, chosen or not."""
+        """All plans that strategies could choose for many rows."""
         choices = [(each, kernel) for strategy, kernel in self.asked for each in strategy.each()]
         answers = replace(self, asked=choices)._answers(self.samples[-1])
         return (answer for answer in answers if isinstance(answer, Variant))
 
     def _answers(self, rows: int) -> Iterator[Variant | Decline]:
-        """Of each strategy, in order, for a static number of rows."""
+        """The answer of each strategy, in order, for a static number of rows."""
         for strategy, kernel in self.asked:
             answer = strategy.plan_of(replace(kernel, m=rows), replace(self.contraction, m=rows))
-            # What a strategy makes for a static number of rows only is none of ours.
+            # Skip plans that are possible for a static number of rows only.
             if isinstance(answer, Accept) and isinstance(answer.plan, GpuKernelPlan):
                 yield Variant(strategy.name, answer.plan)
             elif isinstance(answer, Decline):
                 yield answer
 
     def _cost(self, variant: Variant, sample: int, asked: Sequence[Variant]) -> float:
-        """About the time of a plan for a number of rows that it may not have been made for."""
+        """The estimated time of a plan at a sample, which may differ from the number of rows that it was made for."""
         rows, most = self.samples[sample], variant.plan.made.most_rows
         other = bool(asked) and variant.strategy != asked[0].strategy
-        # What many rows get is never left to estimates that strategies make in their own ways.
+        # For many rows the first strategy is always used: estimates of different strategies are not comparable enough.
         if (most is not None and rows > most) or (other and sample == len(self.samples) - 1):
             return inf
         cost = self._asked_cost(variant, sample).seconds
@@ -186,19 +186,19 @@ class _Choice:
 
 
 def partition(costs: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """Which candidate takes which samples, as `(end, candidate)` in order of the samples, by `costs` of each candidate
-    at each sample: a few candidates, each for a run of samples, so that the sum over all samples of the logarithm of
-    how many times slower they are than at their best, and of what functions have to be worth, is least."""
+    """Assign candidates to runs of samples, as `(end, candidate)` in order of the samples, by `costs` of each candidate
+    at each sample. Minimises the sum over all samples of the logarithm of the slowdown against the sample's best
+    candidate, plus `_FUNCTION_COST` for each run."""
     count = len(costs[0])
     best = [min(row[i] for row in costs) for i in range(count)]
     loss = [[log(row[i] / best[i]) if row[i] < inf else inf for i in range(count)] for row in costs]
-    # For each number of functions and of samples that they take: the loss, and what is chosen.
+    # For each number of functions, and of samples that they are used for: the loss, and the choice.
     known: list[dict[int, tuple[float, list[tuple[int, int]]]]] = [{0: (0.0, [])}]
     for _ in range(_MOST_FUNCTIONS):
         row: dict[int, tuple[float, list[tuple[int, int]]]] = {}
         for start, (before, chosen) in known[-1].items():
             for candidate, losses in enumerate(loss):
-                total = before + _WORTH
+                total = before + _FUNCTION_COST
                 for end in range(start + 1, count + 1):
                     total += losses[end - 1]
                     if total < row.get(end, (inf, []))[0]:

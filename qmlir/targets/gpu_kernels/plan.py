@@ -1,4 +1,4 @@
-"""A kernel in the place of a contraction, and which of several kernels it is."""
+"""The plan that replaces a contraction by a kernel, and the choice between several kernels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .executable import executable
 from .stream_k import in_order
 from .tiled import TiledKernel
 
-_WORTH = 0.9  # of the time, for which workgroups share K
+_SHARED_K_LIMIT = 0.9  # workgroups share K only if the time is less than this part of the time without
 
 
 @dataclass(frozen=True)
 class GpuKernelPlan:
-    """A kernel in the place of the contraction and of what is fused with it.
+    """Replace the contraction, and the ops that are fused with it, by a kernel.
 
     Attributes:
-        made: what emits it.
-        codes: of a constant weight, `[N, K]`; None: read as the program has it.
-        facts: of it for the manifest, which is written when the program is no longer there to be asked.
+        made: the kernel's generator.
+        codes: the codes `[N, K]` of a constant weight; None: the weight is read in the program's layout.
+        facts: facts of the kernel for the manifest, which is written when the IR no longer exists.
     """
 
     made: TiledKernel
@@ -44,13 +44,13 @@ class GpuKernelPlan:
 
     @property
     def scratch(self) -> Scratch | None:
-        """What the kernel needs beside its operands."""
+        """The memory that the kernel needs in addition to its operands."""
         sharing = self.made.sharing
         return None if sharing is None else sharing.scratch(self.kernel)
 
     @property
     def fits(self) -> bool:
-        """Whether a workgroup has the shared memory that the kernel uses."""
+        """Whether the target has enough shared memory for a workgroup of the kernel."""
         return self.made.shared_bytes <= self.target.capabilities.shared_memory
 
     def of(self, kernel: Kernel) -> GpuKernelPlan:
@@ -58,7 +58,7 @@ class GpuKernelPlan:
         return replace(self, made=self.made.of(kernel))
 
     def cost(self) -> Cost:
-        """About how long it takes."""
+        """The estimated time."""
         f = Figures(self.target.capabilities)
         return f.cost(self.made.work(self.target, f))
 
@@ -67,7 +67,8 @@ class GpuKernelPlan:
         self.outline(lambda name, inputs, result: executable(name, self.made.function(inputs)), ())
 
     def outline(self, emit: Emit, siblings: Sequence[GpuKernelPlan]) -> None:
-        """Put what `emit` makes in the place of the group. The plans `siblings` read its weight too."""
+        """Replace the group by a dispatch of the executable that `emit` makes. The plans `siblings` read the same
+        weight."""
         scratch = widest([plan.scratch for plan in (self, *siblings)])
         function = function_of(self.kernel.operations[0])
 
@@ -76,14 +77,14 @@ class GpuKernelPlan:
 
         outline(self.kernel, weight, emit, size_type=e.integer(32), arrange=arranged, scratch=scratch)
         if self.kernel.batch is not None:
-            sweep(function)  # what the kernel reads through
+            sweep(function)  # ops that the kernel has made unused, such as gathers
 
     def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return self.facts
 
     def described(self) -> GpuKernelPlan:
-        """The plan with all facts."""
+        """The plan with all facts filled in."""
         made, sharing = self.made, self.made.sharing
         facts: Facts = {
             "route": "kernel",
@@ -100,21 +101,22 @@ class GpuKernelPlan:
 def fastest(
     kernels: Iterable[TiledKernel], codes: Array | None, target: Target, facts: Facts | None = None
 ) -> list[GpuKernelPlan]:
-    """Plans of kernels of one product, the fastest first, equally fast ones in their order. Workgroups share K only
-    where that pays by far, and where parts may be shared on request only (`in_order`) only if all of the kernels do."""
+    """Plans for kernels of one product, the fastest first, equally fast ones in their order. Kernels whose workgroups
+    share K come first only if that is much faster. If K may be shared on request only (`in_order`), they are used only
+    if all kernels share it."""
     found: dict[bool, list[tuple[float, float, TiledKernel]]] = {False: [], True: []}
     for made in kernels:
         f = Figures(target.capabilities)
         work = made.work(target, f)
         seconds = float(f"{work.compute:.9g}")  # equal work stays equal
-        # Neither is faster than memory is.
+        # No kernel is faster than its memory traffic.
         least = max(work.compute, work.memory / f.bandwidth) if work.memory else work.compute
         found[made.sharing is not None].append((seconds, least, made))
     whole, shared = (sorted(found[kind], key=itemgetter(0)) for kind in (False, True))
     every, why = whole or shared, ""
     if whole and shared:
         ordered, times = in_order(whole[0][2].kernel), (whole[0][1], shared[0][1])
-        pays = times[1] < _WORTH * times[0] and not ordered
+        pays = times[1] < _SHARED_K_LIMIT * times[0] and not ordered
         first, other = (shared, whole) if pays else (whole, [] if ordered else shared)
         every = [first[0], *sorted((*first[1:], *other), key=itemgetter(0))]
         hows = ("if each block has all of K", "if K is shared")
@@ -125,7 +127,7 @@ def fastest(
 
 
 def accepted(plans: Sequence[GpuKernelPlan], bound: Estimate) -> Accept:
-    """The first of the plans, whose time is bounded; the second is what would have been chosen next."""
+    """Accept the first of the plans, with `bound` as the lower bound of its time; the second is the runner-up."""
     plan, *others = plans
     bound = replace(bound, cost=plan.cost())
     if others:

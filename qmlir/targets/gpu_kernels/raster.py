@@ -1,4 +1,4 @@
-"""Which tile of which product a workgroup takes."""
+"""The assignment of workgroups to tiles of products."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...kernels.description import Kernel
 from . import emit as e
 from .batch import Place, Products
 
-# Rows of tiles that are walked together: workgroups of one wave then read about as many different rows as columns.
+# Rows of tiles in a band: workgroups that run at the same time then read about as many different rows as columns.
 _BAND = 8
 
 
 @dataclass(frozen=True)
 class Raster:
-    """Workgroups lie as a kernel's tiles of `height` rows by `width` columns do: along columns, rows, products."""
+    """A grid of workgroups along columns, rows and products, one for each tile of `height` rows by `width` columns."""
 
     kernel: Kernel
     height: int
@@ -28,11 +28,11 @@ class Raster:
         return -(-self.kernel.n // self.width)
 
     def tiles(self, rows: e.Index) -> e.Index:
-        """Of one product."""
+        """Tiles of one product of `rows` rows."""
         return e.multiply(e.divide_up(rows, self.height), self.across)
 
     def grid(self, size: e.Index) -> tuple[e.Index, e.Index, e.Index]:
-        """How many workgroups there are for `size` rows, or for a batch of `size` products."""
+        """The numbers of workgroups for `size` rows, or for a batch of `size` products."""
         batch, rows = self.kernel.batch, self.kernel.m
         if batch is None:
             return self.across, e.divide_up(size, self.height), 1
@@ -45,8 +45,8 @@ class Raster:
     def found(
         self, size: e.Index, indices: Sequence[ir.Value], number: e.Index | None
     ) -> tuple[Place, tuple[e.Index, e.Index]]:
-        """The product, and the row and column of the tile among its tiles, of number `number`, by default of this
-        workgroup. `indices`: the memrefs of `Products.views`."""
+        """The product of tile `number`, by default of this workgroup's tile, and the tile's row and column among the
+        product's tiles. `indices`: the memrefs of `Products.views`."""
         row: e.Index = e.block(1) if number is None else e.divide(number, self.across)
         column: e.Index = e.block(0) if number is None else e.remainder(number, self.across)
         return Products(self.kernel).place(size, indices, first_row=e.multiply(row, self.height)), (row, column)
@@ -54,8 +54,8 @@ class Raster:
 
 @dataclass(frozen=True)
 class InBands(Raster):
-    """Workgroups lie in one row, so that those that run together share operands in the L2 cache: down a band of rows of
-    tiles, then to the next column. `flat`: there is one row of tiles."""
+    """A one-dimensional grid whose workgroups go down a band of rows of tiles, then to the next column, so that those
+    that run at the same time share operands in the L2 cache. `flat`: there is one row of tiles."""
 
     flat: bool = False
 
@@ -69,7 +69,7 @@ class InBands(Raster):
         self, size: e.Index, indices: Sequence[ir.Value], number: e.Index | None
     ) -> tuple[Place, tuple[e.Index, e.Index]]:
         products = Products(self.kernel)
-        if number is None:  # IREE gives it a bound, which `gpu.block_id` lacks: 32 bits are enough for addresses
+        if number is None:  # IREE bounds it, unlike `gpu.block_id`, so that addresses are computed in 32 bits
             number = hal.InterfaceWorkgroupIDOp(0).result
         product: e.Index = 0
         if self.kernel.batch is not None:
@@ -77,7 +77,7 @@ class InBands(Raster):
             each = self.tiles(self.kernel.m)
             product, number = e.divide(number, each), e.remainder(number, each)
         place, tokens = products.place(size, indices, product), products.activation_rows
-        if place.gathered is not None and isinstance(tokens, int):  # nothing says how many rows a block has
+        if place.gathered is not None and isinstance(tokens, int):  # without counts, unused rows are read too
             place = replace(place, last_token=tokens - 1)
         return place, self._tile(place.rows, number)
 

@@ -1,9 +1,9 @@
-"""Rows of groups into blocks, in one workgroup: the tables in which a product by experts finds its rows and their
-places. The many small ops of the lowering, which run on every target, make the same tables up to the order of the rows
-of one group, which no result depends on.
+"""The routing of rows to blocks of one group each, in one workgroup: it makes the tables in which a product by experts
+finds its rows and their places. The many small ops of the lowering, which run on every target, make the same tables,
+except for the order of rows within a group, which no result depends on.
 
-Rows that name their group are counted by atomic additions in shared memory, where each also gets its place in its
-group. Groups whose rows lie in order need only their sizes.
+If each row has the number of its group, rows are counted by atomic additions in shared memory, which also give each row
+its place in the group. If rows are sorted by group, only the groups' sizes are read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from . import emit as e
 from .executable import KernelFunction, Launch, View, executable
 from .machine import Machine
 
-_COUNTERS = 4  # of each group, i32
-_LOADED = 4  # counters that LLVM may load together, some of them for nothing
+_COUNTERS = 4  # i32 counters of each group
+_LOADED = 4  # counters that LLVM may load at once, including unneeded ones
 
 
 @dataclass(frozen=True)
 class RoutedPlan:
-    """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
-    are."""
+    """One dispatch that routes rows to blocks of one expert each, and a kernel that reads and writes the rows at their
+    original places."""
 
     inner: Plan
     strategy: Strategy
     contraction: Contraction
-    describe_kernel: Callable[[Contraction], Kernel | Decline]  # as the contraction counts its rows
+    describe_kernel: Callable[[Contraction], Kernel | Decline]  # with `Batch.counts`
     machine: Machine
 
     def apply(self, op: OpLike) -> None:
@@ -48,7 +48,7 @@ class RoutedPlan:
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
         confirmed(answer, name, c).plan.apply(op)
-        sweep(function)  # what the kernel reads through
+        sweep(function)  # ops that the kernel has made unused, such as gathers
 
     def describe(self) -> Facts:
         return {**self.inner.describe(), "routing": "one dispatch"}
@@ -56,7 +56,8 @@ class RoutedPlan:
 
 @contextmanager
 def magnitudes(op: OpLike, c: Contraction) -> Iterator[None]:
-    """The attributes with the largest codes are there inside: without them a weight of short codes is one of bytes."""
+    """Set the attributes with the operands' largest codes while the context is active: without them, a weight of short
+    codes would be taken for one of bytes."""
     known = [(n, v) for n, v in zip(MAGNITUDES, (c.lhs_magnitude, c.rhs_magnitude), strict=True)]
     for name, value in known:
         op.attributes[name] = ir.IntegerAttr.get(e.integer(64), value)
@@ -69,8 +70,8 @@ def with_routing(
     answer: Accept | Decline, strategy: Strategy, c: Contraction,
     describe_kernel: Callable[[Contraction], Kernel | Decline], machine: Machine,
 ) -> Accept | Decline:  # fmt: skip
-    """The answer, whose plan makes the tables of a product by experts too, where they are not made yet and the counters
-    of all groups fit shared memory."""
+    """The answer; its plan also replaces the ops that make the tables of a product by experts, if there are such ops
+    and the counters of all groups fit shared memory."""
     kernel = None if isinstance(answer, Decline) or c.op is None else describe_kernel(c)
     routing = None if kernel is None or isinstance(kernel, Decline) else routing_of(kernel)
     if isinstance(answer, Decline) or routing is None or 4 * _COUNTERS * routing.groups > machine.routing[1]:
@@ -79,7 +80,7 @@ def with_routing(
 
 
 def route(routing: Routing, machine: Machine) -> None:
-    """Put one dispatch, of one workgroup, in the place of the ops that make the tables."""
+    """Replace the ops that make the tables by one dispatch of one workgroup."""
     before = defining_op(routing.index)
     function = function_of(before)
     rows = ir.RankedTensorType(routing.block_of.type)
@@ -109,7 +110,7 @@ def route(routing: Routing, machine: Machine) -> None:
 
 
 def _size_of(value: ir.Value) -> ir.Value:
-    """The dynamic first size of what a generic makes: that of the tensor it fills."""
+    """The dynamic first size of a generic's result: that of the `tensor.empty` that it writes to."""
     op: OpLike = defining_op(value)
     while op.name != "tensor.empty":
         op = defining_op(op.operands[len(op.operands) - 1])
@@ -118,7 +119,7 @@ def _size_of(value: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Route:
-    """The kernel, for `rows` rows in `count` blocks (None: dynamic)."""
+    """The routing kernel, for `rows` rows in `count` blocks (None: dynamic)."""
 
     groups: int
     width: int
@@ -133,7 +134,7 @@ class _Route:
         return executable(name, KernelFunction(self.rows, views, launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
-        """How many blocks there are (passes/core/lower/blocks.py)."""
+        """The number of blocks (passes/core/lower/blocks.py)."""
         if self.count is not None:
             return self.count
         return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))
@@ -142,8 +143,8 @@ class _Route:
         source, index, row_of, block_of, slot_of, target = buffers
         thread, threads, i32 = e.thread(), self.machine.routing[0], e.integer(32)
         zero = e.constant(0, i32)
-        # Rows of each group, and the group's first block and first row.
-        # Counters behind the last group's are loaded beside it, so they are written too.
+        # For each group: its number of rows, its first block and first row, and its rows placed so far. LLVM may load
+        # counters past the last group together with it, so they are initialised too.
         groups = -(-self.groups // _LOADED) * _LOADED
         counts, first_block, first_row, taken = (e.shared([groups], i32) for _ in range(_COUNTERS))
 
@@ -191,7 +192,7 @@ class _Route:
                 e.store(negative, target, [block, slot])
             if self.sorted:
                 with e.when(there):
-                    self._give(row_of, block_of, slot_of, target, row, block, slot)
+                    self._write_tables(row_of, block_of, slot_of, target, row, block, slot)
         if self.sorted:
             return
         with e.loop(0, rows, threads) as each:
@@ -203,16 +204,16 @@ class _Route:
                 first = e.as_index(e.load(first_block, [e.as_index(group)]))
                 to = e.add(e.multiply(first, self.width), e.as_index(rank))
                 into, at = e.divide(to, self.width), e.remainder(to, self.width)
-                self._give(row_of, block_of, slot_of, target, row, into, at)
+                self._write_tables(row_of, block_of, slot_of, target, row, into, at)
             with e.when(e.both(here, arith.xori(self._known(group), e.constant(1, e.integer(1))))):
                 e.store(zero, block_of, [own])
                 e.store(zero, slot_of, [own])
 
-    def _give(
+    def _write_tables(
         self, row_of: ir.Value, block_of: ir.Value, slot_of: ir.Value, target: ir.Value, row: ir.Value,
         block: e.Index, slot: e.Index,
     ) -> None:  # fmt: skip
-        """A row its place in the blocks, and the place its row."""
+        """Write a row's place in the blocks, and the place's row, to the tables."""
         i32 = e.integer(32)
         e.store(row, row_of, [block, slot])
         e.store(row, target, [block, slot])
@@ -220,9 +221,9 @@ class _Route:
         e.store(arith.index_cast(i32, e.index(slot)), slot_of, [e.as_index(row)])
 
     def _counted(self, counters: ir.Value, group: ir.Value, inside: e.Condition) -> tuple[ir.Value, ir.Value]:
-        """Whether a row is one and its group is known, and how many of the group have been counted before. All threads
-        do this together, some of them adding nothing: Mesa's software device loses sight of the threads that are active
-        behind an atomic operation of a few."""
+        """Count a row. Returns whether it exists and its group is valid, and how many rows of the group were counted
+        before. All threads execute the atomic operation, some adding zero: after one that only some threads execute,
+        Mesa's software device loses track of the active threads."""
         i32 = e.integer(32)
         known = e.condition(e.both(inside, self._known(group)))
         where = e.as_index(arith.select(known, group, e.constant(0, i32)))

@@ -1,9 +1,9 @@
-"""Rows on GPUs: dynamic quantisation, norms, and what stands between them, all passes over a row by the same threads.
+"""Row kernels on GPUs: dynamic quantisation, norms, and the ops between them, in passes over a row by the same threads.
 
-Up to 256 threads share a row, four neighbouring elements each in turn; short rows share a workgroup. A pass reads the
-row again, from the nearest cache, and what an earlier pass made of an element is made again: a few instructions, where
-keeping it would take registers by the length of the row. A reduction is added up (or its largest found) in a thread,
-by shuffles in a subgroup, and through shared memory where several subgroups have the row.
+Up to 256 threads share a row, each reading four neighbouring elements in turn; short rows share a workgroup. Each pass
+reads the row again, from the nearest cache, and recomputes the elements of earlier passes: that takes a few
+instructions, while keeping them would take registers in proportion to the row's length. A reduction is computed in each
+thread, then by shuffles in a subgroup, and through shared memory if several subgroups share the row.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .loop import across
 from .machine import Machine
 
 _LANES = 4
-_MOST = 256  # threads of a row
+_ROW_THREADS = 256  # the most threads that share a row
 _THREADS = 64  # of a workgroup of short rows
-_ACROSS = 1 << 15  # workgroups along one axis of the grid: fewer than every device takes
+_GRID_WIDTH = 1 << 15  # the most workgroups along the first axis of the grid: within every device's limit
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a kernel finds the elements of a value: columns of `tensor` from `first` on, whose rows have `width`."""
+    """Where a kernel finds the elements of a value: in columns of `tensor` from `first` on; `width` is the length of
+    its rows."""
 
     tensor: ir.Value
     first: int
@@ -36,8 +37,8 @@ class Placed:
 
 
 def placed(value: ir.Value, width: int) -> Placed:
-    """A value with an element for each column, where it is: some columns of a wider tensor need no copy, as the halves
-    of a gated pair."""
+    """Where a value with an element for each column is stored. A slice of columns of a wider tensor, such as half of a
+    gated pair, is read in place without a copy."""
     whole = Placed(value, 0, width)
     op = made_by(value, "tensor.extract_slice")
     if op is None or width % _LANES:
@@ -46,7 +47,7 @@ def placed(value: ir.Value, width: int) -> Placed:
     offsets, strides = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
     axes = range(source.rank - 1)
     kind = ir.RankedTensorType(value.type)
-    # The first rows of more are found where all of them are.
+    # A slice of the first rows can be read in place too.
     full = kind.rank == source.rank and all(
         (d == 0 and kind.is_dynamic_dim(0))
         if source.is_dynamic_dim(d)
@@ -69,7 +70,7 @@ class GpuRowsKernel:
 
     @property
     def count(self) -> int | None:
-        """How many rows there are, None where that is dynamic."""
+        """The number of rows, None if it is dynamic."""
         total = 1
         for size in self.rows.space.rows:
             if size is None:
@@ -79,18 +80,18 @@ class GpuRowsKernel:
 
     @property
     def vectors(self) -> int:
-        """Of a row, the last of which may be short."""
+        """Vectors of a row, the last of which may be short."""
         return -(-self.rows.space.width // _LANES)
 
     @property
     def whole(self) -> bool:
-        """Whether rows are whole vectors."""
+        """Whether a row has only whole vectors."""
         return self.rows.space.width % _LANES == 0
 
     @property
     def sharing(self) -> int:
-        """Threads of a row: a power of two."""
-        return min(_MOST, 1 << (self.vectors - 1).bit_length())
+        """Threads that share a row: a power of two."""
+        return min(_ROW_THREADS, 1 << (self.vectors - 1).bit_length())
 
     @property
     def together(self) -> int:
@@ -99,19 +100,19 @@ class GpuRowsKernel:
 
     @property
     def tensors(self) -> list[tuple[ir.Value, str]]:
-        """What is read, and behind it what is written."""
+        """The tensors that are read, then those that are written."""
         return [*self.rows.inputs, *self.rows.outputs]
 
     def emit(self, name: str) -> str:
-        """At the insertion point; returns the entry point."""
+        """Emit the executable at the insertion point; returns the entry point."""
         launch = Launch(self.sharing * self.together, self.machine, self._grid)
         views = [self._view(value, how) for value, how in self.tensors]
         return executable(name, KernelFunction(self.count, views, launch, self._body, results=len(self.rows.outputs)))
 
     def _grid(self, rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
         groups = e.divide_up(rows, self.together)
-        across = e.minimum(groups, _ACROSS)
-        return across, e.divide_up(groups, _ACROSS), 1
+        across = e.minimum(groups, _GRID_WIDTH)
+        return across, e.divide_up(groups, _GRID_WIDTH), 1
 
     def _view(self, value: ir.Value, how: str) -> View:
         element, width = bf16.stored_type(value.type.element_type, self.machine), self.rows.space.width
@@ -131,7 +132,7 @@ class GpuRowsKernel:
 
 
 class _Row:
-    """What a thread does for its row. The methods run in the order of the file."""
+    """The work of a thread on its row. The methods run in the order of the file."""
 
     def __init__(self, kernel: GpuRowsKernel, count: e.Index, memory: Mapping[ir.Value, tuple[ir.Value, str]]) -> None:
         self.kernel, self.rows, self.memory = kernel, kernel.rows, memory
@@ -142,7 +143,7 @@ class _Row:
         thread = e.thread()
         self.thread = e.remainder(thread, kernel.sharing)
         self.slot = e.divide(thread, kernel.sharing)  # of the row in the workgroup
-        across = e.minimum(e.divide_up(count, kernel.together), _ACROSS)
+        across = e.minimum(e.divide_up(count, kernel.together), _GRID_WIDTH)
         block = e.add(e.multiply(e.block(1), across), e.block(0))
         row = e.add(e.multiply(block, kernel.together), self.slot)
         self.inside = e.less(row, count)
@@ -164,7 +165,7 @@ class _Row:
     # ---- a pass
 
     def _pass(self, steps: Sequence[RowStep]) -> None:
-        """The steps that leave something, over the row."""
+        """One pass over the row, with the steps that reduce or store something."""
         steps = [s for s in steps if s.reductions or s.result == WIDE]
         if not steps:
             return
@@ -179,7 +180,7 @@ class _Row:
             self.of_row[value] = e.broadcast(self._total(reduction, running), _LANES)
 
     def _prepare(self, step: RowStep) -> None:
-        """Loads, in front of the loop, what all elements of the row have in common."""
+        """Load, before the loop, the values that all elements of the row share."""
         for value, how in zip(step.inputs, step.sources, strict=True):
             if how in (NARROW, SCALAR):
                 self._narrow(value)
@@ -187,7 +188,7 @@ class _Row:
                 self._prepare(self.made[value])
 
     def _vector(self, steps: Sequence[RowStep], at: e.Index, running: list[ir.Value]) -> list[ir.Value]:
-        """The steps on one vector; returns the running values."""
+        """Apply the steps to one vector; returns the running values of the reductions."""
         here: dict[ir.Value, ir.Value] = {}
         after: list[ir.Value] = []
         for step in steps:
@@ -220,7 +221,7 @@ class _Row:
     # ---- values
 
     def _wide(self, value: ir.Value, at: e.Index, here: dict[ir.Value, ir.Value]) -> ir.Value:
-        """The vector at `at` of a value with an element for each column: loaded, or made of such."""
+        """The vector at `at` of a value with an element for each column: loaded, or computed from other vectors."""
         if value not in here:
             step = self.made.get(value)
             here[value] = (
@@ -260,7 +261,7 @@ class _Row:
         return vector if bf16.stored_type(element, self.kernel.machine) == element else bf16.bits(vector)
 
     def _narrow(self, value: ir.Value) -> ir.Value:
-        """A value of the row, or of the program, in all lanes."""
+        """A value that a row has once, or the program has once, in all lanes."""
         value = self.rows.source(value)
         if value not in self.of_row:
             memory, how = self.memory[value]
@@ -271,7 +272,7 @@ class _Row:
     # ---- reductions
 
     def _total(self, reduction: Reduction, running: ir.Value) -> ir.Value:
-        """All lanes of all threads of the row, and what the reduction starts with, in every thread."""
+        """Reduce over all lanes of all threads of the row, and the start value; every thread gets the result."""
         first, *rest = e.elements(running)
         for x in rest:
             first = _combined(reduction, first, x)

@@ -1,4 +1,4 @@
-"""When the row kernel takes a group. Every refusal is here; what is accepted can be emitted."""
+"""Whether the row kernel accepts a group. Every refusal is here: an accepted group can be emitted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .rows import GpuRowsKernel, placed
 
 _STORED = ("i8", "i32", "f16", "bf16", "f32")
 _COMPUTED = ("i1", "i8", "i16", "i32", "f16", "bf16", "f32")
-_REDUCED = ("i32", "f32")  # what shuffles move
+_REDUCED = ("i32", "f32")  # the types that shuffles move
 
 
 @dataclass(frozen=True)
 class GpuRowsPlan:
-    """The kernel in the place of the group, where its last op is."""
+    """Replace the group by the kernel, at the place of the group's last op."""
 
     rows: RowGroup
     machine: Machine
@@ -49,8 +49,8 @@ class GpuRowsPlan:
 
 @dataclass(frozen=True)
 class GpuRowsStrategy:
-    """Rows by the threads of a workgroup. `sums`: whether it takes groups with sums, such as norms; without, only those
-    whose reductions find a largest or smallest element, as dynamic quantisation does."""
+    """Rows by the threads of a workgroup. `sums`: whether groups with sums are accepted, such as norms; if not, all
+    reductions must be maxima or minima, as in dynamic quantisation."""
 
     machine: Machine
     sums: bool
@@ -75,6 +75,6 @@ class GpuRowsStrategy:
 
 
 def _stored(rows: RowGroup) -> Iterator[ir.Type]:
-    """The element types of what is read and written."""
+    """The element types of the tensors that are read and written."""
     for value, _ in (*rows.inputs, *rows.outputs):
         yield value.type.element_type

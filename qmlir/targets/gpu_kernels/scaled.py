@@ -1,8 +1,7 @@
-"""Products by matrix instructions that take a scale for each block along K, and how their operands are made ready.
+"""Products by matrix instructions that take a scale for each block along K, and the preparation of their operands.
 
-Codes of e2m1 are packed, two in a byte, and take the sign of their scale with them, for scales of NVFP4 are numbers
-without one to the instruction. K is counted in bytes, so that two codes of e2m1 are one. Scales are words of four along
-K.
+e2m1 codes are packed two per byte and multiplied by the sign of their scale, because the instruction reads NVFP4 scales
+as unsigned. K is counted in bytes, so that two e2m1 codes count as one. Scales are words of four along K.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ if TYPE_CHECKING:
 SCALES_PER_WORD = 4
 KINDS = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 _SCALES = {"f8E8M0FNU": "ue8m0", "f8E4M3FN": "ue4m3"}
-_SIGNED = "ue4m3"  # MLIR's type has a sign
+_SIGNED = "ue4m3"  # unsigned for the instruction, but MLIR's type has a sign
 
 
 class ScaledInstruction(Protocol):
-    """A row of a target's table."""
+    """An instruction: a row of a target's table."""
 
     @property
     def lhs_kind(self) -> str:
-        """Of codes: e4m3, e5m2, e2m1."""
+        """The format of codes: e4m3, e5m2, e2m1."""
 
     @property
     def rhs_kind(self) -> str: ...
 
     @property
     def scale(self) -> str:
-        """Of scales: ue8m0, ue4m3."""
+        """The format of scales: ue8m0, ue4m3."""
 
     @property
     def block(self) -> int:
-        """Codes of one scale."""
+        """Codes per scale."""
 
     @property
     def code_bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
 
 
 _Instruction = TypeVar("_Instruction", bound=ScaledInstruction)
@@ -61,7 +60,7 @@ _Instruction = TypeVar("_Instruction", bound=ScaledInstruction)
 
 @dataclass(frozen=True)
 class ScaledPlan:
-    """A kernel in the place of a product in groups and of their sum."""
+    """Replace a product in groups along K, and the sum over groups, by a kernel."""
 
     inner: GpuKernelPlan
     instruction: ScaledInstruction
@@ -87,8 +86,8 @@ class ScaledProduct(Generic[_Instruction]):
     """A product by an instruction.
 
     Attributes:
-        kernel: over all of K, whose sum over groups the instruction makes.
-        weight: its bytes, `[N, K]`.
+        kernel: the kernel over all of K; the instruction computes the sum over groups.
+        weight: the weight's bytes, `[N, K]`.
     """
 
     instruction: _Instruction
@@ -97,7 +96,7 @@ class ScaledProduct(Generic[_Instruction]):
     scales: tuple[ir.Value, Array]
 
     def accepted(self, answer: Accept | Decline) -> Accept | Decline:
-        """The answer for the kernel, whose plan makes the operands ready."""
+        """The answer for the kernel, with a plan that also prepares the operands."""
         if isinstance(answer, Decline):
             return answer
         assert isinstance(answer.plan, GpuKernelPlan)
@@ -105,9 +104,9 @@ class ScaledProduct(Generic[_Instruction]):
 
 
 def lacks_scaled(target: Target, c: Contraction) -> Decline | None:
-    """A refusal where the target has no such instruction, or of other sums."""
+    """A Decline if the target has no such instruction, or if the sum is not f32."""
     if not target.capabilities.scaled_mma:
-        return Decline(f"{target.spelling} has no matrix instruction with scales of blocks", "another target")
+        return Decline(f"{target.spelling} has no matrix instruction with block scales", "another target")
     if c.acc != "f32":
         return Decline(f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "small floats with scales of blocks")
     return None
@@ -116,7 +115,7 @@ def lacks_scaled(target: Target, c: Contraction) -> Decline | None:
 def scaled_product(
     kernel: Kernel, c: Contraction, table: Iterable[_Instruction]
 ) -> ScaledProduct[_Instruction] | Decline:
-    """The product of codes with a scale for each block along K, by the row of `table` that multiplies such."""
+    """The product of codes with a scale for each block along K, by the instruction of `table` that multiplies them."""
     formats = "MXFP8, MXFP4 or NVFP4 on both sides, as far as the target has them"
     if kernel.batch is not None:
         return Decline("a batch of products", "one weight for all rows")
@@ -143,7 +142,7 @@ def scaled_product(
 
 
 def _weight(codes: Array, scales: Array, instruction: ScaledInstruction) -> Array:
-    """The bytes `[N, K]`, or of two codes each `[N, K / 2]`."""
+    """The weight's bytes `[N, K]`, or `[N, K / 2]` with two codes per byte."""
     if instruction.code_bits == 8:
         return codes.view(np.int8)
     nibbles = codes.view(np.uint8) & 15
@@ -154,7 +153,7 @@ def _weight(codes: Array, scales: Array, instruction: ScaledInstruction) -> Arra
 
 
 def _constant_words(scales: Array) -> ir.Value:
-    """Scales `[N, G]` as words `[N, G / 4]`, behind the last one zeros."""
+    """Scales `[N, G]` as words `[N, G / 4]`, padded with zeros."""
     codes = np.ascontiguousarray(scales).view(np.uint8)
     codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % SCALES_PER_WORD)))
     words = np.ascontiguousarray(codes).view(np.int32)
@@ -163,14 +162,14 @@ def _constant_words(scales: Array) -> ir.Value:
 
 
 def _words(scales: ir.Value) -> ir.Value:
-    """The same of scales that are not known."""
+    """As `_constant_words`, for scales that are not constant."""
     groups = type_of(scales).get_dim_size(1)
     codes = pad_end(_as(scales, groups, 8), 1, -groups % SCALES_PER_WORD)
     return _as(codes, -(-groups // SCALES_PER_WORD), 32)
 
 
 def _packed(codes: ir.Value, scales: ir.Value, instruction: ScaledInstruction) -> ir.Value:
-    """Codes of e2m1 `[M, K]`, one in a byte, as bytes of two `[M, K / 2]`."""
+    """Pack e2m1 codes `[M, K]`, one per byte, to `[M, K / 2]` with two per byte."""
     groups, pairs = type_of(scales).get_dim_size(1), instruction.block // 2
     inputs = [split(_as(codes, groups * pairs, 16), 1, groups, pairs)]
     maps = [ir.AffineMap.get_identity(3)]
@@ -183,7 +182,7 @@ def _packed(codes: ir.Value, scales: ir.Value, instruction: ScaledInstruction) -
         return arith.constant(i16, number)
 
     def body(pair: ir.Value, *others: ir.Value) -> ir.Value:
-        for scale in others[:-1]:  # its sign is its highest bit, a code's its fourth
+        for scale in others[:-1]:  # a scale's sign is bit 7, a code's sign is bit 3
             sign = arith.andi(arith.shrui(arith.extui(i16, scale), of(4)), of(8))
             pair = arith.xori(pair, arith.ori(sign, arith.shli(sign, of(8))))
         low, high = arith.andi(pair, of(15)), arith.andi(arith.shrui(pair, of(4)), of(0xF0))
@@ -194,5 +193,5 @@ def _packed(codes: ir.Value, scales: ir.Value, instruction: ScaledInstruction) -
 
 
 def _as(value: ir.Value, columns: int, bits: int) -> ir.Value:
-    """The same memory `[M, columns]` as integers."""
+    """Bitcast a tensor to `[M, columns]` integers of `bits` bits."""
     return bitcast(value, [sizes_of(value)[0], columns], ir.IntegerType.get_signless(bits))

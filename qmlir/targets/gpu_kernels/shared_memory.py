@@ -1,10 +1,10 @@
 """One pool of shared memory for all functions of an executable.
 
-For CUDA, IREE 3.13 places the buffers of all functions of an executable's module one behind another, and writes the
-total on every export: an executable of four kernels asks for the memory of all four at each launch, and devices refuse
-it. So the functions share one global buffer, as large as the largest of them needs, with views in the place of their
-allocations. What each function needs itself is an attribute of its export, from which `qmlir-shared-memory` sets the
-figure that its launch asks for.
+For CUDA, IREE 3.13 concatenates the buffers of all functions of an executable's module and sets the total on every
+export: an executable of four kernels requests the memory of all four at each launch, and devices refuse it. Therefore
+the functions share one global buffer, whose size is the largest that one of them needs, and their allocations become
+views of it. The size that each function needs is an attribute of its export, from which `qmlir-shared-memory` sets the
+size that the launch requests.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ...core.mlir import OpLike, ir, memref
 from ...ir.walk import collect
 from ...kernels import emit as e
 
-# Of a `hal.executable.export`: the bytes of shared memory that its function uses.
+# An attribute of `hal.executable.export`: the bytes of shared memory that its function uses.
 SHARED_BYTES = "shared_memory_bytes"
 _POOL = "shared_memory"
 _SPACE = "#gpu.address_space<workgroup>"
 
 
 def pool(module: OpLike, functions: Sequence[OpLike]) -> list[int]:
-    """Put one pool in the place of the shared memory that `functions` of `module` allocate.
+    """Replace the shared memory that `functions` of `module` allocate by one pool.
 
     Returns:
         The bytes that each function uses.
@@ -48,13 +48,13 @@ def pool(module: OpLike, functions: Sequence[OpLike]) -> list[int]:
 
 
 def _allocations(function: OpLike) -> list[OpLike]:
-    """The `memref.alloc` operations of a function: all of them are of shared memory."""
+    """The `memref.alloc` ops of a function, all of which allocate shared memory."""
     return collect(function, "memref.alloc")
 
 
 def _offsets(allocations: Sequence[OpLike]) -> tuple[list[int], int]:
-    """Where each allocation starts, and the size of all; those of the largest alignment come first, so that less is
-    left empty between them."""
+    """The offset of each allocation, and the total size; those with the largest alignment come first, to leave fewer
+    gaps."""
     offsets, end = [0] * len(allocations), 0
     for i in sorted(range(len(allocations)), key=lambda i: -_alignment(allocations[i])):
         offsets[i] = -(-end // _alignment(allocations[i])) * _alignment(allocations[i])
@@ -70,5 +70,5 @@ def _bytes(kind: ir.Type) -> int:
 
 
 def _alignment(op: OpLike) -> int:
-    """What an allocation asks for, at least the 16 bytes of the widest load."""
+    """The alignment of an allocation, at least the 16 bytes of the widest load."""
     return max(16, op.attributes["alignment"].value if "alignment" in op.attributes else 1)

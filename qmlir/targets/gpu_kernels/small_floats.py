@@ -1,5 +1,5 @@
-"""One-byte floats in registers, exact: every code of e4m3 and e5m2, OCP and FNUZ, is a number of f32 and of bf16, and
-those of e4m3 are numbers of f16 that no instruction takes for subnormal."""
+"""Exact conversions of one-byte floats in registers: f32 and bf16 represent every code of e4m3 and e5m2, OCP and FNUZ,
+and f16 represents every code of e4m3 without subnormals, which some instructions take for zero."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def of_word(word: ir.Value, kind: str) -> ir.Value:
 
 
 def halves_of_word(word: ir.Value, kind: str, element: str) -> list[ir.Value]:
-    """The four codes of a word as two words of two f16 or bf16 each. Codes of e5m2 may be subnormal numbers of f16,
-    which some matrix instructions take for zero."""
+    """The four codes of a word as two words of two f16 or bf16 each. Codes of e5m2 may be subnormal in f16, which some
+    matrix instructions take for zero."""
     if element == "f16":
         return [_pair(word, kind), _pair(arith.shrui(word, e.word(16)), kind)]
     bits = e.elements(vector.bitcast(e.vector_of(4, e.integer(32)), of_word(word, kind)))
-    # The upper half of an f32 is the bf16 that it is.
+    # The upper half of such an f32 is its value as bf16.
     uppers = [arith.shrui(low, e.word(16)) for low in bits[::2]]
     return [
         arith.ori(upper, arith.andi(high, e.word(0xFFFF0000))) for upper, high in zip(uppers, bits[1::2], strict=True)
@@ -28,17 +28,17 @@ def halves_of_word(word: ir.Value, kind: str, element: str) -> list[ir.Value]:
 
 
 def doubled_e2m1(word: ir.Value) -> ir.Value:
-    """Four codes of e2m1, each in the low half of a byte, as bytes of twice what they stand for: integers up to 12."""
+    """Four codes of e2m1, each in the low half of a byte, as bytes of twice their value: integers from -12 to 12."""
 
     def bit(i: int) -> ir.Value:
-        """Of every code, at the bottom of its byte."""
+        """Bit `i` of every code, at the bottom of its byte."""
         return arith.andi(e.shifted(word, -i), e.word(0x01010101))
 
     def mask(bits: ir.Value) -> ir.Value:
         return arith.muli(bits, e.word(0xFF))
 
     mantissa, low, high = bit(0), bit(1), bit(2)
-    # A leading one where the exponent is not zero, shifted by an exponent above one.
+    # The mantissa, with a leading one if the exponent is not zero, is shifted by the exponent minus one.
     some = arith.ori(low, high)
     number = arith.ori(mantissa, arith.shli(some, e.word(1)))
     shifted = arith.shli(number, e.word(1))
@@ -49,25 +49,26 @@ def doubled_e2m1(word: ir.Value) -> ir.Value:
     size = arith.ori(
         arith.andi(number, neither), arith.ori(arith.andi(shifted, medium), arith.andi(twice, long))
     )  # fmt: skip
-    # Negative ones in two's complement; a zero stays one, and no byte carries into the next.
+    # Negate in two's complement; zero is left unchanged, so no byte carries into the next.
     negative = arith.andi(bit(3), arith.ori(mantissa, some))
     return arith.addi(arith.xori(size, mask(negative)), negative)
 
 
 def _pair(word: ir.Value, kind: str) -> ir.Value:
-    """The lower two codes of a word as two f16: those of e5m2 are the upper byte of theirs. Exponent and mantissa of
-    e4m3 in their places are the number divided by a power of two, the difference of the exponents' biases."""
+    """The lower two codes of a word as two f16. An e5m2 code is the upper byte of its f16. Exponent and mantissa of an
+    e4m3 code, moved to their places in f16, are its value divided by a power of two: two to the difference of the
+    exponents' biases."""
     low = arith.shli(arith.andi(word, e.word(0xFF)), e.word(8))
     codes = arith.ori(low, arith.shli(arith.andi(word, e.word(0xFF00)), e.word(16)))
     if kind == "f8E5M2":
         return codes
     sign = arith.andi(codes, e.word(0x80008000))
     magnitude = arith.shrui(arith.andi(codes, e.word(0x7F007F00)), e.word(1))
-    if FORMATS[kind].special == "fnuz":  # no number: the sign alone
+    if FORMATS[kind].special == "fnuz":  # NaN is the sign bit alone
         some = arith.addi(arith.andi(codes, e.word(0x7F007F00)), e.word(0x7F007F00))
         none = arith.andi(sign, arith.xori(some, e.word(0xFFFFFFFF)))
         none = arith.ori(arith.subi(none, arith.shrui(none, e.word(5))), arith.shrui(none, e.word(6)))
-    else:  # the largest pattern
+    else:  # NaN is the largest pattern
         none = arith.andi(arith.addi(magnitude, e.word(0x00800080)), e.word(0x40004000))
         none = arith.ori(none, arith.subi(none, arith.shrui(none, e.word(5))))
     bits = arith.ori(arith.ori(magnitude, none), sign)

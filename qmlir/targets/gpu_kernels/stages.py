@@ -1,4 +1,4 @@
-"""Products whose sides go through shared memory: which thread copies what, where it lies there, and the loop."""
+"""Products whose operands pass through shared memory: the copies of each thread, the layout there, and the loop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ LOAD = 16  # bytes of the widest load
 
 @dataclass(frozen=True)
 class Copies:
-    """The pieces of `rows` rows, `per_row` of each, that `threads` threads copy.
+    """Copies of `rows` rows of `per_row` pieces each by `threads` threads.
 
-    `down`: neighbours in memory are those of neighbouring rows, which neighbouring threads then copy.
+    `down`: neighbouring rows, not neighbouring pieces, are next to each other in memory; neighbouring threads then copy
+    neighbouring rows.
     """
 
     thread: ir.Value
@@ -30,11 +31,11 @@ class Copies:
 
     @property
     def count(self) -> int:
-        """Of one thread."""
+        """Copies per thread."""
         return -(-self.rows * self.per_row // self.threads)
 
     def at(self, number: int) -> tuple[e.Index, e.Index, ir.Value | bool]:
-        """Of a thread's copy: its row, its piece of the row, and whether it is one."""
+        """The row and the piece of a copy of this thread, and whether the copy exists."""
         at, count = e.add(self.thread, number * self.threads), self.rows * self.per_row
         ours = True if count % self.threads == 0 else e.less(at, count)
         if self.down:
@@ -44,8 +45,8 @@ class Copies:
 
 
 class SharedRows:
-    """Rows of a side in shared memory, in one half or two. Elements are of `unit` words; 16 bytes behind each row of
-    `row_bytes` keep rows off each other's banks."""
+    """Rows of an operand in shared memory, in one or two halves. An element has `unit` words; 16 bytes of padding after
+    each row of `row_bytes` prevent bank conflicts between rows."""
 
     def __init__(self, rows: int, row_bytes: int, unit: int, halves: int = 1) -> None:
         self.unit, self._halved = unit, halves > 1
@@ -57,7 +58,7 @@ class SharedRows:
         )
 
     def write(self, words: list[ir.Value], half: e.Index, row: e.Index, piece: e.Index) -> None:
-        """The words of a piece of a row; all its pieces are as long."""
+        """Store the words of a piece of a row; all pieces have the same length."""
         for i in range(0, len(words), self.unit):
             value = words[i] if self.unit == 1 else e.gathered(words[i : i + self.unit])
             where = e.add(e.multiply(piece, len(words) // self.unit), i // self.unit)
@@ -72,25 +73,25 @@ class SharedRows:
 
 
 def shared_shape(rows: int, row_bytes: int, unit: int) -> tuple[int, int]:
-    """Rows, and elements of a row; see `SharedRows`."""
+    """The numbers of rows and of elements in a row; see `SharedRows`."""
     return rows, (row_bytes + LOAD) // (4 * unit)
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a thread has read of a side's step: `store` writes it to shared memory, to the half that is named, and
-    `held` stays in registers, where the loop carries it."""
+    """The part of a step that a thread has loaded of one operand: `store` writes it to the given half of shared memory;
+    `held` are values that stay in registers, carried by the loop."""
 
     store: Callable[[e.Index], None] = lambda half: None
     held: Values = field(default_factory=list)
 
 
 class StagedLoop(TileLoop):
-    """Steps that are read from memory while the one before is multiplied. With two `halves` of shared memory the next
-    step is written to one while the other is read, and one barrier a step is enough.
+    """A loop that loads each step from memory while the step before is multiplied. With two `halves` of shared memory,
+    the next step is written to one while the other is read, and one barrier per step is enough.
 
     Attributes:
-        copies: of the activation's rows, the first of which is `first_row` of its product, to `shared`.
+        copies: the copies of the activation's rows, from row `first_row` of the product on, to `shared`.
     """
 
     halves: int = 1
@@ -101,12 +102,12 @@ class StagedLoop(TileLoop):
     def __init__(self, kernel: Kernel, machine: Machine, source: Source, workgroup: Workgroup, steps: int) -> None:
         super().__init__(kernel, machine, workgroup.place, workgroup.epilogue, steps)
         self.source, self.workgroup = source, workgroup
-        self._rows: list[ReadPiece] = []  # that this thread copies
+        self._rows: list[ReadPiece] = []  # loads of the rows that this thread copies
         self._last: e.Index = 0
 
     @abstractmethod
     def fetch(self, step: e.Index) -> list[Fetched]:
-        """Read what this thread brings of a step."""
+        """Load this thread's part of a step."""
 
     @abstractmethod
     def multiply(self, step: e.Index, half: e.Index, totals: Values, held: Values) -> Values:
@@ -122,18 +123,18 @@ class StagedLoop(TileLoop):
             token = self.place.token(self.place.inside(e.add(self.first_row, row)))
             self._rows.append(self.source.row(token))
         self._last = e.subtract(last, 1)
-        return self._brought(self.fetch(first), e.remainder(first, self.halves))
+        return self._store_fetched(self.fetch(first), e.remainder(first, self.halves))
 
     def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
         fetched = self.fetch(e.minimum(e.add(step, 1), self._last))
         half = e.remainder(step, self.halves)
         totals = self.multiply(step, half, totals, held)
-        if self.halves == 1:  # all have read what is overwritten
+        if self.halves == 1:  # wait until all threads have read the step that is overwritten
             self.barrier()
-        return totals, self._brought(fetched, e.subtract(self.halves - 1, half))
+        return totals, self._store_fetched(fetched, e.subtract(self.halves - 1, half))
 
     def activations(self, step: e.Index) -> Fetched:
-        """The words that this thread copies of a step."""
+        """Load the words of the activation that this thread copies of a step."""
         found = []
         for i, read in enumerate(self._rows):
             _, at, _ = self.copies.at(i)
@@ -148,7 +149,7 @@ class StagedLoop(TileLoop):
 
         return Fetched(store)
 
-    def _brought(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
+    def _store_fetched(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
         for side in fetched:
             side.store(half)
         self.barrier()

@@ -1,4 +1,4 @@
-"""What strategies of products have in common: how a contraction is described, and tiles that can be asked for."""
+"""The base class of strategies for products: it describes contractions as kernels, and lets tiles be requested."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .weights import byte_codes
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Scales of one byte, which epilogues read.
+# One-byte floats, which epilogues read as scales.
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
 NOT_CONSTANT = Decline("the weight is not a constant", "make the weight a constant, or a parameter that is baked in")
 
 
 class NamedTile(Protocol):
-    """A tile that is shipped."""
+    """A built-in tile."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def stream_k(self) -> bool:
-        """Whether workgroups share K (`stream_k`)."""
+        """Whether workgroups share K (`stream_k.py`)."""
 
 
 _Tile = TypeVar("_Tile", bound=NamedTile, covariant=True)
@@ -47,17 +47,16 @@ _Tile = TypeVar("_Tile", bound=NamedTile, covariant=True)
 
 @dataclass(frozen=True)
 class ProductStrategy(ABC, Generic[_Tile]):
-    """A strategy whose kernels are products. Its tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`,
-    "" being the fastest.
+    """A strategy for products. Its tile can be requested (`strategy.Tunable`) by the knob `NAME-tile`; "" means the
+    fastest.
 
     Attributes:
-        tiles: that can be asked for.
-        tried: whether it is one of `each`: of its tile nobody has asked.
-        kinds: of contractions that it takes.
-        planes: whether images whose channels are in front are read as they are; else a transposition in front of the
-            kernel brings their channels behind.
-        grouped_floats: whether it takes convolutions of floats by groups of channels.
-        doubles_e2m1: whether codes of e2m1 on both sides are multiplied as integers.
+        tiles: the tiles that can be requested.
+        tried: whether the strategy is one of `each`, so that its tile was not requested by the user.
+        kinds: the kinds of contractions that it accepts.
+        planes: whether NCHW images are read in that layout; else they are transposed to NHWC before the kernel.
+        grouped_floats: whether it accepts float convolutions with groups of channels.
+        doubles_e2m1: whether e2m1 codes on both sides are multiplied as integers.
     """
 
     target: Target
@@ -86,7 +85,7 @@ class ProductStrategy(ABC, Generic[_Tile]):
         return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
 
     def each(self) -> Sequence[Self]:
-        """The strategy with one of its tiles each, where it has some."""
+        """A copy of the strategy for each of its tiles; the strategy itself if it has less than two."""
         return [replace(self, tiles=(tile,), tried=True) for tile in self.tiles] if len(self.tiles) > 1 else [self]
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
@@ -95,24 +94,26 @@ class ProductStrategy(ABC, Generic[_Tile]):
         return with_routing(answer, self, contraction, self.described, self.machine)
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
-        """What the contraction and all that is fused with it compute."""
+        """The kernel of the contraction and all ops that are fused with it."""
         if c.kind not in self.kinds:
             return Decline(f"a {c.kind}", "write it as a matmul" if "matmul" in self.kinds else "a convolution")
         kernel = self.unlike(c) or self.described(c)
         return kernel if isinstance(kernel, Decline) else self.adapted(kernel)
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        """Whether it takes a kernel, which may be that of the contraction for another number of rows: the plan is a
-        `GpuKernelPlan`, unless it is for a static number of rows only."""
+        """Whether the strategy accepts a kernel, which may have another number of rows than the contraction. The plan
+        is a `GpuKernelPlan`, unless it is for a static number of rows only."""
         if self.tried and in_order(kernel) and all(tile.stream_k for tile in self.tiles):
             tile = f"{{'{self._knob}': '{self.tiles[0].name}'}}"
-            return Decline("groups along K are added up in their order: K is shared on request only", f"choice={tile}")
+            return Decline(
+                "groups along K are added up in their order, so workgroups share K on request only", f"choice={tile}"
+            )
         return self.check(kernel, c)
 
     def described(self, c: Contraction) -> Kernel | Decline:
         """The kernel of a matmul, or of a convolution."""
         if c.op is None:
-            return Decline("what is fused with it is not known", "none needed")
+            return Decline("the ops that are fused with it are not known", "none needed")
         floats = c.acc == "f32"
         try:
             if c.kind == "matmul":
@@ -122,18 +123,20 @@ class ProductStrategy(ABC, Generic[_Tile]):
                 grouped = self.grouped_floats or not floats
                 kernel = describe_convolution(c.op, True, floats, grouped, (self.planes, True))
                 if kernel.rhs.decode is not None and (reason := unclonable(kernel.rhs.decode.body)):
-                    return Decline(f"what dequantises the filter has no form on vectors: {reason}", "codes and scales")
+                    return Decline(
+                        f"the dequantisation of the filter cannot be vectorised: {reason}", "codes and scales"
+                    )
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return scattered(gather_operands(absorbed(kernel.without_gate()), slots=True))
 
     def adapted(self, kernel: Kernel) -> Kernel:
-        """The kernel as generators take it."""
+        """The kernel in the form that generators need."""
         return side_by_side(kernel)
 
     @abstractmethod
     def unlike(self, c: Contraction) -> Decline | None:
-        """A refusal of other types of codes."""
+        """A Decline if the strategy does not support the operands' element types."""
 
     @abstractmethod
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
@@ -146,7 +149,7 @@ def small_floats(c: Contraction) -> bool:
 
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
-    """A Decline where activations do not lie as kernels read them, `piece` codes of a pixel at once."""
+    """A Decline if the activation's layout is not one that kernels read, with `piece` codes of a pixel at once."""
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window
@@ -156,7 +159,7 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
 
 
 def unsupported(kernel: Kernel, handled: Iterable[str]) -> Decline | None:
-    """A Decline where a body reads or makes numbers that the kernels do not handle."""
+    """A Decline if a body reads or makes element types that the kernels do not support."""
     handled = (*handled, *SMALL_FLOATS)
     for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
         if str(kind) not in handled:
@@ -165,12 +168,12 @@ def unsupported(kernel: Kernel, handled: Iterable[str]) -> Decline | None:
 
 
 def codes_for_matrices(kernel: Kernel, piece: int) -> Array | Decline:
-    """The codes of a constant weight that matrix instructions multiply by activations, which are read in pieces of
-    `piece`; or why a kernel on such instructions does not take them."""
+    """The codes of a constant weight for matrix instructions, whose activations are read in pieces of `piece` codes; or
+    a Decline if a kernel on such instructions does not accept the product."""
     if unfit := unreadable(kernel, piece) or unsupported(kernel, ("i8", "i32", "f32", "f16", "bf16")):
         return unfit
     if kernel.rhs.decode is not None:
-        *_, code = kernel.rhs.decode.body.arguments  # what it becomes
+        *_, code = kernel.rhs.decode.body.arguments  # the init, which has the type of the decoded weight
         if str(code.type) != str(kernel.lhs.value.type.element_type):
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
     codes = byte_codes(constant_codes(kernel))

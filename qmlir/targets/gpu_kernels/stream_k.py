@@ -1,14 +1,14 @@
-"""Products whose K several workgroups share, for results of few tiles.
+"""Products whose K is shared by several workgroups, for results of few tiles.
 
-As many workgroups as run at the same time take equal shares of all steps along K of all tiles, one behind the other: a
-share starts and ends in the middle of a tile (stream-K; Osama, Merrill, Cecka, Garland, Owens, "Stream-K: Work-centric
-Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP 2023). Where each tile is cut into
-equal parts it is split-K. Sums of a part of a tile go to a workspace in global memory, and the tile's counter says who
-comes last: that one adds up all parts in the order of K, so a result does not depend on who was late, and runs the
-stages. Nobody waits for anybody, so workgroups that do not run at the same time are no deadlock.
+As many workgroups as run at the same time take equal, consecutive shares of all steps along K of all tiles: a share may
+start and end in the middle of a tile (stream-K; Osama, Merrill, Cecka, Garland, Owens, "Stream-K: Work-centric
+Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP 2023). If each tile is cut into equal
+parts, this is split-K. Partial sums of a tile go to a workspace in global memory, and the tile's counter tells which
+workgroup is last: that one adds up all partial sums in the order of K, so that a result does not depend on which it
+was, and runs the stages. No workgroup waits for another, so there is no deadlock if they do not run at the same time.
 
-The counters start at zero in every call: they are a tensor of the program that a fill makes, and the workspace is a
-result that nobody reads.
+The counters start at zero in every call: they are a tensor of the program that is filled with zeros. The workspace is a
+result that is not used.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from . import emit as e
 from .executable import KernelBody, KernelFunction, View
 from .loop import TileLoop, elements, like
 
-_WORDS = 4  # that a thread stores at once
-_FILL = 2.0e-6  # seconds: of the counters of shared tiles, in front of the product
+_WORDS = 4  # words that a thread stores at once
+_FILL = 2.0e-6  # seconds to fill the counters, before the product
 
 
 class Counter(Protocol):
-    """How a target's workgroups know of each other, at the current insertion point."""
+    """A target's synchronisation of workgroups, emitted at the current insertion point."""
 
     def release(self) -> None:
-        """In front of a barrier: what this thread has stored in global memory is seen by whoever sees what a thread of
-        its workgroup counts behind the barrier."""
+        """Called before a barrier: makes this thread's stores to global memory visible to a workgroup that observes a
+        count by a thread of this workgroup after the barrier."""
 
     def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
-        """Add one to an i32 in global memory; what it was before. What was stored in front of it (`release`) is seen by
-        whoever counts there later, and this workgroup sees, behind its next barrier, what was stored by those who have
-        counted there."""
+        """Add one to an i32 in global memory and return its old value. Earlier stores (see `release`) are visible to
+        workgroups that count there later. After its next barrier, this workgroup sees the stores of those that counted
+        there before."""
 
     def leave(self) -> None:
-        """Between two tiles of a workgroup: the memory that its threads share is free for the next one."""
+        """Called between two tiles of a workgroup: makes its shared memory free for the next tile."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Sharing:
     """How K of all tiles of a product is shared.
 
     Attributes:
-        workgroups: that share it.
-        steps: along K of a tile: rounds of its loop.
+        workgroups: the number of workgroups that share it.
+        steps: steps along K of a tile: rounds of its loop.
         holders: threads of a workgroup that hold sums.
-        words: of sums that each of them holds.
-        counter: of the target.
+        words: words of sums that each of them holds.
+        counter: the target's synchronisation.
     """
 
     workgroups: int
@@ -65,44 +65,44 @@ class Sharing:
 
     @property
     def vectors(self) -> int:
-        """Stores of a thread that hands over its sums."""
+        """The number of stores with which a thread hands over its sums."""
         return -(-self.words // _WORDS)
 
     @property
     def part_bytes(self) -> int:
-        """Of the sums of a part of a tile."""
+        """Bytes of the partial sums of a tile."""
         return 4 * self.vectors * self.holders * _WORDS
 
     def launched(self, tiles: e.Index) -> e.Index:
-        """How many workgroups there are: none without a step."""
+        """The number of workgroups: at most one per step."""
         return e.minimum(self.workgroups, e.multiply(tiles, self.steps))
 
     def seconds(self, of_unit: float, f: Figures) -> float:
-        """That sharing adds to a call, with `of_unit` workgroups on each unit: counters, and two parts of each share,
-        there and back."""
+        """The seconds that sharing adds to a call, with `of_unit` workgroups on each unit: for the counters, and for
+        storing and loading the partial sums of two tiles of each share."""
         return f.cache(4 * of_unit * self.part_bytes) + _FILL + 4 * f.latency
 
     def scratch(self, kernel: Kernel) -> Scratch:
-        """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each
+        """The counters, one per workgroup, and the workspace, with a slot for the first and for the last tile of each
         share."""
         return Scratch(self.workgroups, 2 * self.workgroups * self.part_bytes // 4, kernel.value_type)
 
 
 def in_order(kernel: Kernel) -> bool:
-    """Whether the bits of a result depend on the order in which groups along K are added up: exact sums of integers,
-    scaled. Parts of K may then be shared on request only."""
+    """Whether the bits of a result depend on the order in which groups along K are added up, as for exact integer sums
+    that are scaled per group. K may then be shared on request only."""
     return kernel.combine is not None and str(kernel.acc_type) == "i32"
 
 
 def split_inputs(kernel: Kernel, inputs: Sequence[ir.Type]) -> tuple[Sequence[ir.Type], Sequence[ir.Type]]:
-    """What the kernel reads, and the types of scratch where there are any behind (see `outline`)."""
+    """The types of the kernel's own inputs, and those of scratch memory if they follow (see `outline`)."""
     count = 2 + len(gather_indices(kernel)) + len(kernel.operands)
     return inputs[:count], inputs[count:]
 
 
 def with_scratch(function: KernelFunction, scratch: Sequence[ir.Type], used: bool) -> KernelFunction:
-    """The function with counters in front of its result and a workspace behind it, where there are types of both. All
-    functions of an executable have them; the body gets their memory where it is `used`."""
+    """The function with counters before its result and a workspace after it, if there are types for both. All functions
+    of an executable have these operands; the body gets their memrefs only if `used`."""
     if not scratch:
         return function
     counters, space = map(View.of, scratch)
@@ -117,7 +117,7 @@ def with_scratch(function: KernelFunction, scratch: Sequence[ir.Type], used: boo
 
 @dataclass(frozen=True)
 class Shares:
-    """`workgroups` equal shares, or one longer than others, of `steps` steps of each of `tiles` tiles."""
+    """`workgroups` shares of the `steps` steps of each of `tiles` tiles, whose lengths differ by at most one step."""
 
     workgroups: e.Index
     steps: int
@@ -133,7 +133,7 @@ class Shares:
 
     @property
     def _longer(self) -> e.Index:
-        """How many shares, the first ones, are one step longer."""
+        """The number of shares, the first ones, that are one step longer."""
         return e.remainder(self.total, self.workgroups)
 
     def start(self, workgroup: e.Index) -> e.Index:
@@ -141,7 +141,7 @@ class Shares:
         return e.add(e.multiply(workgroup, self._short), e.minimum(workgroup, self._longer))
 
     def owner(self, step: e.Index) -> e.Index:
-        """Whose share a step is in."""
+        """The workgroup whose share a step is in."""
         long = e.multiply(self._longer, e.add(self._short, 1))
         behind = e.add(self._longer, e.divide(e.subtract(step, long), self._short))
         return e.choose(e.less(step, long), e.divide(step, e.add(self._short, 1)), behind)
@@ -151,8 +151,8 @@ def shared_body(
     sharing: Sharing, tiles: Callable[[e.Index], e.Index],
     loop_of: Callable[[e.Index, list[ir.Value], e.Index], TileLoop],
 ) -> KernelBody:  # fmt: skip
-    """What a workgroup does of a product of `tiles(rows)` tiles, of views as `with_scratch` makes them. `loop_of` makes
-    the loop of a tile from the number of rows, the other views and the tile's number."""
+    """The body of a kernel for a product of `tiles(rows)` tiles, with the views of `with_scratch`. `loop_of` makes the
+    loop of a tile from the number of rows, the other views and the tile's number."""
 
     def body(rows: e.Index, buffers: list[ir.Value]) -> None:
         *inputs, counters, out, space = buffers
@@ -175,7 +175,8 @@ def shared_body(
 
 
 class _Part:
-    """A part of the tile whose first step is `base`. `memory`: the counters, the workspace, a flag of the workgroup."""
+    """A workgroup's part of the tile whose first step is `base`. `memory`: the counters, the workspace, and a flag in
+    shared memory."""
 
     def __init__(
         self, sharing: Sharing, loop: TileLoop, shares: Shares, base: e.Index,
@@ -186,15 +187,15 @@ class _Part:
         self.first_owner = shares.owner(base)
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
-        self.keeps = loop.keeps  # threads that hold the sums
+        self.keeps = loop.keeps  # whether this thread holds sums
         self.holder = loop.thread if self.keeps is True else e.remainder(loop.thread, sharing.holders)
 
     def finish(self, me: ir.Value, state: list[ir.Value]) -> None:
-        """Hand over the sums of a part; the last to do so finishes the tile."""
+        """Hand over the part's sums; the last workgroup to do so finishes the tile."""
         alone = e.equal(self.parts, 1)
 
         def handed_over() -> ir.Value:
-            """Whether this part is the last."""
+            """Hand over the sums. Returns whether this part is the last."""
             e.guarded(self.keeps, lambda: self._store(me, state))
             self.sharing.counter.release()
             e.barrier()  # the whole part is stored before it is counted
@@ -209,7 +210,7 @@ class _Part:
         e.guarded(mine, lambda: self.loop.finish(self._total(state, alone)))
 
     def _slot(self, owner: e.Index) -> e.Index:
-        """Where a workgroup's sums are: a tile that is not the first of its share is its last."""
+        """The workspace slot of a workgroup's sums: a tile that is not the first of a share is its last."""
         later = e.less(self.shares.start(owner), self.base)
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
@@ -218,7 +219,7 @@ class _Part:
         return [e.index(e.multiply(e.add(e.multiply(number, self.sharing.holders), self.holder), _WORDS))]
 
     def _words(self, state: list[ir.Value]) -> list[ir.Value]:
-        """The sums, and as many more as whole vectors have."""
+        """The sums as scalars, padded to whole vectors."""
         words = elements(state)
         assert len(words) == self.sharing.words, "what a thread hands over is what there is a place for"
         return words + words[-1:] * (-len(words) % _WORDS)
@@ -232,7 +233,7 @@ class _Part:
         e.store(self.sharing.counter.count(self.counters, self.first_owner), self.flag, [0])
 
     def _total(self, state: list[ir.Value], alone: e.Condition) -> list[ir.Value]:
-        """The sums of all parts in the order of K; those of a tile that is one part as they are."""
+        """The sums of all parts, added in the order of K; for a tile of one part, its own sums."""
         words = self._words(state)
         zero = e.constant(0, words[0].type)
         add = arith.addf if isinstance(words[0].type, ir.FloatType) else arith.addi

@@ -1,4 +1,4 @@
-"""A product in tiles as a function of an executable."""
+"""Tiled products as functions of an executable."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-AS_IT_IS = "an argument"  # the packing of a weight that is read where the program has it
-LOAD = 8  # slots for instructions that one load takes of a thread
-TYPICAL_ROWS = 128  # what a dynamic number of rows is taken as where kernels are compared
+AS_IT_IS = "an argument"  # the packing of a weight that is read in the program's layout
+LOAD = 8  # instruction slots of a thread that one load takes
+TYPICAL_ROWS = 128  # assumed for a dynamic number of rows when kernels are compared
 
 
 @dataclass(frozen=True)
 class TiledKernel(ABC):
-    """A kernel and how it is tiled: what emits it, and what it takes."""
+    """A kernel with its tiling: it emits the kernel and describes its cost."""
 
     kernel: Kernel
     machine: Machine
@@ -42,12 +42,12 @@ class TiledKernel(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What makes it another than other kernels of a product."""
+        """A name that distinguishes it from other kernels of a product."""
 
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Of a workgroup."""
+        """Threads of a workgroup."""
 
     @property
     @abstractmethod
@@ -56,17 +56,17 @@ class TiledKernel(ABC):
 
     @property
     def shared_bytes(self) -> int:
-        """Of shared memory that a workgroup has."""
+        """Bytes of shared memory of a workgroup."""
         return 0
 
     @property
     @abstractmethod
     def packing(self) -> Hashable:
-        """How its weight lies in memory: kernels of one packing can read the same weight."""
+        """The packing of its weight in memory: kernels with the same packing can read the same weight."""
 
     @property
     def most_rows(self) -> int | None:
-        """How many rows it computes at most, None: any number."""
+        """The most rows that it computes, None: any number."""
         return None
 
     @property
@@ -77,46 +77,46 @@ class TiledKernel(ABC):
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """What the manifest says of it."""
+        """Facts for the manifest."""
 
     @abstractmethod
     def work(self, target: Target, f: Figures) -> Work:
-        """What it keeps busy, and for how long."""
+        """The kernel's work, for the cost model."""
 
     @property
     def padded_k(self) -> int:
-        """Codes along K that its packed weight has."""
+        """The length of its packed weight along K, in codes."""
         return self.kernel.k
 
     @abstractmethod
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
-        """The weight as the kernel reads it, at the insertion point. `codes`: of a constant one, `[N, K]`; `padded_k`:
-        the most of all kernels that read it."""
+        """The weight in the layout that the kernel reads, at the insertion point. `codes`: the codes `[N, K]` of a
+        constant weight; `padded_k`: the largest of all kernels that read it."""
 
     @abstractmethod
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
-        """How its tiles are made, of tensors of these types."""
+        """The program of its tiles, for tensors of these types."""
 
     def function(self, inputs: Sequence[ir.Type]) -> KernelFunction:
-        """The kernel as a function of an executable, of tensors of these types."""
+        """The kernel as a function of an executable, for tensors of these types."""
         own, scratch = split_inputs(self.kernel, inputs)
         return with_scratch(self.program(own).function(self), scratch, self.sharing is not None)
 
     def of(self, kernel: Kernel) -> Self:
-        """The same for another number of rows, which may be dynamic, but not above `most_rows`."""
+        """This tiling for `kernel`, which has another number of rows: dynamic, or not above `most_rows`."""
         return replace(self, kernel=kernel)
 
 
 @dataclass(frozen=True)
 class TileProgram:
-    """What all tiles of a kernel have in common.
+    """The program that all tiles of a kernel run.
 
     Attributes:
-        raster: which tile a workgroup takes.
-        loop: what a thread does of a tile.
-        epilogue: what is done with the sums.
-        lhs, rhs: its sides in memory.
-        attributes: of the device function.
+        raster: the assignment of workgroups to tiles.
+        loop: makes the loop of a thread for a tile.
+        epilogue: the ops on the sums.
+        lhs, rhs: the views of both operands.
+        attributes: attributes of the device function.
     """
 
     raster: Raster
@@ -152,5 +152,5 @@ class TileProgram:
 
 
 def matrices(kernel: Kernel) -> tuple[int, ...]:
-    """The axis of a packed weight that numbers its matrices, where there is one."""
+    """The size of the matrix axis of a packed weight, if it has one."""
     return () if kernel.batch is None else (kernel.batch.matrices,)

@@ -1,4 +1,4 @@
-"""Where the codes of a convolution's activation are: its rows overlap in the image, and are never written down."""
+"""Addresses of a convolution's activation, whose rows overlap in the image and are never materialised."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from ...core.mlir import arith, ir
 from ...kernels.description import Window
 from . import emit as e
 
-# Rows and columns of a filter up to which each has a bit in a word that says which of them a window has in its image;
-# of larger filters each place is compared with the image's size.
+# The most rows plus columns of a filter for which a word has a bit for each, set if that row or column of a window is
+# inside the image. For larger filters each position is compared with the image's size.
 _MOST_BITS = 32
 
 
 @dataclass(frozen=True)
 class ImagePlace:
-    """A row: the number of its image, where in it the first code of its window is, at which row and column, and which
-    rows (the lowest bits) and columns (the next ones) of the window are inside; None where the filter has too many."""
+    """A row of the activation: the number of its image, the address in it of the window's first code, and that code's
+    row and column. `inside` has a bit for each row (the lowest bits) and column (the next ones) of the window that is
+    inside the image; None if bits are not used, for example because the filter is too large."""
 
     image: e.Index
     first: e.Index
@@ -29,9 +30,9 @@ class Image:
     """An image `[N, H * W * C]`, or `[N, C * H * W]`, as rows of `KH * KW * C / G` codes: implicit GEMM.
 
     Attributes:
-        first_channel: of a group.
-        counted: whether rows know by bits which parts of their window are inside, for who does not read the others;
-            else each place is compared with the image's size, and is at its edge where it would be outside.
+        first_channel: the first channel of the group.
+        counted: whether bits tell which parts of a row's window are inside the image, for callers that do not read the
+            others; else each position is compared with the image's size, and addresses are clamped to its edge.
     """
 
     window: Window
@@ -40,12 +41,12 @@ class Image:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """From a pixel to the next one, and from a channel of it to the next one."""
+        """The strides from a pixel to the next, and from a channel to the next."""
         _, height, width, channels = self.window.image
         return (1, height * width) if self.window.planes else (channels, 1)
 
     def row(self, m: e.Index) -> ImagePlace:
-        """Row m. In the margin above and left of the image places are negative, and not read."""
+        """Row m. Positions in the margin above and left of the image are negative, and are not read."""
         window, (pixel, channel) = self.window, self.steps
         height, width = window.result
         n, place = e.divide(m, height * width), e.remainder(m, height * width)
@@ -75,7 +76,7 @@ class Image:
         return e.divide(number, columns), e.remainder(number, columns), e.remainder(k, self.window.channels)
 
     def address(self, row: ImagePlace, k: e.Index, ahead: int = 0) -> list[e.Index]:
-        """The place of code k of a row, or of one some channels `ahead` of it."""
+        """The indices of code k of a row, or of the code `ahead` channels after it."""
         (down, across), (pixel, step) = self.window.dilations, self.steps
         _, height, width, _ = self.window.image
         i, j, channel = self._tap(k)
@@ -91,22 +92,22 @@ class Image:
         return [row.image, e.add(row.first, inside)]
 
     def _beyond(self, row: ImagePlace, i: e.Index, j: e.Index) -> tuple[e.Index, e.Index]:
-        """Row and column of the image at tap (i, j)."""
+        """Row and column in the image of tap (i, j)."""
         (down, across), (y, x) = self.window.dilations, row.start
         return e.add(y, e.multiply(i, down)), e.add(x, e.multiply(j, across))
 
     def there(self, row: ImagePlace, k: e.Index) -> e.Condition:
-        """Whether code k of a row is in the image."""
+        """Whether code k of a row is inside the image."""
         window, i32 = self.window, e.integer(32)
         if not window.overhangs:
             return True
         height, width = window.kernel
         i, j, _ = self._tap(k)
         if row.inside is None:
-            # Above the image and left of it numbers are, without a sign, past its end too.
+            # Compared as unsigned numbers, positions above and left of the image are past its end too.
             y, x = self._beyond(row, i, j)
             return e.both(e.less(y, window.image[1]), e.less(x, window.image[2]))
-        # Past the end of the row, where nobody asks, the shift would be longer than the word.
+        # Past the end of the row, where the result is not used, the shift could exceed the word.
         shifts = [e.minimum(i, height - 1), e.add(j, height) if width > 1 else height]
         rows, columns = (arith.shrui(row.inside, arith.index_castui(i32, e.index(s))) for s in shifts)
         return arith.trunci(e.integer(1), arith.andi(rows, columns))

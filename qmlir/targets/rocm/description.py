@@ -1,7 +1,7 @@
 """AMD architectures through HIP.
 
-The MMA kinds are the ones that IREE 3.13 knows for the architecture and that our programs use; fp8 is FNUZ on
-gfx942 and OCP from gfx950 and gfx12 on.
+The MMA kinds are those that IREE 3.13 knows for the architecture and that qmlir's programs use; fp8 is FNUZ on gfx942
+and OCP from gfx950 and gfx12 on.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ RDNA4 = (
 
 
 def _peak(product: str, units: int, f16: float, i8: float, fp8: tuple[str, float] | None, bandwidth: float) -> Peak:
-    """Rates in Tera-operations per second, dense; bandwidth in GB/s. AMD's product pages and data sheets."""
+    """The figures of one product, from AMD's product pages and data sheets. Rates are in tera-operations per second,
+    dense; bandwidth is in GB/s."""
     rates = [("f16", f16 * 1e12), ("bf16", f16 * 1e12), ("i8", i8 * 1e12)]
     if fp8 is not None:
         suffix, rate = fp8
@@ -91,7 +92,7 @@ def _peak(product: str, units: int, f16: float, i8: float, fp8: tuple[str, float
 
 
 def _scaled(kinds: tuple[str, ...]) -> str:
-    """The field of matrix instructions with scales, one entry for each type of codes."""
+    """The `scaled_mma` field of the target attribute, with one entry per instruction and type of codes."""
     if not kinds:
         return ""
     types = ("f8E5M2", "f8E4M3FN", "f4E2M1FN")
@@ -103,7 +104,7 @@ def _scaled(kinds: tuple[str, ...]) -> str:
     return f"scaled_mma = [{', '.join(entries)}], "
 
 
-_SIMDS = 4  # of a compute unit
+_SIMDS = 4  # per compute unit
 
 
 def _rocm(
@@ -120,8 +121,8 @@ def _rocm(
     shared_sum_registers: int | None = None,
     scaled_mma: tuple[str, ...] = (),
 ) -> Target:
-    """CDNA runs 64 threads together and has registers of their own for sums; RDNA is asked for 32. What else there is
-    of a compute unit is the same in all of them."""
+    """A target. CDNA has subgroups of 64 threads and separate registers for sums; RDNA is asked for subgroups of 32.
+    All other figures of a compute unit are the same for all architectures."""
     mfma = any(kind.startswith("MFMA") for kind in mma)
     sum_registers = 128 if mfma else 64
     gpu = Gpu(
@@ -185,7 +186,7 @@ def _rocm(
 
 
 TARGETS: tuple[Target, ...] = (
-    # An MI250X is two devices; the figures are one of them.
+    # An MI250X is two devices; the figures are for one of them.
     _rocm(
         "gfx90a",
         "AMD MI200 series",
@@ -208,7 +209,7 @@ TARGETS: tuple[Target, ...] = (
         shared_kib=160,
         banks=64,
         extra="dma_sizes = [32, 128], ",
-        # Not MFMA_SCALE_F32_32x32x64_B32: its lanes hold codes of one byte in another order (scaled.py).
+        # Not MFMA_SCALE_F32_32x32x64_B32: its lanes hold one-byte codes in another order (scaled.py).
         scaled_mma=("MFMA_SCALE_F32_16x16x128_B32",),
     ),
     _rocm(

@@ -1,14 +1,14 @@
-"""What the assembly of a kernel for AMD says about it: its resources, and what its inner loop spends its time on.
+"""Figures from the assembly of an AMD kernel: its resources, and where its inner loop spends its issue cycles.
 
-The count of issue cycles is of one wave on its SIMD, from AMD's "CDNA3 Instruction Set Architecture" guide:
+Issue cycles are those of one wave on its SIMD, from AMD's "CDNA3 Instruction Set Architecture" guide:
 
-* a matrix instruction occupies the matrix core for m * n * k / rate cycles, `rate` multiply-adds a cycle of one SIMD
+* a matrix instruction occupies the matrix core for m * n * k / rate cycles, at `rate` multiply-adds per cycle and SIMD
   (section 7.1: passes of four cycles; MI300X's 2614.9 Top/s of int8 are 304 units * 4 SIMDs * 512 * 2.1 GHz);
-* a vector instruction of 64 lanes takes the 16-lane SIMD four cycles, one of 64-bit floats eight;
-* an LDS instruction moves 128 bytes a cycle, and takes no fewer than the four cycles of an issue slot;
+* a vector instruction of 64 lanes takes the 16-lane SIMD four cycles, one on 64-bit floats eight;
+* an LDS instruction moves 128 bytes per cycle, and takes at least the four cycles of an issue slot;
 * every other instruction (memory, scalar, branch, wait, barrier) takes one issue slot.
 
-Waiting is not counted: what a wave waits for, another one hides or not, and only a device knows.
+Waiting is not counted: whether another wave hides it can only be measured on a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Multiply-adds a cycle of one SIMD of CDNA3, by the operands' type as the instruction's name spells it.
+# Multiply-adds per cycle of one CDNA3 SIMD, by the operands' type as the instruction's name spells it.
 _RATES = {"i8": 512, "fp8": 512, "bf8": 512, "f16": 256, "bf16": 256, "f32": 32, "f64": 32}
 _MATRIX = re.compile(r"v_mfma_\w+?_(\d+)x(\d+)x(\d+)_?(i8|fp8|bf8|f16|bf16|f32|f64)")
 _SLOT, _LANES, _LDS_BYTES = 4, 64, 128
@@ -25,7 +25,7 @@ _SLOT, _LANES, _LDS_BYTES = 4, 64, 128
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Of one kernel, as its metadata says."""
+    """The resources of one kernel, from its metadata."""
 
     name: str
     vector_registers: int
@@ -36,7 +36,7 @@ class KernelResources:
 
 
 def resources(assembly: str) -> tuple[KernelResources, ...]:
-    """Of each kernel of a file."""
+    """The resources of each kernel of a file."""
     found = []
     for part in re.split(r"^  - ", assembly[assembly.find("amdhsa.kernels:") :], flags=re.M)[1:]:
         if ".vgpr_count:" not in part:
@@ -68,7 +68,7 @@ def functions(assembly: str) -> dict[str, str]:
 
 
 def loops(assembly: str) -> tuple[tuple[str, ...], ...]:
-    """The instructions of each loop that holds no other loop, in order."""
+    """The instructions of each innermost loop, in order."""
     lines = assembly.splitlines()
     labels = {m.group(1): i for i, line in enumerate(lines) if (m := re.match(r"(\.L\w+):", line))}
     spans = []
@@ -98,18 +98,18 @@ def cycles(instruction: str) -> float:
 
 
 def _ds_bytes(instruction: str) -> int:
-    """Bytes of one lane."""
+    """Bytes that an LDS instruction moves per lane."""
     match = re.search(r"(read|write|load|store)(2?)(?:st64)?_[biu](\d+)", instruction)
     return (2 if match.group(2) else 1) * int(match.group(3)) // 8 if match else 4
 
 
 def matrix_share(instructions: Sequence[str]) -> float:
-    """Of a loop's issue cycles, the part that is matrix instructions."""
+    """The share of matrix instructions in a loop's issue cycles."""
     total = sum(map(cycles, instructions))
     return sum(cycles(x) for x in instructions if _MATRIX.match(x)) / total if total else 0.0
 
 
 def main_loop(assembly: str) -> tuple[str, ...]:
-    """The inner loop with the most cycles of matrix instructions; () where none has one."""
+    """The innermost loop with the most cycles of matrix instructions; () if no loop has any."""
     with_matrix = [loop for loop in loops(assembly) if matrix_share(loop) > 0]
     return max(with_matrix, key=lambda loop: matrix_share(loop) * sum(map(cycles, loop)), default=())

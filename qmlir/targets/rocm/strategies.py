@@ -40,7 +40,7 @@ def limits(target: Target) -> TileAndFuseLimits:
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
-    """What IREE makes of the contractions that are left to it."""
+    """How IREE compiles a contraction that is left to it."""
     if c.kind == "depthwise_conv2d":
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
     if 1 in (c.m, c.n) and c.kind == "matmul":
@@ -56,9 +56,9 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
-    """Best first."""
+    """The strategies of a target, best first."""
     mma = MmaStrategy(target, limits(target))
-    # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
+    # bf16, because MI200's f16 instructions flush subnormals, which e5m2 codes may be.
     widened = WidenedStrategy("bf16", (mma,))
     code = amd(target)
     few = DotStrategy(target=target, machine=code, name="cooperative", few=True, most_float_rows=2)
@@ -77,5 +77,5 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 
 def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:
-    """Kernels for rows: a dynamic quantisation with what makes its numbers. Norms are left to IREE."""
+    """Row kernels: a dynamic quantisation with the producers of its input. Norms are left to IREE."""
     return (GpuRowsStrategy(amd(target), sums=False),)

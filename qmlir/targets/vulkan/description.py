@@ -1,8 +1,8 @@
-"""Devices through Vulkan.
+"""Descriptions of devices that are used through Vulkan.
 
-Every description has `dot = dp4xi8toi32` and the device's own subgroup size: with either missing or wrong,
-IREE 3.13 compiles int8 programs to silently wrong results. So the default of its flag is never used.
-Shared memory is what the drivers report (`maxComputeSharedMemorySize`): 48 KiB on NVIDIA, less than CUDA has.
+Every description has `dot = dp4xi8toi32` and the device's own subgroup size: if either is missing or wrong, IREE 3.13
+compiles int8 programs to silently wrong results. The default of its flag is therefore never used. The size of shared
+memory is the one that drivers report (`maxComputeSharedMemorySize`): 48 KiB on NVIDIA, less than CUDA has.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _AMPERE = (*AMPERE, _NVIDIA_INT8)
 _TURING = tuple(kind for kind in _AMPERE if "BF16" not in kind)
 _ADA = (*ADA, _NVIDIA_INT8)
 # Battlemage and Lunar Lake, as Mesa's driver ANV lists them (`CMAT_XE2_CONFIGURATIONS` in
-# src/intel/dev/intel_device_info.c), in subgroups of 16: so many lanes has the instruction behind them (DPAS).
+# src/intel/dev/intel_device_info.c), in subgroups of 16: the instruction behind them (DPAS) has 16 lanes.
 _XE2 = ("KHR_I32_8x16x32_I8", "KHR_F32_8x16x16_F16", "KHR_F16_8x16x16_F16", "KHR_F32_8x16x16_BF16")
 _AMD_WGP = (
     "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, workgroup_memory_bank_count = 64"
 )
-# No i4: IREE's i4 matmul does not compile to SPIR-V; codes are unpacked from bytes before.
+# No i4: IREE's i4 matmul does not compile to SPIR-V; codes are unpacked from bytes beforehand.
 _DTYPES = ("i8", "i16", "i32", "f16", "f32", *FLOAT8)
 
 
@@ -77,7 +77,7 @@ def _vulkan(
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
-            "qmlir-exact-divisions",  # before functions become formulas that divide
+            "qmlir-exact-divisions",  # before functions are expanded to formulas that divide
             f"{EXPAND_FUNCTIONS}{{exp=true double=false}}",
             decode_pass(),
             INDEX_SUMS,
@@ -107,28 +107,28 @@ def _vulkan(
     )
 
 
-# Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS).
+# Mesa's llvmpipe, which lavapipe uses, leaves a loop after this many iterations (LP_MAX_TGSI_LOOP_ITERATIONS).
 _LLVMPIPE_LOOP = 65535
 
 
 def known_to_iree(kinds: tuple[str, ...]) -> tuple[str, ...]:
     """The cooperative matrices that IREE's own route may use.
 
-    IREE 3.13 converts those of f16 to f32 before it multiplies, and no device offers these; of the others it knows the
-    names of RDNA's only.
+    For f16 matrices IREE 3.13 converts the operands to f32 before it multiplies, and no device offers f32 matrices; of
+    the other kinds it knows only the names of RDNA's.
     """
     return tuple(kind for kind in kinds if kind.startswith("WMMA") and parse_mma(kind).lhs == "i8")
 
 
 def _listed(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """What IREE's target attribute lists. Where IREE may use none of them, it is one whose types no program here has,
-    which says that there are cooperative matrices for the built-in kernels."""
+    """The cooperative matrices that IREE's target attribute lists. If IREE may use none of the device's, it is one with
+    types that no program has, which tells IREE that the built-in kernels may use cooperative matrices."""
     return known_to_iree(kinds) or (("NV_MMA_SYNC_F32_16x8x32_F8E4M3FN",) if kinds else ())
 
 
 _AMD_COUNTS = (2147483647, 2147483647, 2147483647)
-# Figures as in the tables of the vendors' own backends. NVIDIA's int8 goes through the dot product
-# instruction here, whose rate the whitepapers do not state, so only f16 has one.
+# Figures as in the tables of the vendors' own backends. NVIDIA's int8 is lowered to the dot product instruction here,
+# whose rate the whitepapers do not state, so only f16 has a figure.
 _RTX2080TI = Peak("RTX 2080 Ti", (("f16", 53.8e12),), 616e9)  # Turing whitepaper, appendix A
 _RTX3090 = Peak("RTX 3090", (("f16", 71e12),), 936e9)
 _RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9)
@@ -197,7 +197,7 @@ TARGETS: tuple[Target, ...] = (
     ),
 )
 
-# What the drivers call their devices -> the description. Proprietary drivers give the product's name, Mesa
+# The driver's name of a device -> the description. Proprietary drivers give the product's name, Mesa
 # the chip's in brackets ("AMD Radeon RX 7900 XTX (RADV NAVI31)").
 _NAMES: tuple[tuple[str, str], ...] = (
     ("lavapipe", r"llvmpipe|lavapipe"),
@@ -213,7 +213,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
 
 
 def names_for(device: Device) -> tuple[str, ...]:
-    """By the device's name; () for a device that nothing here describes."""
+    """The descriptions that match the device's name; () if none does."""
     return tuple(name for name, pattern in _NAMES if re.search(pattern, device.name, re.IGNORECASE))
 
 
@@ -222,15 +222,15 @@ _COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
 
 
 def properties_of(device: Device) -> Properties | None:
-    """What the Vulkan loader knows of a device of the runtime, whose name is the loader's and the driver's."""
+    """The Vulkan loader's properties of a device of the runtime, whose name is the loader's name and the driver's."""
     return next((p for p in properties.properties() if device.name.startswith(p.name)), None)
 
 
 def described(found: Properties) -> Target:
-    """A description of a device from what it says of itself.
+    """The target of a device, made from its properties.
 
     Raises:
-        TargetError: where it lacks what every program of ours needs.
+        TargetError: the device lacks a feature that every program needs.
     """
     missing = [name for name in _NEEDED if name not in found.features]
     if missing:
@@ -255,8 +255,8 @@ def described(found: Properties) -> Target:
 
 
 def target_for(device: Device) -> Target | None:
-    """The target of a present device: a named one whose subgroups are the device's and whose driver has cooperative
-    matrices where the name says so, else one built of its properties. None where nothing is known of it."""
+    """The target of a present device: a named one if its subgroup sizes fit the device and both or neither have
+    cooperative matrices, else one made from the device's properties. None if nothing is known of the device."""
     found = properties_of(device)
     for target in TARGETS:
         if target.name in names_for(device) and (found is None or _alike(target, found)):
@@ -269,8 +269,8 @@ def _alike(target: Target, found: Properties) -> bool:
 
 
 def unfit(device: Device, subgroup_sizes: tuple[int, ...], matrices: Iterable[str] = ()) -> str:
-    """Why programs for these subgroup sizes that multiply these cooperative matrices would be wrong on a present
-    device, or would not run; "" where neither."""
+    """Why programs for these subgroup sizes that multiply these cooperative matrices would give wrong results on a
+    present device, or would not run; "" if they run correctly."""
     found = properties_of(device)
     if found is None:
         return ""

@@ -1,6 +1,6 @@
-"""What a present Vulkan device says of itself, asked of the Vulkan loader through ctypes.
+"""The properties of the present Vulkan devices, read from the Vulkan loader through ctypes.
 
-IREE's runtime tells a device's name only. Numbers and layouts are those of the Vulkan 1.3 specification's C API.
+IREE's runtime reports only a device's name. Constants and layouts are those of the Vulkan 1.3 specification's C API.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Properties:
-    """Of one device, as far as compiling for it needs them. Sizes in bytes."""
+    """The properties of one device that compilation needs. Sizes are in bytes."""
 
     name: str
     subgroup: int
-    subgroups: tuple[int, int]  # the least and the most that a pipeline may ask for
+    subgroups: tuple[int, int]  # the smallest and the largest size that a pipeline may request
     shared_memory: int
     threads: int
     workgroup_sizes: tuple[int, int, int]
     workgroup_counts: tuple[int, int, int]
     features: frozenset[str]  # of `FEATURES`
-    matrices: tuple[str, ...] = ()  # cooperative ones of a subgroup, spelled as `gpu.parse_mma` reads them
+    matrices: tuple[str, ...] = ()  # cooperative matrices of a subgroup, spelled for `gpu.parse_mma`
 
     def runs(self, sizes: tuple[int, ...]) -> bool:
-        """Whether programs compiled for one of these subgroup sizes are right on the device."""
+        """Whether programs compiled for one of these subgroup sizes are correct on the device."""
         return any(self.subgroups[0] <= size <= self.subgroups[1] for size in sizes)
 
 
-# What a feature is called here: the structure that holds it (VkStructureType), and its place among the flags.
+# Feature -> the structure that contains it (VkStructureType), and its index among the structure's flags.
 _FEATURES = 1000059000
 FEATURES = {
     "fp64": (_FEATURES, 39),
@@ -43,7 +43,7 @@ FEATURES = {
     "int8 dot product": (1000280000, 0),
     "cooperative matrix": (1000506000, 0),
 }
-# VkComponentTypeKHR, as far as programs here have them.
+# VkComponentTypeKHR, for the types that programs have.
 _COMPONENTS = {0: "F16", 1: "F32", 3: "I8", 5: "I32"}
 _SUBGROUP = 3  # VkScopeKHR
 
@@ -63,7 +63,7 @@ class _InstanceInfo(c.Structure):
 
 
 class _Limits(c.Structure):
-    """VkPhysicalDeviceLimits up to what is read, and its size."""
+    """VkPhysicalDeviceLimits: the fields that are read, in a structure of its size."""
 
     _fields_ = (
         ("images", c.c_uint32 * 11), ("granularity", c.c_uint64), ("sparse", c.c_uint64), ("others", c.c_uint32 * 38),
@@ -89,7 +89,7 @@ class _Matrix(c.Structure):
 
 
 class _Chained(c.Structure):
-    """Any structure of a chain whose members are 32-bit numbers."""
+    """Any structure of a chain whose members are 32-bit integers."""
 
     _fields_ = (("type", c.c_uint32), ("next", c.c_void_p), ("values", c.c_uint32 * 64))
 
@@ -102,7 +102,7 @@ def _chain(types: tuple[int, ...]) -> list[_Chained]:
 
 
 def _matrices(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> tuple[str, ...]:
-    """The cooperative matrices of a device that has some."""
+    """The cooperative matrices, of types that programs have, of a device with that feature."""
     find = vulkan.vkGetInstanceProcAddr
     find.restype, find.argtypes = c.c_void_p, [c.c_void_p, c.c_char_p]
     address = find(instance, b"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
@@ -122,7 +122,7 @@ def _matrices(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> tuple
     return tuple(names)
 
 
-def _one(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> Properties:
+def _properties_of(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> Properties:
     subgroup, control = _chain((1000094000, 1000225000))
     base = _Properties2(type=1000059001, next=c.addressof(subgroup))
     vulkan.vkGetPhysicalDeviceProperties2(device, c.byref(base))
@@ -148,7 +148,7 @@ def _one(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> Properties
     )
 
 
-def _all() -> Iterator[Properties]:
+def _all_properties() -> Iterator[Properties]:
     vulkan = c.CDLL("libvulkan.so.1")
     application = _ApplicationInfo(type=0, api=(1 << 22) | (3 << 12))
     info = _InstanceInfo(type=1, application=c.addressof(application))
@@ -161,20 +161,20 @@ def _all() -> Iterator[Properties]:
         found = (c.c_void_p * count.value)()
         vulkan.vkEnumeratePhysicalDevices(instance, c.byref(count), found)
         for device in found[: count.value]:
-            yield _one(vulkan, instance, c.c_void_p(device))
+            yield _properties_of(vulkan, instance, c.c_void_p(device))
     finally:
         vulkan.vkDestroyInstance(instance, None)
 
 
 @cache
 def properties() -> tuple[Properties, ...]:
-    """Of every present device; () without a Vulkan loader or driver."""
+    """The properties of every present device; () without a Vulkan loader or driver."""
     try:
-        return tuple(_all())
+        return tuple(_all_properties())
     except (OSError, AttributeError):
         return ()
 
 
 def of(name: str) -> Properties | None:
-    """Of the present device with this name."""
+    """The properties of the present device with this name; None if there is none."""
     return next((p for p in properties() if p.name == name), None)

@@ -1,8 +1,8 @@
 """How contractions are compiled for Vulkan.
 
-IREE's SPIR-V path is good at plain layouts and whole tiles, and one thread per element otherwise. So sizes are
-aligned and layouts made plain, and convolutions become matmuls of patches. There is no cure here for a dynamic
-M: it is correct, a reduction by one workgroup per output element, and the plan says so.
+IREE's SPIR-V path compiles plain layouts and whole tiles well, and everything else to one thread per element. Sizes are
+therefore aligned, layouts made plain, and convolutions become matmuls of patches. For a dynamic M there is no remedy:
+the result is correct, but is a reduction by one workgroup per output element, and the plan says so.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
 
 def too_long(target: Target, c: Contraction) -> bool:
-    """Whether the stock reduction over K, one term an iteration, could silently lack its rest."""
+    """Whether the device may leave the stock reduction over K, a loop of one term per iteration, before its end."""
     limit = target.capabilities.loop_limit
     return limit is not None and c.kind == "matmul" and (c.k is None or c.k > limit)
 
 
 @dataclass(frozen=True)
 class SeparatePlan:
-    """The stock route on operands that are in memory.
+    """The stock route, with computed operands stored to memory first.
 
     IREE's SPIR-V path unrolls a producer that it fuses into a float matmul (dequantised weights) over all of K: 85 s of
-    compilation and 150 KB of code for f32 4x128x256 with int8 weights, and the driver never ends. For small results it
-    distributes both wrongly: elements stay zero (f16 36x72 with int8 weights 4x72). With a dynamic M, most of a ragged
-    N is wrong (int8 ?x512 with f16 weights 512x63).
+    compilation and 150 KB of code for f32 4x128x256 with int8 weights, and the driver never finishes. For small results
+    it distributes both wrongly: elements stay zero (f16 36x72 with int8 weights 4x72). With a dynamic M, most columns
+    of a ragged N are wrong (int8 ?x512 with f16 weights 512x63).
     """
 
     facts: tuple[tuple[str, str], ...] = ()
@@ -66,14 +66,14 @@ class SeparatePlan:
 
 @dataclass(frozen=True)
 class BoundedPlan:
-    """A plan for a sum of unknown length; the program ends with an error where that is more than a loop can have."""
+    """A plan for a sum of dynamic length; the program ends with an error if it is longer than a loop of the device."""
 
     inner: Plan
     longest: int
     loops: tuple[int, ...]  # the op's loops over K
 
     def apply(self, op: OpLike) -> None:
-        """See `strategy.Plan`. The check is the host's: nothing is computed."""
+        """See `strategy.Plan`. The check runs on the host; the device computes nothing for it."""
         axes = [e.position if isinstance(e, ir.AffineDimExpr) else None for e in indexing_maps(op)[0].results]
         with ir.InsertionPoint(op), op.location:
             for loop, size in zip(axes, dims(op.operands[0]), strict=True):
@@ -88,7 +88,7 @@ class BoundedPlan:
 
 @dataclass(frozen=True)
 class ShortReductionStrategy:
-    """The stock route, but for sums that the device would cut short: those of known length are cut into pieces
+    """The stock route, on devices that leave long loops early: sums of static length are divided into shorter loops
     (qmlir-cut-loops), others are checked when the program runs."""
 
     target: Target
@@ -110,7 +110,7 @@ class ShortReductionStrategy:
 
 @dataclass(frozen=True)
 class Bfloat16Strategy:
-    """bf16 matmuls as f32 ones: SPIR-V has no bf16 arithmetic, and every bf16 is an f32."""
+    """bf16 matmuls as f32 matmuls: SPIR-V has no bf16 arithmetic, and every bf16 value is an f32 value."""
 
     inner: Strategy
     name: str = "bf16"
@@ -139,9 +139,9 @@ def is_plain(c: Contraction) -> bool:
 
 
 def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], codegen: str) -> Accept | Decline:
-    """The aligned plan, or the op as it is when there is nothing to align."""
+    """The aligned plan, or the stock plan if there is nothing to align."""
     if c.kind != "matmul":
-        return Decline(f"a {c.kind}, not a matmul", "im2col makes a convolution one")
+        return Decline(f"a {c.kind}, not a matmul", "im2col rewrites a convolution to a matmul")
     if None in c.sizes:
         return Decline(
             "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
@@ -160,14 +160,14 @@ def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], c
     return Accept(AlignedPlan(c, blocks, codegen), estimate)
 
 
-# From here on padding is little beside the product.
+# From this number of rows on, padding costs little compared to the product.
 _MANY_ROWS = 256
 
 
 @dataclass(frozen=True)
 class CooperativeMatrixStrategy:
-    """Matmuls on cooperative matrices, where the device has them for the operands' types. Of few rows those are left to
-    `tiles` that would be padded or turned before, and cut behind: dispatches that take longer than the product."""
+    """Matmuls on cooperative matrices, if the device has them for the operands' types. A matmul of few rows that needs
+    padding or transposing before, and slicing after, is left to `tiles`: that takes longer than the product."""
 
     target: Target
     tiles: Strategy | None = None
@@ -207,7 +207,7 @@ class VulkanDotStrategy:
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
-    """What IREE makes of the contractions that are left to it."""
+    """How IREE compiles the contractions that are left to it."""
     if c.kind != "matmul":
         facts = {"codegen": "one thread per element"}
         return facts if c.kind == "depthwise_conv2d" else {**facts, "slow": "the size of the image is dynamic"}
@@ -222,16 +222,16 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
-    """Best first."""
+    """The strategies for contractions, best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.capabilities.subgroup_sizes[0])
     few = DotStrategy(target=target, machine=code, name="cooperative", few=True, any_argument=True)
     tiled = DotStrategy(target=target, machine=code, name="tiled", few=False, any_argument=True)
     matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
-    ours = CooperativeKernelStrategy(target, code)
-    multi_version = MultiVersionStrategy((few, ours, tiled))
-    return (multi_version, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
+    own_matrix = CooperativeKernelStrategy(target, code)
+    multi_version = MultiVersionStrategy((few, own_matrix, tiled))
+    return (multi_version, few, own_matrix, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
 
 
 def rows_strategies(target: Target) -> tuple[GpuRowsStrategy, ...]:

@@ -143,7 +143,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>, %bias: tensor<3x16xf32>)
     -> tensor<6x16xf32> {
-  // expected-error@+1 {{'bias' has shape [3, 16]; write [N], or [4, N] for one row a group}}
+  // expected-error@+1 {{'bias' has shape [3, 16]; write [N], or [4, N] for one row per group}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %bias) {
     operand_names = ["lhs", "rhs", "group_sizes", "bias"]
   }
@@ -261,7 +261,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
 
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>, %bias: tensor<2x16xf32>)
     -> tensor<6x2x16xf32> {
-  // expected-error@+1 {{'bias' has shape [2, 16]; write [N], or [4, N] for one row a group}}
+  // expected-error@+1 {{'bias' has shape [2, 16]; write [N], or [4, N] for one row per group}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %bias) {
     operand_names = ["lhs", "rhs", "expert_ids", "bias"]
   }

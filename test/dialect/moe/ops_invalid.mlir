@@ -91,7 +91,7 @@ func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8x
 // -----
 
 func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>, %intermediate_zero_point: tensor<i32>) {
-  // expected-error@+1 {{'intermediate_zero_point' goes with 'intermediate_scale'; a dynamic quantisation finds its own}}
+  // expected-error@+1 {{'intermediate_zero_point' requires 'intermediate_scale'; a dynamic quantisation computes its own zero point}}
   %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights, %intermediate_zero_point) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "intermediate_zero_point"], intermediate_dtype = "i8"}
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>, tensor<i32>) -> tensor<6x8xf32>
   return
@@ -118,7 +118,7 @@ func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8x
 // -----
 
 func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>, %w2_bias: tensor<3x8xf32>) {
-  // expected-error@+1 {{'w2_bias' has shape [3, 8]; write [N], or [4, N] for one row a group}}
+  // expected-error@+1 {{'w2_bias' has shape [3, 8]; write [N], or [4, N] for one row per group}}
   %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights, %w2_bias) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "w2_bias"]}
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>, tensor<3x8xf32>) -> tensor<6x8xf32>
   return

@@ -17,7 +17,7 @@ func.func @f(%l: tensor<4x8xf32>) {
 // -----
 
 func.func @f(%l: tensor<4xf32>) {
-  // expected-error@+1 {{'logits' has shape [4], but must be [T, E], one score a token and expert}}
+  // expected-error@+1 {{'logits' has shape [4], but must be [T, E], one score per token and expert}}
   %0:2 = "qmlir.route"(%l) {topk = 2 : i64} : (tensor<4xf32>) -> (tensor<4x2xi32>, tensor<4x2xf32>)
   return
 }

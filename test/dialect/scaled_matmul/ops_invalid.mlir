@@ -987,7 +987,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<2x1
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xi32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is tensor<16xi32>}}
+  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float, and the result must not be the raw i32 accumulator, but is tensor<16xi32>}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
     operand_names = ["lhs", "rhs", "bias"]
   }
@@ -998,7 +998,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xi32>)
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x16xi32> {
-  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is tensor<16xf32>}}
+  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float, and the result must not be the raw i32 accumulator, but is tensor<16xf32>}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
     operand_names = ["lhs", "rhs", "bias"]
   }
@@ -1203,7 +1203,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_zero_point: tenso
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: tensor<f32>, %out_multiplier: tensor<f32>)
     -> tensor<4x16xi8> {
-  // expected-error@+1 {{'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m}}
+  // expected-error@+1 {{'out_scale' and 'out_multiplier' cannot both be given: the result is multiplied by 1/out_scale or by out_multiplier}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_scale, %out_multiplier) {
     operand_names = ["lhs", "rhs", "out_scale", "out_multiplier"]
   }
@@ -1237,7 +1237,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
-  // expected-error@+1 {{'clamp' [-1, 127] does not lie in the range [0, 255] of u8}}
+  // expected-error@+1 {{'clamp' [-1, 127] is outside the range [0, 255] of u8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
     out_dtype = "u8", clamp = array<i64: -1, 127>
@@ -1249,7 +1249,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
-  // expected-error@+1 {{'clamp' [5, 4] does not lie in the range [-128, 127] of i8}}
+  // expected-error@+1 {{'clamp' [5, 4] is outside the range [-128, 127] of i8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
     clamp = array<i64: 5, 4>

@@ -374,7 +374,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<4x2xi8>) -> tensor<2x4xi32> {
 
 func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32>, %indptr: tensor<5xi32>,
     %rhs_zero_point: tensor<i32>) -> tensor<2x3xi32> {
-  // expected-error@+1 {{a sparse weight takes no zero point: what is not stored is the real value 0, which would be another code; quantise the weight symmetrically (rhs_zero_mode 'none')}}
+  // expected-error@+1 {{a sparse weight takes no zero point: entries that are not stored are the real value 0, which would not be code 0; quantise the weight symmetrically (rhs_zero_mode 'none')}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr, %rhs_zero_point) {
     format = "csr", rhs_shape = array<i64: 4, 3>, rhs_zero_mode = "int",
     operand_names = ["lhs", "values", "indices", "indptr", "rhs_zero_point"]
@@ -387,7 +387,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32
 
 func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32>,
     %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
-  // expected-error@+1 {{a sparse weight takes no zero point: what is not stored is the real value 0}}
+  // expected-error@+1 {{a sparse weight takes no zero point: entries that are not stored are the real value 0}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
     format = "csr", rhs_shape = array<i64: 4, 3>, rhs_zero_mode = "offset_int", rhs_dtype = "u8",
     operand_names = ["lhs", "values", "indices", "indptr"]

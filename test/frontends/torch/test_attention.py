@@ -1,4 +1,4 @@
-"""Attention in torch programs: one op, no transposes, and the numbers of torch in f64."""
+"""Attention in torch programs becomes one op without transposes, and its results agree with torch's in f64."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def sdpa(x: Any, y: Any, mask: Any = None, **options: Any) -> Any:
 
 
 def eager(x: Any, y: Any, mask: Any) -> Any:
-    """As transformers writes it."""
+    """Attention as transformers writes it."""
     scores = torch.matmul(heads(x), heads(y).transpose(2, 3)) * 0.25 + mask
     return joined(torch.matmul(F.dropout(F.softmax(scores, dim=-1), 0.1, False), heads(y * 2)))
 
 
 def divided(x: Any, y: Any, mask: Any) -> Any:
-    """The scale as a divisor, the mask first."""
+    """The scale is a divisor, and the mask is the first operand of the sum."""
     scores = mask + heads(x) @ heads(y).permute(0, 1, 3, 2) / 4.0
     return joined(torch.softmax(scores, 3) @ heads(y))
 
@@ -107,7 +107,7 @@ def other_axis(x: Any, y: Any) -> Any:
 
 
 def added_bools(x: Any, y: Any) -> Any:
-    """Regression: they were a mask of the keys that are read, in the place of ones that are added."""
+    """Regression: the added bools were taken for a mask of the keys instead of being added as ones."""
     return torch.softmax(heads(x) @ heads(y).transpose(2, 3) + torch.ones(33, 20).tril().bool(), -1) @ heads(y)
 
 
@@ -122,7 +122,7 @@ def test_other_forms_stay(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("function", [sdpa, lambda x, y: eager(x, y, torch.zeros(20, dtype=x.dtype))])
 def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> None:
-    """And rounded once, where torch's eager products round in between."""
+    """f16 and bf16 attention is rounded once, at the end; torch's eager products round in between."""
     args = tuple(t.to(kind) for t in tensors())
     artifact = qmlir.compile(exported(function, args))
     assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
@@ -135,7 +135,7 @@ def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> 
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("axes", [None, ({0: BATCH, 1: QUERIES}, {0: BATCH, 1: KEYS})], ids=["static", "dynamic"])
 def test_grouped_queries(axes: Any) -> None:
-    """Heads of keys and values that several heads of queries read."""
+    """Several heads of queries share a head of keys and values."""
 
     def grouped(x: Any, y: Any) -> Any:
         k, v = (y[..., a : a + 32].view(*y.shape[:2], 2, 16).transpose(1, 2) for a in (0, 32))
@@ -149,14 +149,14 @@ def test_grouped_queries(axes: Any) -> None:
 
 
 def test_heads_without_elements() -> None:
-    """Regression: a ZeroDivisionError. Every score is 0."""
+    """Every score is 0. Regression: a ZeroDivisionError."""
     args = (torch.zeros(2, 3, 5, 0), torch.zeros(2, 3, 7, 0), torch.randn(2, 3, 7, 4))
     found = opened(qmlir.compile(exported(F.scaled_dot_product_attention, args))).main(*args)
     np.testing.assert_allclose(np.asarray(found), F.scaled_dot_product_attention(*args).numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_the_operator_computes_what_it_stands_for() -> None:
-    """Eagerly, for whoever runs a fused graph in torch."""
+    """The operator also runs eagerly, for users who run a fused graph in torch."""
     x, y = tensors()
     q, k, v = (t.view(*t.shape[:2], HEADS, -1) for t in (x, y, y * 2))
     found = torch.ops.qmlir.attention(q, k, v, None, 0.25, False, ["AmBd", "AkBd", "AkBn", "", "AmBn"])
@@ -167,7 +167,7 @@ def test_the_operator_computes_what_it_stands_for() -> None:
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64", "cuda:sm_80", "rocm:gfx942", "vulkan:ada"])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
 def test_a_batch_of_one_and_a_query_whose_keys_are_all_masked(target: str, kind: Any) -> None:
-    """Regression: IREE crashed on the products of targets without a kernel, and their weights were no numbers where
+    """Regression: on targets without a kernel, IREE crashed on the products, and the attention weights were NaN where
     torch has zeros."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))

@@ -25,7 +25,7 @@ def fresh() -> Iterator[None]:
 
 
 def compiled_count(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was compiled, as it grows."""
+    """The list to which each compiled subgraph is added."""
     made: list[Any] = []
     original = backend.Subgraph._compile
     monkeypatch.setattr(backend.Subgraph, "_compile", lambda self, args: (made.append(self), original(self, args))[1])
@@ -43,7 +43,7 @@ def test_quantised_model(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", backend.EagerFallbackWarning)
-        for batch in (4, 5, 6, 9):  # the second size makes it dynamic, as with every backend
+        for batch in (4, 5, 6, 9):  # the second size makes the batch dynamic, as with every backend
             x = torch.randn(batch, 7, 64)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
     assert len(made) == 2
@@ -97,13 +97,13 @@ def test_weights_that_change_are_seen() -> None:
     torch.testing.assert_close(compiled(x), layer(x))
     layer.weight.mul_(2)
     torch.testing.assert_close(compiled(x), layer(x))
-    layer.weight.data.mul_(2)  # which torch does not count
+    layer.weight.data.mul_(2)  # torch's version counter does not see this
     torch._dynamo.reset()
     torch.testing.assert_close(compiled(x), layer(x))
 
 
 def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: it was a constant, and every call compiled a program."""
+    """Regression: the buffer was a constant, and every call compiled a program."""
 
     class Counter(nn.Module):
         def __init__(self) -> None:
@@ -124,7 +124,7 @@ def test_a_buffer_that_a_model_changes_is_an_argument(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward are compiled once: weights that are trained are arguments."""
+    """Forward and backward are compiled once, because trained weights are arguments."""
     made = compiled_count(monkeypatch)
     torch.manual_seed(0)
     layer, x = nn.Linear(8, 4), torch.randn(5, 8)
@@ -163,7 +163,7 @@ def test_what_does_not_compile_runs_eagerly() -> None:
     x = torch.randn(4, 4)
     with pytest.warns(backend.EagerFallbackWarning, match="a subgraph runs eagerly, because it does not compile"):
         torch.testing.assert_close(torch.compile(model, backend="qmlir")(x), model(x))
-    with warnings.catch_warnings():  # once
+    with warnings.catch_warnings():  # the second time does not warn
         warnings.simplefilter("error", backend.EagerFallbackWarning)
         torch.compile(model, backend="qmlir")(x)
 
@@ -192,7 +192,7 @@ def test_models(model: str, scheme: str) -> None:
     assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
 
 
-SIZES = ((4, 7), (5, 7), (5, 9), (2, 3), (4, 7), (9, 12))  # of a batch and a sequence; a network of images has a batch
+SIZES = ((4, 7), (5, 7), (5, 9), (2, 3), (4, 7), (9, 12))  # batch and sequence; image networks only have a batch
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_compiles_no_more_often_than_torchs_own_backends(
 
 
 def test_a_transformer_layer_of_torch_is_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In inference it is one operator of torch's, at which dynamo cut its graph: products were of an unknown depth."""
+    """Regression: in inference the layer is one torch operator, at which dynamo cut its graph, and K was unknown."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
     model, x = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval(), torch.randn(1, 6, 32)

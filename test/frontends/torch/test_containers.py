@@ -1,4 +1,4 @@
-"""Arguments and results that are containers: each tensor is one; judged by the module itself in torch."""
+"""Containers as arguments and results: each of their tensors is one argument or result. Compared with torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 class Grown:
-    """As transformers' DynamicCache: it concatenates as it is made of its tensors."""
+    """Like transformers' DynamicCache: rebuilding it from its tensors concatenates them."""
 
     def __init__(self) -> None:
         self.keys: Any = torch.tensor([])
@@ -94,7 +94,7 @@ def test_a_container_that_computes_as_it_is_made(dynamic: bool) -> None:
     for size in (1, 4, 2) if dynamic else (1,):
         x = torch.randn(2, size, 8)
         with torch.no_grad():
-            expected = model(x, cache=cache, scale=scale)  # which changes the cache
+            expected = model(x, cache=cache, scale=scale)  # this changes the cache
         y, *given = main(x, *given, scale.first, scale.second)
         for found, wanted in zip((y, *given), (expected["y"], cache.keys, cache.values), strict=True):
             np.testing.assert_allclose(np.asarray(found), wanted.numpy(), rtol=0, atol=1e-6)
@@ -109,7 +109,7 @@ def test_a_file_of_a_container_that_is_not_registered(tmp_path: Path, monkeypatc
 
 
 def test_none_among_results_is_left_out() -> None:
-    """As torch's attention returns it in the place of its weights."""
+    """torch's attention returns None in place of its weights."""
 
     class Some(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Plain exported programs whose operators torch-mlir does not convert, against eager torch."""
+"""Plain exported programs with operators that torch-mlir does not convert, against eager torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Logic(nn.Module):
 
 
 class Images(nn.Module):
-    """What a CNN has: batch norms behind and without a convolution, uneven pads and windows, depthwise upsampling."""
+    """A CNN: batch norms with and without a convolution before them, uneven pads and windows, depthwise upsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Images(nn.Module):
 
 
 class Constants(nn.Module):
-    """A constant mask of truth values, and small constants in bf16."""
+    """A constant bool mask, and small bf16 constants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Values(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """An average over all pixels whose input has its channels last, and elements picked by their places in memory."""
+    """An average over all pixels of a channels-last input, and elements gathered by their positions in memory."""
 
     def forward(self, x: Any) -> Any:
         last = x.contiguous(memory_format=torch.channels_last)
@@ -69,7 +69,7 @@ class ChannelsLast(nn.Module):
 
 
 class Steps(nn.Module):
-    """An LSTM in both directions, which torch exports as oneDNN's layer, and axes removed together."""
+    """A bidirectional LSTM, which torch exports as oneDNN's layer, and reductions of several axes at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def _grouped_mm_fallback(input: torch.Tensor, weight: torch.Tensor, offs: torch.
 
 
 class FloatExperts(nn.Module):
-    """The operator that transformers' experts call where torch's own does not take the type."""
+    """The operator that transformers' experts call if torch's own operator does not support the type."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class FloatExperts(nn.Module):
 
 
 class Rotations(torch.nn.Module):
-    """DeepSeek-V2's rotary embedding, whose complex numbers have a factor."""
+    """DeepSeek-V2's rotary embedding, whose complex numbers are multiplied by a factor."""
 
     def forward(self, angles: Any, x: Any) -> Any:
         turns = torch.polar(torch.ones_like(angles), angles) * 0.5
@@ -155,11 +155,12 @@ def test_batch_norm_is_folded_into_the_convolution() -> None:
     fold_batch_norms(graph)
     names = [str(n.target) for n in graph.nodes if n.op == "call_function"]
     assert not [n for n in names if "norm" in n]
-    assert names.count("aten.mul.Tensor") == 1  # the one in front of the padding
+    assert names.count("aten.mul.Tensor") == 1  # of the norm before the padding
 
 
 def test_batch_norm_of_an_image_without_a_batch_is_not_folded() -> None:
-    """Regression: its channels are the image's second axis, and not those of the convolution. And of f64, in f64."""
+    """Regression: without a batch, the norm's channels are the image's second axis, not the convolution's channels. An
+    f64 norm is computed in f64."""
     from qmlir.frontends.torch.batch_norm import fold_batch_norms
     from qmlir.frontends.torch.program import prepare
 
@@ -194,7 +195,7 @@ class Refused(nn.Module):
 
 
 def test_refusal_names_the_culprit_and_its_line() -> None:
-    """Not the embedding's constant, which is the first op that is left."""
+    """The refusal does not name the embedding's constant, which is the first op that is left."""
     with pytest.raises(FrontEndError) as caught:
         qmlir.compile(torch.export.export(Refused(), (torch.zeros(4, dtype=torch.int64),)))
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""Programs of torch that were wrong, or did not run; most of them on GPUs alone."""
+"""Torch programs that once gave wrong results or did not run, most of them only on GPUs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_that_are_read_by_index(name: str, target: str) -> None:
-    """As if the part's elements were neighbours in memory: wrong numbers from the second matrix on."""
+    """Regression: a slice was read as if it were contiguous, with wrong results from the second matrix on."""
     check(PARTS[name], INTEGERS, target)
 
 
@@ -64,17 +64,17 @@ def test_parts_that_are_read_by_index(name: str, target: str) -> None:
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(("axis", "dynamic"), [(0, False), (1, False), (2, False), (1, True)])
 def test_running_sums_of_integers(axis: int, dynamic: bool, target: str) -> None:
-    """All threads summed up all lines, and read what others wrote meanwhile: the emulator found the race."""
+    """Regression: all threads summed all lines, and read values that others were writing. The emulator found this."""
     check(lambda x: torch.cumsum(x * 2, axis), INTEGERS, target, dynamic)
 
 
 OTHERS: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor, bool]] = {
-    # More tensors in a dispatch than CUDA and HIP bind.
+    # Regression: a dispatch had more tensors than CUDA and HIP bind.
     "trilinear": (lambda x: torch.nn.functional.interpolate(x, scale_factor=1.7, mode="trilinear"),
                   torch.randn(1, 2, 3, 4, 5), False),
-    "order": (torch.argsort, torch.randn(64), False),  # not compiled for CUDA
+    "order": (torch.argsort, torch.randn(64), False),  # did not compile for CUDA
     "order, dynamic": (torch.argsort, torch.randn(9), True),
-    "parts": (lambda x: torch.chunk(x, 5, 1), NUMBERS, True),  # IREE's check of command buffers
+    "parts": (lambda x: torch.chunk(x, 5, 1), NUMBERS, True),  # failed IREE's check of command buffers
     "deviation": (torch.std, NUMBERS[0], True),
     "averages": (lambda x: torch.nn.functional.adaptive_avg_pool3d(x, (2, 3, 3)), torch.randn(1, 2, 4, 3, 7), True),
 }  # fmt: skip
@@ -90,19 +90,19 @@ def test_others(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "vulkan:lavapipe"])
 def test_a_count_of_nothing(target: str, lavapipe: str) -> None:
-    """The device refused the launch, or the driver the buffer."""
+    """Regression: the device refused the empty launch, or the driver the empty buffer."""
     loaded = qmlir.load(
         compiled(torch.nonzero, torch.tensor([0, 1, 0, 2]), target), emulate=target in emulated_targets()
     )
     np.testing.assert_array_equal(torch.as_tensor(loaded.main(torch.tensor([0, 1, 0, 2]))), [[1], [3]])
     with pytest.raises(
-        qmlir.QmlirError, match="the program has counted 0 elements: this target takes no empty tensors"
+        qmlir.QmlirError, match="the program has counted 0 elements: this target does not support empty tensors"
     ):
         loaded.main(torch.zeros(4, dtype=torch.int64))
 
 
 def test_a_histogram_on_vulkan(lavapipe: str) -> None:
-    """Counts changed from call to call: some threads read what others had not computed yet."""
+    """Regression: counts changed from call to call: some threads read values that others had not computed yet."""
     x = torch.randn(5, 5) * 3
     main = qmlir.load(compiled(lambda x: torch.histc(x, 100, 0, 10), x, lavapipe)).main
     for _ in range(10):
@@ -110,7 +110,8 @@ def test_a_histogram_on_vulkan(lavapipe: str) -> None:
 
 
 def test_functions_of_f64_on_vulkan(lavapipe: str) -> None:
-    """Any numbers: the drivers' functions are of 32 bits. Of constants they are computed before."""
+    """These functions are refused, because the drivers' 32-bit ones gave arbitrary results. Functions of constants are
+    folded before."""
     x = torch.rand(4, dtype=torch.float64)
     with pytest.raises(qmlir.QmlirError, match="exp of f64: SPIR-V has it of f32 and f16 alone"):
         compiled(torch.exp, x, lavapipe)
@@ -119,11 +120,13 @@ def test_functions_of_f64_on_vulkan(lavapipe: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 8, 6, 6), (3, 4, 10)])
 def test_group_norms_of_dynamic_sizes(shape: tuple[int, ...]) -> None:
-    """Of a dynamic batch they were refused."""
+    """Regression: group norms with a dynamic batch were refused."""
     check(torch.nn.GroupNorm(2, shape[1]).eval(), torch.randn(shape), "cpu", dynamic=True)
 
 
 def test_running_logarithms_of_dynamic_sizes_are_refused() -> None:
-    """The exponentials overflowed."""
-    with pytest.raises(qmlir.QmlirError, match=r"logcumsumexp.* is decomposed for some sizes alone"):
+    """Regression: the exponentials overflowed."""
+    with pytest.raises(
+        qmlir.QmlirError, match=r"logcumsumexp.* can be decomposed only under an assumption on dynamic sizes"
+    ):
         compiled(lambda x: torch.logcumsumexp(x, 1), NUMBERS, "cpu", dynamic=True)

@@ -1,4 +1,4 @@
-"""Linear layers of images with their channels last are one product of all pixels, whose weight is packed once."""
+"""A linear layer of channels-last images is one product of all pixels, whose weight is packed once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mixed(torch.nn.Module):  # type: ignore[misc]
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("shape", "dynamic"), [((2, 4, 4, 32), ()), ((2, 4, 5, 32), (0, 1)), ((2, 3, 4, 5, 32), (0,))])
 def test_all_pixels_are_one_product(shape: tuple[int, ...], dynamic: tuple[int, ...], dtype: str) -> None:
-    """Copies of the weight for each row of an image took ten times the time of torch."""
+    """Regression: copying the weight for each row of an image took ten times as long as torch."""
     kind = getattr(torch, dtype)
     model, x = Mixed().eval().to(kind), torch.randn(shape).to(kind)
     dims = {i: torch.export.Dim(f"d{i}", min=2, max=64) for i in dynamic}

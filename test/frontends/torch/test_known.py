@@ -1,4 +1,4 @@
-"""What follows from constants is what torch makes of them."""
+"""Functions of constants are folded to the values that torch computes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class OfConstants(torch.nn.Module):
 @pytest.mark.parametrize(("value", "dtype"), [(0.7, torch.float32), (-0.7, torch.float32), (-7, torch.int64)])
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_functions_of_constants(constant: str, value: float, dtype: Any) -> None:
-    """torch-mlir folded a float's comparison with an integer, now and then, and negative remainders, always, wrong."""
+    """Regression: torch-mlir sometimes folded comparisons of a float with an integer wrong, and always negative
+    remainders."""
     model, x = OfConstants(CONSTANTS[constant], value, dtype), torch.zeros(64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -65,7 +66,8 @@ class Masks(torch.nn.Module):
 
 
 def test_constants_of_bools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Now and then one was another one's: torch-mlir knows constants by their addresses, also when they are gone."""
+    """Regression: sometimes a constant had another's value, because torch-mlir identifies constants by their addresses,
+    even after they are freed."""
     model, x = Masks(), torch.linspace(1, 2, 64)
     track, known = fx_importer.RefTracker.track, list[Any]()
 

@@ -1,4 +1,4 @@
-"""Products by constant weights that are masked behind: a kernel has no address of truth values, and IREE could not
+"""Products by constant weights whose results are masked. Regression: a kernel cannot address bools, and IREE could not
 compile the program ("failed to emulate bit width")."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quantised torch models against torch itself: what is raised, and what is computed."""
+"""Quantised torch models against torch itself: which operators are raised, and what the programs compute."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
     products = Counter(e["became"] for e in report.raised)
     assert products["qmlir.scaled_matmul"] + products["qmlir.conv2d_q"] == models.MODELS[model][3]
     assert report.left == []
-    # Attention is of floats in the model too, and one op; nothing else multiplies floats.
+    # Attention has float operands in the model too, and is one op; nothing else multiplies floats.
     floats = sum(text.count(f"{op} ") for op in ("linalg.matmul", "linalg.batch_matmul", "linalg.conv_2d_nchw_fchw",
                                                  "linalg.depthwise_conv_2d_nhwc_hwc"))  # fmt: skip
     assert floats == 0
@@ -67,7 +67,7 @@ def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_a_float_gelu_is_not_reported(approximate: str) -> None:
-    """The exact one was warned of as a quantised op that is not raised."""
+    """Regression: there was a warning that the exact gelu is a quantised op that is not raised."""
     program = torch.export.export(torch.nn.GELU(approximate), (torch.zeros(2, 3),))
     assert imported(program)[1].left == []
 
@@ -82,7 +82,7 @@ def test_computes_what_torch_computes(model: str, scheme: str) -> None:
         check(function(x), module(x).detach(), scheme)
 
 
-# Each way of quantising, on each target, static and dynamic.
+# Quantisation schemes on each target, with static and dynamic shapes.
 EXACT = [
     *((m, s, "cpu", d) for m, s in EVERY if "float8" not in s for d in ("dynamic", "static")),
     *((m, s, "vulkan:lavapipe", "dynamic") for m, s in [("block", "int8-dynamic"), ("block", "int8-dynamic-int4-group"),
@@ -97,8 +97,8 @@ EXACT_FAST = [("mlp", "int8-dynamic", "cpu", "dynamic"), ("conv", "x86-static", 
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     model: str, scheme: str, target: str, shapes: str, request: pytest.FixtureRequest
 ) -> None:
-    """Each operation of the program, given what the compiled program gave it: codes to the bit, floats but for their
-    rounding (docs/semantics.md, section 5). The report of the strategies says what multiplies."""
+    """Each operation is compared with the reference on the compiled program's own operands: codes are bit-exact, floats
+    differ by rounding only (docs/semantics.md, section 5). The manifest's strategies say what multiplies."""
     if target.startswith("vulkan"):
         request.getfixturevalue("lavapipe")
     axes = models.MODELS[model][2]
@@ -121,7 +121,7 @@ def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
         assert not of_codes
         return
     assert len(of_codes) == models.MODELS[model][3]
-    # Attention, where no kernel takes it, is two products of floats; there are no others.
+    # Attention without a kernel is two float products; there are no other float products.
     attentions = {"block": 1, "encoder": 2}.get(model, 0)
     assert len(products) - len(of_codes) == (0 if target == "cpu" else 2 * attentions)
 
@@ -129,7 +129,7 @@ def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["rocm:gfx942", "cuda:sm_80", "vulkan:ada"])
 def test_dynamic_shapes_compile_for_gpus(target: str) -> None:
-    """A batch and a sequence of unknown length in one product of attention."""
+    """Batch and sequence are both dynamic in a product of attention."""
     module, x = models.quantised("block", "int8-dynamic"), models.example("block")
     artifact = qmlir.compile(models.exported(module, x, models.MODELS["block"][2]), target=target)
     assert sum(s["acc"] == "i32" for s in artifact.manifest.strategies) == 4
@@ -155,9 +155,9 @@ def test_on_vulkan(model: str, scheme: str, lavapipe: str) -> None:
 
 
 def check(found: Any, expected: Any, scheme: str) -> None:
-    """f32 results agree but for the order of f32 sums. Where a float in between is rounded to a code, another order can
-    move it to the next one, which moves what follows by the weight of one code; attention spreads that over a
-    sequence."""
+    """f32 results agree except for the order of f32 sums. If an intermediate float is rounded to a code, another order
+    can change it to the next code, which changes later values by the weight of one code; attention spreads that over
+    a sequence."""
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype
     error, size = (found - expected).abs(), expected.abs().max()
@@ -171,8 +171,8 @@ def check(found: Any, expected: Any, scheme: str) -> None:
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("config", ["Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"])
 def test_weights_of_torchao_decide_what_is_cached(config: str) -> None:
-    """Regression: what `torch.export` makes of a quantised model could not be read where there is a cache. Another
-    weight, or another scale of the same codes, is another program."""
+    """Another weight, or another scale of the same codes, is another program. Regression: with a cache, the exported
+    program of a quantised model could not be read."""
     quantization = pytest.importorskip("torchao.quantization")
 
     def program(factor: float) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:

@@ -1,4 +1,4 @@
-"""Operators at their edges, against eager torch: NaN and order, no axes or elements, bytes and integers, masks."""
+"""Edge cases of operators, against eager torch: NaN and order, no axes or elements, bytes and integers, masks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(x: Any, places: Any, values: Any, accumulate: bool = False) -> Any:
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    # Without an order: torch-mlir's comparisons with NaN were false either way.
+    # NaN was not ordered: torch-mlir's comparisons with it were false either way.
     "sorts of NaN": (lambda x: (x.sort(), x.sort(descending=True), x.topk(2), x.topk(2, largest=False)), (TIES,)),
     "stable sorts": (lambda x: (x.sort(stable=True), x.sort(stable=True, descending=True)), (TIES.nan_to_num(1),)),
     "medians": (lambda x: (x.median(1), x.median(), x.nanmedian(1).values, x.nanmedian()), (NAN,)),
@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                 (X,)),
     "running": (lambda x: (x.cummax(1), x.cummin(1), x.cummax(0), x.nan_to_num(7).long().cummin(-1)), (TIES,)),
     "means of two results": (lambda x: (torch.std_mean(x, -1), torch.var_mean(x, 1)), (X,)),
-    # softmax and log_softmax did not end.
+    # softmax and log_softmax never ended.
     "softmax without axes": (lambda x: (x.softmax(0), x.log_softmax(0)), (ONE,)),
     "without axes": (lambda x: (x.amax(), x.cumsum(0), x.max(0), x.sort(), x.argmax(), x.median(0), x.long().argmin(0),
                                 F.cosine_similarity(x, x, 0)),
@@ -50,16 +50,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                   (X, torch.arange(9.0).reshape(3, 3), torch.arange(12.0).reshape(3, 4))),
     "steps that are not whole": (lambda x: x + torch.arange(2.1, -2.9, -1.25), (X,)),
     "nothing to turn": (lambda x: (x.flip(0, 1), x @ x.t()), (torch.randn(5, 0),)),
-    # Of one image without a batch the process ended.
+    # The process crashed on one image without a batch.
     "without a batch": (lambda x: [F.conv2d(x, torch.ones(6, 1, 2, 2), groups=3), F.conv1d(x[0], torch.ones(2, 5, 3)),
                                    F.conv2d(x, torch.ones(2, 3, 3, 3), padding="same"), F.group_norm(x[:0], 1),
                                    F.conv_transpose2d(x, torch.ones(3, 2, 2, 2), stride=2)], (X,)),
     "nothing behind the edge": (lambda x, w: F.conv_transpose3d(x[None, None], w, None, 2, 1, 1, 1, (2, 3, 2)),
                                 (X, torch.randn(1, 1, 4, 3, 1))),
-    # torch-mlir takes one of two numbers by a comparison, which is the number beside NaN.
+    # torch-mlir selects one of two values by a comparison: if one is NaN, it selects the other.
     "larger of NaN": (lambda x, y, z: (torch.maximum(x, y), torch.minimum(y, x), x.clamp(min=y), x.clamp(-0.5, 0.5),
                                        F.relu6(x), F.hardtanh(x), x.clamp(max=z)), (NAN, X, ONE)),
-    # Lists of one number for all axes, and a stride that is left to the window.
+    # Lists with one value for all axes, and a stride that defaults to the window's size.
     "windows in short": (lambda x: (torch.ops.aten.avg_pool2d(x, [2, 2], [], [0]), torch.ops.aten.max_pool2d(x, [2]),
                                     F.max_pool2d(x, 2, 1, 1, return_indices=True),
                                     torch.ops.aten.conv2d(x[None], torch.ones(2, 3, 2, 2), None, [2], [1])), (X,)),
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "statistics of the program": (lambda x, m: F.batch_norm(x, m, m.abs() + 1, m, eps=0.5), (X, torch.randn(5))),
     "back to the windows": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, 1, return_indices=True), 2, 1),
                             (torch.randn(2, 3, 4, 5),)),
-    # What torch composes of operators that write in place.
+    # torch composes these of operators that write in place.
     "losses": (lambda x, y: (F.cosine_embedding_loss(x, y, torch.ones(3)), F.margin_ranking_loss(x, y, y.sign()),
                              F.hinge_embedding_loss(x, y.sign()),
                              F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y[0].abs())),
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "of too few": (lambda x: (x[:1].std(0), x.var(1), x[:, :1].var(1), torch.std_mean(x[:0], 0),
                               torch.var_mean(x[0, :1, 0]), x[:1].half().var(0, unbiased=False), x[0, 0, 0].std()),
                    (X,)),
-    # The process ended.
+    # The process crashed.
     "products of bytes": (lambda x, y: (x @ y.t(), torch.mv(x, y[0]), torch.einsum("ij,kj->ki", x, y), x[0].dot(y[0]),
                                         torch.addmm(x[:, :1], x, y.t(), alpha=3), x[None].bmm(y.t()[None]),
                                         (x + 200).to(torch.uint8) @ y.t().to(torch.uint8), x.long() @ y.long().t()),
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "powers of integers": (lambda x, y: (x**y, x**5, 3**y, x.abs(), x.to(torch.int8) ** y.to(torch.int8),
                                          x.abs()[:3] ** 0),
                            (torch.tensor([-8, -3, -1, 0, 1, 2, 7, 3]), torch.tensor([0, 3, -3, 4, -5, 10, -1, 100]))),
-    # Each was that of one element.
+    # Each sum was that of one element.
     "sums of numbers": (lambda x: ((x * 0 + 3).sum(1), (x - x + 2).sum(), (~x.isnan()).sum(0),
                                    (x * 0 + 3).float().mean(), x.nanmedian(1)),
                         (torch.tensor([[3, 1, 2], [5, -4, 9]]),)),
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "bytes of numbers": (lambda x: (x.to(torch.uint8), x.to(torch.int8), x.long().to(torch.uint8)),
                          (torch.tensor([0.5, 178.9, 255, 127.5, 64.0]),)),
     "even windows": (lambda x: F.conv3d(x[None, None], torch.ones(1, 1, 2, 3, 4), padding="same"), (X,)),
-    # The mean was by the number of rows.
+    # The mean was divided by the number of rows, not by the sum of the weights.
     "weighted loss": (lambda x, w, c: (F.cross_entropy(x, c, w), F.cross_entropy(x, c)),
                       (X[0], SIGNS + 3, torch.tensor([0, 3, 1, 1, 2]))),
 }  # fmt: skip

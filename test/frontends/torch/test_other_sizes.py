@@ -1,4 +1,4 @@
-"""Programs of dynamic sizes, called with other sizes than the example's, against eager torch."""
+"""Programs with dynamic sizes, called with other sizes than the example's, against eager torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compiled(function: Function, example: Sequence[Any], sizes: Any = None) -> A
 
 
 def judge(function: Function, calls: Sequence[Sequence[Any]], sizes: Any = None) -> None:
-    """Compiled for the first of `calls`, called with each, must give what torch gives."""
+    """Compile for the first of `calls`, and compare the results of each call with torch's."""
     program = compiled(function, calls[0], sizes)
     for args in calls:
         torch.testing.assert_close(program.main(*args), function(*args), rtol=1e-5, atol=1e-5)
@@ -101,26 +101,26 @@ def test_cut_by_negative_padding() -> None:
 
 
 def test_elements_that_a_constant_mask_chooses() -> None:
-    """How many they are is known, unlike those of a mask that is computed."""
+    """The number of elements is known, unlike that of a computed mask."""
     mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) > 0.5
     judge(lambda x: (x[mask] * 2, torch.masked_select(x, mask), x[:, MASK].sum(1)), [[torch.randn(4, 6)]])
 
 
 def test_rows_and_columns_that_constant_masks_choose() -> None:
-    """Regression: the number of columns was that of the rows, too."""
+    """Regression: the number of columns was taken to be that of the rows."""
     rows = torch.tensor([True, False, True, True])
     judge(lambda x: x[rows][:, MASK] + 1, [[torch.randn(4, 6)]])
 
 
 def test_branches_are_part_of_what_a_program_is() -> None:
-    """Regression: programs that differ in a branch alone had one digest, and the second was the first one, cached."""
+    """Regression: programs that only differ in a branch had one digest, and the cache gave the first for the second."""
     calls = (lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
              lambda x: torch.cond(x.sum() > 0, lambda x: x + 5, lambda x: x * 2, (x,)))  # fmt: skip
     assert len({fingerprint(torch.export.export(Called(f), (torch.randn(5, 6),))) for f in calls}) == 2
 
 
 def test_programs_of_other_strides_are_others() -> None:
-    """`as_strided` takes elements by their places in memory."""
+    """`as_strided` gathers elements by their positions in memory."""
     x = torch.randn(4, 4)
     programs = [torch.export.export(Called(lambda x: x.as_strided((2, 2), (1, 2))), (given,)) for given in (x, x.t())]
     assert fingerprint(programs[0]) != fingerprint(programs[1])
@@ -143,7 +143,7 @@ def test_angles() -> None:
 
 
 def test_norm_of_weights_along_the_last_axis() -> None:
-    """As HuBERT's and wav2vec's positions have it."""
+    """HuBERT's and wav2vec's positional embeddings have such a norm."""
     torch.manual_seed(0)
     layer = torch.nn.Conv1d(8, 8, 4, padding=2, groups=2)
     torch.nn.utils.parametrizations.weight_norm(layer, dim=2)
@@ -169,10 +169,12 @@ def test_elements_counted_from_the_end_are_written(name: str, dynamic: bool) -> 
 
 
 def test_a_decomposition_for_the_example_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`int(x.shape[0])` in a rule is the example's size, and the program was right for that alone."""
+    """Regression: `int(x.shape[0])` in a rule is the example's size, and the program was right for that size only."""
     made = torch.library.custom_op("qmlirtest::head_of", torch.clone, mutates_args=(), schema="(Tensor x) -> Tensor")
     made.register_fake(torch.empty_like)
     monkeypatch.setitem(RULES, torch.ops.qmlirtest.head_of.default, lambda x: x[: int(x.shape[0])] * 1)
-    with pytest.raises(FrontEndError, match=r"head_of.* is decomposed for some sizes alone \(s\d+ == 5\)"):
+    with pytest.raises(
+        FrontEndError, match=r"head_of.* can be decomposed only under an assumption on dynamic sizes \(s\d+ == 5\)"
+    ):
         compiled(torch.ops.qmlirtest.head_of, [torch.randn(5, 4)], [{0: BATCH}])
     judge(torch.ops.qmlirtest.head_of, [[torch.randn(5, 4)]])

@@ -1,4 +1,4 @@
-"""Layers of LSTM, GRU and RNN against torch in f64; each is one loop, however many steps there are."""
+"""LSTM, GRU and RNN layers against torch in f64; each is one loop, however many steps it has."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_exported(cell: str, form: str, states: bool) -> None:
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize(("cell", "form"), [("lstm", "deep"), ("gru", "both_ways"), ("rnn", "one")])
 def test_under_torch_compile(cell: str, form: str) -> None:
-    """Dynamo left these layers out of its graphs, and they ran eagerly without a word."""
+    """Regression: dynamo left these layers out of its graphs, and they silently ran eagerly."""
     torch._dynamo.reset()
     model, args = Layers(cell, **FORMS[form]).eval(), arguments(cell, form, True)
     compiled = torch.compile(model, backend="qmlir", options={"strict": True})
@@ -92,7 +92,7 @@ def test_a_dynamic_batch() -> None:
 
 
 def test_many_steps_are_a_loop() -> None:
-    """They were as many products, of which each took its share of the time to compile."""
+    """Regression: each step was a separate product, which took time to compile."""
     model, x = Layers("lstm").eval(), torch.randn(500, 1, 7)
     artifact = qmlir.compile(torch.export.export(model, (x,)))
     assert len(artifact.manifest.strategies) == 2, artifact.manifest.strategies
@@ -105,7 +105,7 @@ def test_projected_states_go_step_by_step() -> None:
 
 
 def test_an_lstm_is_trained_eagerly() -> None:
-    """Its gradient ended in torch's RuntimeError about an unexpected scalar type."""
+    """Regression: its gradient failed with torch's RuntimeError about an unexpected scalar type."""
     torch._dynamo.reset()
     model, x = Layers("lstm"), torch.randn(5, 2, 7)
     model(x)[0].sum().backward()

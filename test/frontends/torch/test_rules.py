@@ -1,4 +1,4 @@
-"""Operators that torch-mlir converts wrongly, not at all, or by killing the process: by rules, against eager torch."""
+"""Rules for operators that torch-mlir converts wrongly, does not convert, or crashes on, against eager torch."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Bags(nn.Module):
 
 
 def activated(x: Any, y: Any) -> Any:
-    """A slope for each channel, and norms without weights."""
+    """A per-channel slope, and norms without weights."""
     return F.prelu(x, y), F.instance_norm(x), F.instance_norm(x, y.abs(), y.abs() + 1, y, y, use_input_stats=False)
 
 
 def scattered(x: Any, y: Any) -> Any:
-    """Along an axis that is counted from the end."""
+    """Gathers and scatters along an axis that is counted from the end."""
     return (x.scatter(-1, y, 1.5), x.scatter(-2, y % 2, 1), x.scatter(-1, y, x * 2), x.scatter_add(-1, y % 3, x),
             x.gather(-1, y), x.scatter_reduce(-1, y % 3, x, "amax"))  # fmt: skip
 
@@ -76,7 +76,7 @@ def windowed(x: Any, y: Any) -> Any:
 
 
 def one_window(x: Any, y: Any) -> Any:
-    """Parts of the only window, as HaloNet's last attention takes them."""
+    """Splits of the only window, as in HaloNet's last attention."""
     window = F.pad(x, [1, 1, 1, 1]).unfold(2, 6, 4).unfold(3, 6, 4).reshape(2, 12, 1, 36).permute(0, 2, 3, 1)
     return window.split([4, 8], -1), window.split(5, -1), x[:0].split(0), x[:0].split(4)
 
@@ -86,7 +86,7 @@ def transposed(x: Any, y: Any) -> Any:
 
 
 def transformed(x: Any, y: Any) -> Any:
-    """Fourier transforms: of real and complex numbers, back again, and of short times."""
+    """Fourier transforms of real and complex numbers, their inverses, and short-time ones."""
     half = torch.fft.rfft2(x, norm="ortho")
     return (torch.view_as_real(half), torch.fft.irfft2(half * 2, s=x.shape[-2:]), half.abs(),
             torch.fft.fftn(x, dim=(-1, -2)).real, torch.view_as_real(torch.fft.ifft(torch.fft.fft(x, dim=1))),
@@ -94,9 +94,9 @@ def transformed(x: Any, y: Any) -> Any:
 
 
 def edges(x: Any, y: Any) -> Any:
-    """Regression: a bool with the bits of a number was a bool; of log_sigmoid's two results one was made; a filter with
-    aligned corners gave one pixel the mean of all; the length of two infinities was no number; f64 lost half of its
-    digits."""
+    """Regression: a bitwise op of a bool and an integer gave a bool; one of log_sigmoid's two results was missing; an
+    antialiasing filter with aligned corners gave a single pixel the mean of all; hypot of two infinities was NaN; f64
+    lost half of its digits."""
     image, infinite = x.reshape(1, 1, 4, 6), torch.full_like(x, float("inf"))
     small = F.interpolate(image, (1, 3), mode="bilinear", align_corners=True, antialias=True)
     wide = F.adaptive_avg_pool1d(y, 4)

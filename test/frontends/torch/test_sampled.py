@@ -28,7 +28,7 @@ MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "refle
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("aligned", [False, True])
 def test_places_inside_and_beside_an_image(mode: str, padding: str, aligned: bool) -> None:
-    """Regression: torch-mlir's conversion read outside of the image: any number, in each of these cases."""
+    """Regression: in each of these cases, torch-mlir's conversion read outside the image and gave arbitrary values."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(2, 3, 5, 7, generator=generator)
     grid = torch.rand(2, 4, 6, 2, generator=generator) * 5 - 2.5

@@ -1,4 +1,4 @@
-"""torch's own samples of its operators: what is recorded as right is, the others are refused by name."""
+"""torch's own samples of its operators: those recorded as right are right, the others are refused by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from support import children, torch_samples
 
 RECORDED = torch_samples.recorded()
-PARTS = 40  # of the operators of a dtype: the names are known when the database is imported, which takes seconds
+# Tests are parametrised by parts of a dtype's operators: the names are only known once the database is imported, which
+# takes seconds.
+PARTS = 40
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Files of `torch.export.save` as sources, each opened in a process of its own."""
+"""Files of `torch.export.save` as sources, each opened in a separate process."""
 
 from __future__ import annotations
 

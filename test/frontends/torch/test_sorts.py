@@ -56,7 +56,7 @@ def test_sorts_as_torch(case: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
 def test_a_number_of_elements_that_is_not_known(target: str) -> None:
-    """Of long ones the stages are loops, whose tensors have sizes that only we know."""
+    """A long sort of dynamic size has loops for stages; IREE does not know the sizes of the loops' tensors."""
     sizes = torch.export.Dim("b", max=8), torch.export.Dim("n", max=100_000)
     exported = torch.export.export(Sort(1, False), (_ties(3, 50),), dynamic_shapes=({0: sizes[0], 1: sizes[1]},))
     program = qmlir.compile(exported, target=target)
@@ -68,7 +68,7 @@ def test_a_number_of_elements_that_is_not_known(target: str) -> None:
 
 
 def test_what_was_found() -> None:
-    """Perhaps nothing."""
+    """The positions that a mask selects are sorted; there may be none."""
 
     class Places(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ def test_what_was_found() -> None:
 
 
 def test_a_vocabulary() -> None:
-    """IREE's own sort takes seconds."""
+    """A sort of a whole vocabulary, for which IREE's own sort takes seconds."""
     x = torch.randperm(50_000, generator=torch.Generator().manual_seed(0)).float()[None]
     program = qmlir.compile(torch.export.export(Top(), (x,)), target="cpu")
     values, places, order = qmlir.load(program).main(x)

@@ -1,4 +1,4 @@
-"""Buffers that a torch program changes are state of the loaded program; judged by the module itself in torch."""
+"""Buffers that a torch program changes are state of the loaded program. Compared with the module in torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS, WIDTH = 8, 4
 
 
 class Counters(torch.nn.Module):  # type: ignore[misc]
-    """Buffers of several types, with and without elements that are equal, one of them not saved."""
+    """Buffers of several types, with equal and with different elements; one of them is not saved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,8 @@ class Counters(torch.nn.Module):  # type: ignore[misc]
 
 
 class Caches(torch.nn.Module):  # type: ignore[misc]
-    """A static cache, as transformers' is: IREE gave both of a layer one buffer, and wrote to it in place."""
+    """Static caches like those of transformers. Regression: IREE gave both caches of a layer one buffer, and wrote to
+    it in place."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class Caches(torch.nn.Module):  # type: ignore[misc]
 
 
 class Kept(torch.nn.Module):  # type: ignore[misc]
-    """Holds an argument, which the caller may change after the call."""
+    """Keeps an argument, which the caller may change after the call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ def test_each_call_leaves_its_buffers_to_the_next(name: str, target: str) -> Non
     program = torch.export.export(make(), (torch.randn(shape), torch.tensor([0])))
     artifact = qmlir.compile(program, target=target)
     assert len(artifact.functions["main"].inputs) == 2
-    for _ in range(2):  # a program that is loaded again starts again
+    for _ in range(2):  # a program that is loaded again starts with the initial state
         main, module = qmlir.load(artifact).main, make()
         results = []
         for i in range(4):
@@ -94,7 +95,7 @@ def test_each_call_leaves_its_buffers_to_the_next(name: str, target: str) -> Non
             got = got if isinstance(got, (list, tuple)) else (got,)
             x.fill_(777.0)
             results.append(([np.asarray(g) for g in got], [e.numpy().copy() for e in expected]))
-        for got, expected in results:  # after the last call: a result is not written over by a later one
+        for got, expected in results:  # checked after the last call: later calls must not overwrite it
             for g, e in zip(got, expected, strict=True):
                 np.testing.assert_allclose(g.astype(np.float64), e.astype(np.float64), rtol=1e-5, atol=1e-5)
 

@@ -41,7 +41,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
 @pytest.mark.sweep(fast=8, slow=12)
 @pytest.mark.parametrize("name", VIEWS)
 def test_is_torch_s_view(name: str) -> None:
-    """torch-mlir alone takes the second dynamic size of "heads" for 1."""
+    """torch-mlir on its own takes the second dynamic size of "heads" to be 1."""
     module = Module(VIEWS[name])
     sizes = ({0: Dim("b", min=2, max=64), 1: Dim("t", min=2, max=64)},)
     program = export(module, (torch.zeros(4, 6, 12),), dynamic_shapes=sizes)
@@ -54,7 +54,7 @@ def test_is_torch_s_view(name: str) -> None:
 @pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
 def test_einsum_of_several_dynamic_axes(equation: str) -> None:
-    """torch-mlir alone takes one of the sizes for 1."""
+    """torch-mlir on its own takes one of the sizes to be 1."""
 
     class Sum(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, y: Any) -> Any:
@@ -89,14 +89,14 @@ def test_axes_that_hold_the_same_elements(old: Any, new: Any, groups: Any) -> No
 
 
 def parts(x: Any, y: Any) -> Any:
-    """Parts of the last axis that begin between two vectors, and what is padded by less than one."""
+    """Slices of the last axis that begin between two vectors, and padding by less than a vector."""
     return (x[:, 1:5] + y, x[:, 3:5].sum(1), x[:, 1:5].softmax(1), x[:, 1:5].t() * 2, x.half()[:, 1:5] + 1,
             (4 * x).to(torch.int8)[:, 1:5] + 1, x[:, 1:5] - x[:, :4], F.pad(x + 1, (3, 1)),
             x[:, 1:5] @ y.t())  # fmt: skip
 
 
 def test_parts_of_the_last_axis(target: str) -> None:
-    """Regression: on Vulkan `x[:, 1:5] + y` was that of `x[:, 0:4]`."""
+    """Regression: on Vulkan `x[:, 1:5] + y` was computed from `x[:, 0:4]`."""
     torch.manual_seed(0)
     x, y = torch.randn(8, 8), torch.randn(8, 4)
     program = export(Called(parts), (x, y))

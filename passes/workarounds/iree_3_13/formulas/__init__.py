@@ -1,4 +1,4 @@
-"""Formulas of functions of one and two f32, one file a family: what `expand_functions.py` puts in their place."""
+"""Formulas for functions of one and two f32, one file per family, by which `expand_functions.py` replaces them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Callable[..., ir.Value | None]] = {
     "math.exp2": exp2, "math.expm1": expm1, "math.fpowi": integer_power, "math.log10": log10, "math.log1p": log1p,
     "math.powf": power, "math.sin": sine, "math.sinh": sinh, "math.tan": tangent, "math.tanh": tanh,
 }  # fmt: skip
-# Of f64: those that CPUs have no library for, and powers, which are NaN of numbers up to 0.
+# Formulas in f64: functions that CPUs have no library for, and powers, which IREE computes as NaN for bases up to 0.
 DOUBLE: dict[str, Callable[..., ir.Value]] = {
     "math.log10": log10, "math.log2": double_log2, "math.powf": double_power, "math.tanh": double_tanh,
 }  # fmt: skip

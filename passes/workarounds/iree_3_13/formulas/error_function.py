@@ -8,8 +8,9 @@ from .scalars import add, compare, div, leading_bits, mul, select, sub
 
 
 def erfc(x: ir.Value) -> ir.Value:
-    """Chebyshev's fit of Numerical Recipes (erfcc, 2nd edition, 6.2: within 1.2e-7 of the result everywhere), its
-    exponential in two parts: of the square of a number with 12 bits, which is exact, and of the rest."""
+    """`erfc(x)` by the Chebyshev fit of Numerical Recipes (erfcc, 2nd edition, 6.2: within 1.2e-7 of the result
+    everywhere). The exponential is a product of two: that of the square of the leading 12 bits of `|x|`, which is
+    exact, and that of the rest."""
     z = math.absf(x)
     t = div(const(1.0), add(const(1.0), mul(const(0.5), z)))
     fit = polynomial(t, (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,

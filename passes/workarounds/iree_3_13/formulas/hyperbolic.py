@@ -13,13 +13,13 @@ from .scalars import LN2, NAN, add, compare, div, mul, select, sub, with_sign
 
 
 def _half_exp(a: ir.Value) -> ir.Value:
-    """`e^a / 2`, also where `e^a` is no longer an f32: halving the argument is exact."""
+    """`e^a / 2`, even if `e^a` is too large for an f32: halving the argument is exact."""
     root = math.exp(mul(a, const(0.5)))
     return mul(mul(root, const(0.5)), root)
 
 
 def sinh(x: ir.Value) -> ir.Value:
-    """Near 0 by Taylor's series."""
+    """`sinh(x)`; near 0 by Taylor's series."""
     square = mul(x, x)
     small = mul(x, polynomial(square, [1 / numbers.factorial(k) for k in (11, 9, 7, 5, 3, 1)]))
     half = _half_exp(math.absf(x))
@@ -33,14 +33,14 @@ def cosh(x: ir.Value) -> ir.Value:
 
 
 def tanh(x: ir.Value) -> ir.Value:
-    """`t / (t + 2)` of `t = e^2a - 1`; 1 where that is all that f32 has of it."""
+    """`t / (t + 2)` with t = e^(2a) - 1 and a = |x|, but at most 10: from there on the result rounds to 1 in f32."""
     a = math.absf(x)
     t = expm1(mul(const(2.0), select(compare("OGT", a, const(10.0)), const(10.0), a)))
     return with_sign(div(t, add(t, const(2.0))), x)
 
 
 def double_tanh(x: ir.Value) -> ir.Value:
-    """Of an f64: near 0 a quotient of polynomials (Cephes), elsewhere `1 - 2 / (e^2a + 1)`."""
+    """`tanh(x)` of an f64: near 0 a quotient of polynomials (Cephes), elsewhere `1 - 2 / (e^(2a) + 1)` with a = |x|."""
 
     def c(value: float) -> ir.Value:
         return scalar(value, x.type)
@@ -58,8 +58,8 @@ def double_tanh(x: ir.Value) -> ir.Value:
 
 
 def asinh(x: ir.Value) -> ir.Value:
-    """`log1p(a + a^2 / (1 + sqrt(1 + a^2)))` of a = |x| (Abramowitz and Stegun, 4.6.20, without its cancellation); far
-    away `log(2 a)`."""
+    """`log1p(a + a^2 / (1 + sqrt(1 + a^2)))` with a = |x| (Abramowitz and Stegun, 4.6.20, without its cancellation);
+    for large a `log(2 a)`."""
     a = math.absf(x)
     far = compare("OGT", a, const(1e4))
     near = select(far, const(0.0), a)
@@ -70,7 +70,7 @@ def asinh(x: ir.Value) -> ir.Value:
 
 
 def acosh(x: ir.Value) -> ir.Value:
-    """`log1p(t + sqrt(t (t + 2)))` of t = x - 1 (Abramowitz and Stegun, 4.6.21); far away `log(2 x)`."""
+    """`log1p(t + sqrt(t (t + 2)))` with t = x - 1 (Abramowitz and Stegun, 4.6.21); for large x `log(2 x)`."""
     far = compare("OGT", x, const(1e4))
     t = sub(select(arith.ori(far, compare("OLT", x, const(1.0))), const(1.0), x), const(1.0))
     inner = log1p(add(t, math.sqrt(mul(t, add(t, const(2.0))))))

@@ -1,4 +1,4 @@
-"""What the formulas are written with: f32 and i32 scalars by short names."""
+"""Short names for the operations on f32 and i32 scalars that the formulas use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LN2 = numbers.log(2)
 
 
 def int32(value: int) -> ir.Value:
-    """A constant, given signed or as the bits of a word."""
+    """An i32 constant, given as a signed integer or as the bits of a word."""
     return scalar(value if value < 1 << 31 else value - (1 << 32), i32())
 
 
 def constant_of(value: ir.Value) -> float | None:
-    """The number where a float constant makes the value, None otherwise."""
+    """The value of a float constant; None for any other value."""
     op = made_by(value, "arith.constant")
     constant = None if op is None else op.attributes["value"]
     return constant.value if isinstance(constant, ir.FloatAttr) else None
@@ -61,7 +61,7 @@ def select(condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
 
 
 def leading_bits(x: ir.Value) -> ir.Value:
-    """`x` with 12 bits of its 24: products of two such numbers are exact."""
+    """`x` with the leading 12 of its 24 mantissa bits: products of two such values are exact."""
     return float_of(arith.andi(bits_of(x), int32(0xFFFFF000)))
 
 

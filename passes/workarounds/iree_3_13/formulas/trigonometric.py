@@ -10,7 +10,7 @@ from .....ir.build import scalar
 from .....ir.scalars import const, i32, polynomial
 from .scalars import INF, NAN, add, bits_of, compare, div, int32, mul, select, sub, with_sign
 
-# The bits of 2 / pi behind its point, in words (any table of them; here from pi to 300 digits), behind a word of zeros.
+# A word of zeros, and the bits of 2 / pi behind its point in words (as in any table; here from pi to 300 digits).
 _TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
 
 
@@ -21,19 +21,19 @@ def _unsigned_product(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _reduced(a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """`(s, r, q)` of a >= 0: a is `q pi/2 + s r` with r in [0, pi/4] and q modulo 4; s is whether that is a difference.
+    """`(s, r, q)` for a >= 0: a is `q pi/2 - r` if s and `q pi/2 + r` otherwise, with r in [0, pi/4] and q modulo 4.
 
-    Payne and Hanek's reduction (Radian Reduction for Trigonometric Functions, SIGNUM 1983): of 2 / pi only the bits
-    count that make a product below 4; 96 of them times the 24 of the number leave 62 behind the point.
+    Payne and Hanek's reduction (Radian Reduction for Trigonometric Functions, SIGNUM 1983): only those bits of 2 / pi
+    count whose product with a is below 4. 96 of them times the 24 bits of the mantissa leave 62 bits behind the point.
     """
     bits = bits_of(a)
     mantissa = arith.ori(arith.andi(bits, int32(0x007FFFFF)), int32(0x00800000))
-    place = arith.subi(arith.shrui(bits, int32(23)), int32(120))  # of the first bit that counts
+    place = arith.subi(arith.shrui(bits, int32(23)), int32(120))  # position of the first bit that counts
     word, shift = arith.shrui(place, int32(5)), arith.andi(place, int32(31))
     back = arith.subi(int32(31), shift)
 
     def table(k: int) -> ir.Value:
-        """Word `word + k`."""
+        """Word `word + k` of the bits of 2 / pi."""
         found = int32(_TWO_OVER_PI[k])
         for w in range(1, 5):
             found = select(arith.cmpi(arith.CmpIPredicate.eq, word, int32(w)), int32(_TWO_OVER_PI[w + k]), found)
@@ -49,7 +49,7 @@ def _reduced(a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     low = arith.addi(low, carried)
     carry = arith.extui(i32(), arith.cmpi(arith.CmpIPredicate.ult, low, carried))
     high = arith.addi(arith.addi(arith.muli(mantissa, parts[0]), high), carry)
-    # 2 bits before the point, 62 behind it; to the nearest whole number
+    # 2 bits before the point, 62 behind it; rounded to the nearest whole number
     moved = arith.addi(high, int32(0x20000000))
     q = arith.shrui(moved, int32(30))
     high = arith.subi(arith.andi(moved, int32(0x3FFFFFFF)), int32(0x20000000))
@@ -57,7 +57,7 @@ def _reduced(a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     flip = select(below, int32(0xFFFFFFFF), int32(0))
     high, low = arith.xori(high, flip), arith.xori(low, flip)
     f32 = ir.F32Type.get()
-    # A conversion of the whole low word from an unsigned number is not to be had everywhere.
+    # In halves, because not every target converts an unsigned word to f32.
     top, bottom = arith.shrui(low, int32(16)), arith.andi(low, int32(0xFFFF))
     fraction = add(mul(arith.sitofp(f32, top), const(2.0**-46)), mul(arith.sitofp(f32, bottom), const(2.0**-62)))
     r = mul(add(mul(arith.sitofp(f32, high), const(2.0**-30)), fraction), const(numbers.pi / 2))
@@ -69,7 +69,7 @@ def _reduced(a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 def _sine_and_cosine(r: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Of r in [0, pi/4], by Taylor's series."""
+    """The sine and the cosine of r in [0, pi/4], by Taylor's series."""
     square = mul(r, r)
     odd = [(-1) ** (k // 2) / numbers.factorial(k) for k in (9, 7, 5, 3, 1)]
     even = [(-1) ** (k // 2) / numbers.factorial(k) for k in (10, 8, 6, 4, 2, 0)]
@@ -108,7 +108,7 @@ def tangent(x: ir.Value) -> ir.Value:
 
 
 def _arctangent(a: ir.Value) -> ir.Value:
-    """Of a >= 0: Cephes' atanf, reduced at tan(pi/8) and tan(3 pi/8)."""
+    """The arctangent of a >= 0: Cephes' atanf, reduced at tan(pi/8) and tan(3 pi/8)."""
     over, middle = compare("OGT", a, const(2.414213562373095)), compare("OGT", a, const(0.4142135623730950))
     top = select(over, const(-1.0), select(middle, sub(a, const(1.0)), a))
     under = select(over, a, select(middle, add(a, const(1.0)), const(1.0)))
@@ -124,7 +124,7 @@ def arctangent(x: ir.Value) -> ir.Value:
 
 
 def arctangent2(y: ir.Value, x: ir.Value) -> ir.Value:
-    """The angle of (x, y); the cases are those of C's atan2 (C11, F.10.1.4)."""
+    """The angle of (x, y); the special cases are those of C's atan2 (C11, F.10.1.4)."""
     a, b = math.absf(y), math.absf(x)
     steep = compare("OGT", a, b)
     less, more = select(steep, b, a), select(steep, a, b)
@@ -139,14 +139,14 @@ def arctangent2(y: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _arcsine(a: ir.Value) -> ir.Value:
-    """Of a in [0, 0.5], by the polynomial of Cephes' asinf."""
+    """The arcsine of a in [0, 0.5], by the polynomial of Cephes' asinf."""
     z = mul(a, a)
     series = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
     return add(a, mul(mul(a, z), series))
 
 
 def _arcsine_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Whether |x| > 0.5, and the arcsine of |x|, or else half of the arccosine of |x|; NaN outside of the domain."""
+    """Whether |x| > 0.5, and half of the arccosine of |x| if so, else the arcsine of |x|; NaN outside of the domain."""
     a = math.absf(x)
     large = compare("OGT", a, const(0.5))
     inside = select(compare("OLE", a, const(1.0)), a, const(1.0))

@@ -1,4 +1,4 @@
-"""The whole part of a number."""
+"""Truncation to a whole number."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .scalars import bits_of, float_of, int32, select
 
 
 def truncated(x: ir.Value) -> ir.Value:
-    """C's trunc (C11, F.10.6.8): by way of an i32 below 2^23, from where on an f32 is whole; with the sign of x, of a
-    zero too."""
+    """C's trunc (C11, F.10.6.8), by conversion to i32 and back if |x| is below 2^23; from there on every f32 is whole.
+    The result has the sign of x, even if it is zero."""
     bits = bits_of(x)
     size = arith.andi(bits, int32(0x7FFFFFFF))
     whole = bits_of(arith.sitofp(ir.F32Type.get(), arith.fptosi(i32(), float_of(size))))

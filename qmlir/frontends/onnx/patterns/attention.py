@@ -1,7 +1,8 @@
-"""Attention as exporters write it, `softmax(scale * q k^T + mask) v` in single operators, as one op.
+"""Raise attention that exporters write as separate operators, `softmax(scale * q k^T + mask) v`, to one op.
 
-Operands are read where they lie: a transpose in front of a product or behind it is a letter in another place, a scale
-of q or of k joins the one of the scores, and keys and values that are repeated for several heads are read once.
+Operands are read in their stored layout: a transpose before or after a product becomes another order of axis letters, a
+scale of q or k is multiplied into the scale of the scores, and keys and values that are repeated for several heads are
+read without the repetition.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ...raising import NotQuantised, Tensor, raises
 from ..node import Node
 from .common import absorb, narrowed, onnx_op
 
-_BATCH = "ABCDEF"  # its axes but for the last, which is the one of heads
-NodeInput: TypeAlias = "tuple[Node, int]"  # an input of a node
+_BATCH = "ABCDEF"  # letters of the batch axes; the last batch axis is that of the heads instead
+NodeInput: TypeAlias = "tuple[Node, int]"  # a node and the index of one of its inputs
 
 
 def attention_of(op: Node) -> Tensor | None:
-    """The node as attention where it is the product of a softmax of scores and of values; None elsewhere."""
+    """Build attention if the node is the product of a softmax of scores and of values; otherwise return None."""
     found = _matched(op)
     if found is None:
         return None
@@ -37,24 +38,24 @@ def attention_of(op: Node) -> Tensor | None:
 
 @raises("onnx.Transpose")
 def transpose(op: Node) -> Tensor:
-    """A transpose of an attention's result, which is stored in that order. Others are imported by torch-mlir, which
-    wants to know of the input what is known of the result."""
+    """A transpose of an attention's result is merged into the attention, which stores its result in that order. Other
+    transposes are imported by torch-mlir, which needs for the input the static sizes that are known for the result."""
     node, x, spec = op.producer(0), op.operand(0), op.results[0]
     order = list(op.attributes.get("perm") or range(len(x.shape))[::-1])
     call = None if node is None else op.graph.attentions.get(node.index)
     if node is not None and call is not None and node.uses() == 1:
         axes = "".join(call.axes[i] for i in order)
-        if axes[-1] == "n":  # the columns of values stay neighbours
+        if axes[-1] == "n":  # the columns of the values stay contiguous
             op.plain = True
             return call.made(axes, [x.shape[i] for i in order])
     if spec is None or all(x.shape[i] is not None or size is None for i, size in zip(order, spec.shape, strict=True)):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     return onnx_op(
         op, "Transpose", narrowed(op, x, [spec.shape[order.index(i)] for i in range(len(order))]), perm=order
     )
 
 
-# ---- what the graph has
+# ---- matching the graph
 
 
 def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
@@ -82,7 +83,7 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
         batch = batch[:-1] + HEADS
     found_q, scale_q, nodes_q = _scaled(product, 0)
     found_k, scale_k, nodes_k = _scaled(product, 1)
-    columns = _behind_transposes((op, 1), batch + "kn")
+    columns = _through_transposes((op, 1), batch + "kn")
     keys, keys_axes, heads = _keys(found_k, batch)
     values, values_axes, heads_of_values = _heads(*columns)
     if heads == heads_of_values:
@@ -90,12 +91,12 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
     else:
         places = [(found_k, batch + "dk"), columns]
         heads = 1
-    places.insert(0, _behind_transposes(found_q, batch + "md"))
+    places.insert(0, _through_transposes(found_q, batch + "md"))
     mask = _mask(op, masks, batch + "mk", product)
     if mask is False or (isinstance(mask, AttentionInput) and heads > 1 and HEADS in mask.axes):
         return None
     operands = [AttentionInput(place[0].operand(place[1]), axes) for place, axes in places]
-    if operands[1].axes[-1] != "d":  # the kernels read keys in rows
+    if operands[1].axes[-1] != "d":  # the kernels read keys row by row
         order = [operands[1].axes.index(a) for a in batch + "kd"]
         operands[1] = AttentionInput(onnx_op(op, "Transpose", operands[1].tensor, perm=order), batch + "kd")
     call = AttentionCall(
@@ -106,7 +107,7 @@ def _matched(op: Node) -> tuple[AttentionCall, tuple[Node, ...]] | None:
 
 
 def _softmax(node: Node | None) -> tuple[Node, tuple[Node, ...]] | None:
-    """The softmax over the last axis behind what sets weights that are no numbers to zero, and the nodes between."""
+    """The softmax over the last axis that makes the weights, and the nodes after it that replace NaN by 0, if any."""
     between: tuple[Node, ...] = ()
     reads = 1
     if node is not None and node.op_type == "Where":
@@ -124,7 +125,8 @@ def _softmax(node: Node | None) -> tuple[Node, tuple[Node, ...]] | None:
 
 
 def _product(softmax: Node) -> tuple[Node | None, float, list[NodeInput], tuple[Node, ...]]:
-    """The product of queries and keys, what it is scaled with, what is added then, and the nodes between."""
+    """The product of queries and keys (None if not found), its scale, the masks that are added to it, and the nodes
+    between it and the softmax."""
     place: NodeInput = (softmax, 0)
     masks: list[NodeInput] = []
     nodes: list[Node] = []
@@ -157,12 +159,12 @@ def _is_scores(node: Node | None) -> bool:
 
 
 def _factor(node: Node | None) -> tuple[int, float] | None:
-    """The input that a node multiplies by one number, and the number."""
+    """For a node that multiplies an input by one constant number: the index of that input, and the number."""
     if node is None or node.op_type not in ("Mul", "Div"):
         return None
     for at in (1, 0) if node.op_type == "Mul" else (1,):
         number = _number(node, at)
-        # A number of more axes gives them to the result.
+        # A number of higher rank than the other operand would add axes to the result.
         if number and len(node.operand(at).shape) <= len(node.operand(1 - at).shape):
             return 1 - at, float(number if node.op_type == "Mul" else 1 / number)
     return None
@@ -174,7 +176,7 @@ def _number(node: Node, i: int) -> float | None:
 
 
 def _scaled(product: Node, i: int) -> tuple[NodeInput, float, tuple[Node, ...]]:
-    """An operand of the product without a number that it is multiplied with."""
+    """Operand `i` of the product before its multiplication by a number, that number, and the node that multiplies."""
     node = product.producer(i)
     factor = _factor(node)
     if node is None or factor is None:
@@ -182,39 +184,40 @@ def _scaled(product: Node, i: int) -> tuple[NodeInput, float, tuple[Node, ...]]:
     return (node, factor[0]), factor[1], (node,)
 
 
-def _behind_transposes(place: NodeInput, axes: str) -> tuple[NodeInput, str]:
-    """The tensor behind transposes whose last axis stays where it is, and its letters."""
+def _through_transposes(place: NodeInput, axes: str) -> tuple[NodeInput, str]:
+    """The tensor in front of the transposes that make an input, and its axis letters: the first one in the graph that
+    has the same last axis."""
     best = place, axes
     while (node := place[0].producer(place[1])) is not None and node.op_type == "Transpose":
-        axes = _before(node, axes)
+        axes = _operand_axes(node, axes)
         place = (node, 0)
         if axes[-1] == best[1][-1]:
             best = place, axes
     return best
 
 
-def _before(transpose: Node, axes: str) -> str:
-    """The letters of what a transpose takes, from those of what it gives."""
+def _operand_axes(transpose: Node, axes: str) -> str:
+    """The axis letters of a transpose's operand, from those of its result."""
     order = list(transpose.attributes.get("perm") or range(len(axes))[::-1])
     return "".join(axes[order.index(i)] for i in range(len(axes)))
 
 
 def _keys(place: NodeInput, batch: str) -> tuple[NodeInput, str, int]:
-    """Keys from their columns: what is behind the transpose, its letters, and how many heads of queries read
-    each of its heads."""
+    """The keys of which an input `[.., d, k]` is the transpose: the input that reads them, their axis letters, and how
+    many query heads read each of their heads."""
     outer = place[0].producer(place[1])
     inner = None if outer is None else _transposed_matrices(outer)
     if outer is not None and inner is not None:
         result = _shape_of(outer)
         keys, source = (*result[:-2], result[-1], result[-2]), inner.named(0)
         if len(source) == len(keys) and all(map(_same, source, keys)):
-            return *_behind_transposes((inner, 0), batch + "kd"), 1
+            return *_through_transposes((inner, 0), batch + "kd"), 1
         if (found := _unrepeated(inner, batch + "kd", keys)) is not None:
             return found
     axes = batch + "dk"
     best = place, axes
     while (node := place[0].producer(place[1])) is not None and node.op_type == "Transpose":
-        axes = _before(node, axes)
+        axes = _operand_axes(node, axes)
         place = (node, 0)
         if axes[-1] == "d" or best[1][-1] != "d":
             best = place, axes
@@ -222,7 +225,8 @@ def _keys(place: NodeInput, batch: str) -> tuple[NodeInput, str, int]:
 
 
 def _transposed_matrices(outer: Node) -> Node | None:
-    """The node that makes the batch of keys one axis, where `outer` makes it several again behind a transpose."""
+    """The Reshape that merges the batch axes of keys into one, if `outer` is the Reshape that splits it again after a
+    transpose of the matrices."""
     middle = outer.producer(0) if outer.op_type == "Reshape" else None
     if middle is None or middle.op_type != "Transpose" or list(middle.attributes.get("perm", [])) != [0, 2, 1]:
         return None
@@ -231,7 +235,7 @@ def _transposed_matrices(outer: Node) -> Node | None:
 
 
 def _heads(place: NodeInput, axes: str) -> tuple[NodeInput, str, int]:
-    """What is behind the repetition of heads, its letters, and how often each is read."""
+    """The tensor before its heads are repeated, its axis letters, and how many query heads read each of its heads."""
     reshape = place[0].producer(place[1])
     if reshape is not None and reshape.op_type == "Reshape" and axes[-3:-2] == HEADS:
         found = _unrepeated(reshape, axes, _shape_of(reshape))
@@ -241,7 +245,8 @@ def _heads(place: NodeInput, axes: str) -> tuple[NodeInput, str, int]:
 
 
 def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[NodeInput, str, int] | None:
-    """`[b.., H, k, d]` of which a node makes `flat`, `[b.., H * G, k, d]`, with each head G times."""
+    """The tensor `[b.., H, k, d]`, its axis letters and G, if `reshape` ends the nodes that repeat each head G times to
+    get the shape `flat`, `[b.., H * G, k, d]`; otherwise None."""
     expand = reshape.producer(0)
     unsqueeze = expand.producer(0) if expand is not None and expand.op_type == "Expand" else None
     if expand is None or unsqueeze is None or unsqueeze.op_type != "Unsqueeze":
@@ -257,11 +262,11 @@ def _unrepeated(reshape: Node, axes: str, flat: Sequence[int | str]) -> tuple[No
     whole = [*plain[:at], heads * times, *plain[at + 1 :]]
     if not all(map(_same, many, alike)) or not all(map(_same, flat, whole)):
         return None
-    return *_behind_transposes((unsqueeze, 0), axes), times
+    return *_through_transposes((unsqueeze, 0), axes), times
 
 
 def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> AttentionInput | bool | None:
-    """What is added to the scores; None for nothing, False for what does not broadcast to them in a known way."""
+    """The mask that is added to the scores; None for no mask, False if it is not known to broadcast to the scores."""
     scores = [*product.named(0)[:-1], product.named(1)[-1]]
     kept = []
     for node, i in masks:
@@ -269,7 +274,7 @@ def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> Attenti
             kept.append((node, i))
         elif len(known.shape) > len(scores) or any(
             size != 1 and whole == 1 for size, whole in zip(known.shape[::-1], scores[::-1], strict=False)
-        ):  # zeros that repeat the scores
+        ):  # zeros, but their shape would broadcast the scores
             return False
     if not kept:
         return None
@@ -285,7 +290,7 @@ def _mask(op: Node, masks: list[NodeInput], axes: str, product: Node) -> Attenti
     for more in tensors[1:]:
         total = onnx_op(op, "Add", total, more)
     letters = axes[len(axes) - len(total.shape) :]
-    # An axis of one key is read as it is: keys have an axis in every mask.
+    # A key axis of size one keeps its letter, because every mask has a key axis.
     found = "".join("1" if size == 1 and a != "k" else a for size, a in zip(total.shape, letters, strict=True))
     return AttentionInput(total, found) if total.shape and (total.shape[-1] != 1 or scores[-1] == 1) else False
 
@@ -294,7 +299,7 @@ def _sizes(call: AttentionCall, op: Node) -> dict[str, int | None]:
     return {a: s for o in (call.q, call.v) for a, s in zip(o.axes, o.tensor.shape, strict=True)}
 
 
-# ---- sizes, dynamic ones by their names
+# ---- sizes; a dynamic size is represented by its name
 
 
 def _shape_of(node: Node) -> tuple[int | str, ...]:

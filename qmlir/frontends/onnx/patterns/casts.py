@@ -31,7 +31,7 @@ _PLAIN = ("f32", "f16", "bf16", "f64")
 
 @raises("onnx.Cast")
 def cast(op: Node) -> Tensor:
-    """A cast from or to a type below 16 bits."""
+    """A cast from or to i16, u16, u32, a type below 8 bits, or an 8-bit float. Others are imported by torch-mlir."""
     to = int(op.attributes.get("to", 0))
     if to not in ELEMENTS:
         raise PatternDeclined(f"the type to cast to is {element_name(to)}")
@@ -40,7 +40,7 @@ def cast(op: Node) -> Tensor:
 
 @raises("onnx.CastLike")
 def cast_like(op: Node) -> Tensor:
-    """A cast from or to a type below 16 bits."""
+    """A cast from or to i16, u16, u32, a type below 8 bits, or an 8-bit float. Others are imported by torch-mlir."""
     return _cast(op, op.operand(0), op.operand(1).dtype)
 
 
@@ -68,8 +68,8 @@ def _of_u32(x: Tensor, dtype: str) -> Tensor:
 
 
 def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up") -> Tensor:
-    """`x` as `dtype`: floats to integers toward zero and then by their low bits, integers by their low bits, floats
-    to small floats half to even.
+    """Convert `x` to `dtype`. Floats are rounded toward zero to i32 and then keep their low bits; integers keep their
+    low bits. Conversions to small floats round half to even, those to e8m0 by `round_mode`.
 
     Source: ONNX, Cast.
     """
@@ -94,7 +94,7 @@ def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up"
 
 
 def _narrow(x: ir.Value, target: DType, kind: ir.Type) -> ir.Value:
-    """The low bits of an i32, extended again as the type's sign says."""
+    """The low bits of an i32, sign- or zero-extended by the signedness of `target`."""
     if target.bits < 8:
         shift = build.scalar(32 - target.bits, i32())
         x = (arith.shrsi if target.signed else arith.shrui)(arith.shli(x, shift), shift)

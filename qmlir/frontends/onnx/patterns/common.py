@@ -1,4 +1,4 @@
-"""What the patterns share: scales, zero points and quantised values as the graph writes them."""
+"""Helpers of the patterns: read scales, zero points and quantised values from the graph, and build ONNX operators."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from ..types import ONNX
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-# The 8-bit codes that products take on either side.
+# The types of 8-bit codes, which a product takes as either operand.
 BYTES = ("i8", "u8")
 
 
 def scale_of(t: Tensor) -> Tensor:
-    """A scale as f32: `[]` for one value, else as it is."""
+    """A scale as f32, in the shape `[]` if it has one element, otherwise in its own shape."""
     t = scalar_of(t) if all(s == 1 for s in t.shape) else t
     return real(t)
 
 
 def zero_of(t: Tensor | None) -> Tensor | None:
-    """A zero point as i32: None for a constant 0 and for types without one, `[]` for one value, else as it is."""
+    """A zero point as i32, in the shape `[]` if it has one element; None for a constant 0 and for types that are not
+    integers."""
     if t is None or not DTYPES[t.dtype].is_int:
         if t is not None and t.array is not None and t.array.astype(np.float32).any():
             raise PatternDeclined(f"a zero point of type {t.dtype} that is not 0")
@@ -45,7 +46,7 @@ def zero_of(t: Tensor | None) -> Tensor | None:
 
 
 def ratio(over: Sequence[Tensor], under: Tensor) -> Tensor:
-    """The product of f32 scales divided by another one, in f32 in that order, as onnxruntime forms its multipliers."""
+    """The product of the scales `over`, divided by `under`, computed in f32 in this order as onnxruntime does it."""
     if under.array is not None and all(t.array is not None for t in over):
         value = np.asarray(np.float32(1.0))
         for t in over:
@@ -71,7 +72,7 @@ def times(a: Tensor, b: Tensor) -> Tensor:
 
 
 def same(a: Tensor | None, b: Tensor | None) -> bool:
-    """Whether two constants (or absent zero points) are equal."""
+    """Whether two scales or zero points are known to be equal: equal constants, the same tensor, or both absent."""
     if a is None or b is None:
         return a is b
     if a.array is None or b.array is None:
@@ -81,15 +82,15 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class DequantizedValue:
-    """A value that a DequantizeLinear makes: `(codes - zero) * scale`, the scale `[]`, `[C]` along `axis`, or of the
-    codes' rank in blocks."""
+    """The result of a DequantizeLinear, `(codes - zero) * scale`. The scale's shape is `[]`, or `[C]` along `axis`, or
+    of the codes' rank if there is one scale per `block` codes along `axis`."""
 
     codes: Tensor
     scale: Tensor
     zero: Tensor | None
     axis: int
     block: int
-    nodes: tuple[Node, ...]  # what a pattern that reads the codes takes in
+    nodes: tuple[Node, ...]  # absorbed by a pattern that reads the codes
     dtype: str = "f32"  # of the dequantised value
 
     @property
@@ -97,7 +98,7 @@ class DequantizedValue:
         return not self.scale.shape
 
     def aligned(self, t: Tensor | None) -> Tensor | None:
-        """The scale or the zero point so that it broadcasts (in blocks) against the codes."""
+        """The scale or the zero point, reshaped to broadcast (in blocks) against the codes."""
         if t is None or not t.shape or self.block:
             return t
         return at_axis(t, self.axis, len(self.codes.shape))
@@ -108,7 +109,8 @@ class DequantizedValue:
 
 
 def quantised_input(op: Node, i: int) -> DequantizedValue | None:
-    """The quantised value behind input `i` of a node: a DequantizeLinear, or the transpose of a constant one."""
+    """The quantised value that input `i` of a node reads: the result of a DequantizeLinear, also through an Identity or
+    a Transpose of constant codes; None for any other input."""
     node = op.producer(i)
     if node is None:
         return None
@@ -116,7 +118,7 @@ def quantised_input(op: Node, i: int) -> DequantizedValue | None:
         return of_dequantize(node)
     if node.op_type == "Identity":
         found = quantised_input(node, 0)
-        return None if found is None else _with(found, node)
+        return None if found is None else _and_node(found, node)
     if node.op_type == "Transpose":
         found = quantised_input(node, 0)
         if found is None or found.codes.array is None:
@@ -136,12 +138,12 @@ def quantised_input(op: Node, i: int) -> DequantizedValue | None:
     return None
 
 
-def _with(q: DequantizedValue, node: Node) -> DequantizedValue:
+def _and_node(q: DequantizedValue, node: Node) -> DequantizedValue:
     return DequantizedValue(q.codes, q.scale, q.zero, q.axis, q.block, (*q.nodes, node), q.dtype)
 
 
 def of_dequantize(node: Node) -> DequantizedValue:
-    """What a DequantizeLinear dequantises."""
+    """The quantised value that a DequantizeLinear dequantises."""
     codes, raw = node.operand(0), node.operand(1)
     axis = axis_of(node, len(codes.shape))
     block = int(node.attributes.get("block_size", 0))
@@ -155,14 +157,14 @@ def of_dequantize(node: Node) -> DequantizedValue:
 
 
 def _same_shape(z: Tensor) -> Tensor:
-    """A zero point as i32 in its own shape."""
+    """A zero point as i32 with its shape unchanged."""
     if z.array is not None:
         return Tensor.constant(z.array.astype(np.int32))
     return elementwise(lambda x: integer(x, z.dtype), [z], "i32")
 
 
 def axis_of(node: Node, rank: int) -> int:
-    """The axis attribute, counted from the front."""
+    """The `axis` attribute as a non-negative index. Raises PatternDeclined if it is out of range for a vector."""
     axis = int(node.attributes.get("axis", 1))
     if rank and not -rank <= axis < rank and len(node.operand(1).shape) == 1 and node.operand(1).shape[0] != 1:
         raise PatternDeclined(f"axis {axis} of a tensor of {rank} axes")
@@ -170,7 +172,7 @@ def axis_of(node: Node, rank: int) -> int:
 
 
 def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis: int, block: int) -> None:
-    """The scale has one value per block along `axis` and the codes' sizes elsewhere."""
+    """Raise PatternDeclined unless the scale has one value per block along `axis` and the codes' sizes along others."""
     if len(scale) != len(shape):
         raise PatternDeclined(f"a scale of {len(scale)} axes for blocks of a tensor of {len(shape)}")
     for i, (s, t) in enumerate(zip(scale, shape, strict=True)):
@@ -180,7 +182,7 @@ def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis:
 
 
 def absorb(op: Node, *nodes: Node) -> None:
-    """`op` does the work of `nodes` too: for the report."""
+    """Record for the report that `op` also does the work of `nodes`."""
     op.graph.absorbed.setdefault(op.index, set()).update(n.index for n in nodes)
 
 
@@ -189,7 +191,7 @@ def ints(values: Sequence[int]) -> Tensor:
 
 
 def onnx_op(op: Node, kind: str, *operands: Tensor | None, **attributes: object) -> Tensor:
-    """An operator of the default domain at the place of `op`."""
+    """Build an operator of the default domain at the place of `op`."""
     op.plain = True
     result: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
                                                             for k, v in attributes.items()], op)  # fmt: skip
@@ -197,7 +199,7 @@ def onnx_op(op: Node, kind: str, *operands: Tensor | None, **attributes: object)
 
 
 def narrowed(op: Node, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """A tensor with the sizes that are known of it from elsewhere, which are checked when the program runs."""
+    """`x` with the static sizes of `shape`, which are known from elsewhere; the program checks them at run time."""
     dims, sizes = build.dims(x.value), list[build.Extent]()
     for axis, (size, have, known) in enumerate(zip(dims, x.shape, shape, strict=True)):
         sizes.append(size if known is None or have is not None else known)
@@ -209,7 +211,7 @@ def narrowed(op: Node, x: Tensor, shape: Sequence[int | None]) -> Tensor:
 
 
 class Parts:
-    """Nodes that a node is taken apart into; each one reads the result of the one before it."""
+    """ONNX nodes that are imported in place of one node; the last of them makes its results."""
 
     def __init__(self, op: Node) -> None:
         self.op, self.nodes = op, list[onnx.NodeProto]()
@@ -223,7 +225,7 @@ class Parts:
         return self.add("Constant", value=onnx.helper.make_tensor("", ONNX[like.dtype], [], [value]))
 
     def done(self) -> Sequence[Tensor]:
-        """The results of the node, which are those of the last part."""
+        """Import the nodes and return the results of the last one."""
         del self.nodes[-1].output[:]
         self.nodes[-1].output.extend(self.op.proto.output)
         return self.op.graph.taken_apart(self.op, self.nodes)

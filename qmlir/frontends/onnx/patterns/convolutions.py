@@ -108,7 +108,7 @@ def _geometry(
     if mode in ("NOTSET", "VALID"):
         padding = [int(p) for p in op.attributes.get("pads", [0] * 2 * axes)] if mode == "NOTSET" else [0] * 2 * axes
         if min(len(strides), len(dilations)) != axes or len(padding) != 2 * axes:
-            raise PatternDeclined("strides, dilations or pads of another number of axes than the kernel")
+            raise PatternDeclined("strides, dilations or pads do not have as many axes as the kernel")
         return strides, dilations, padding
     before, after = [], []
     for n, k, s, d in zip(size, lengths, strides, dilations, strict=True):

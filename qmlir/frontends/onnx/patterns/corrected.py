@@ -1,7 +1,7 @@
-"""Float operators that torch-mlir converts to something else than ONNX says, or to what IREE does not compile: built
-from operators that both get right, or refused.
+"""Float operators that torch-mlir converts incorrectly, or to IR that IREE does not compile: they are built from
+operators that both get right, or refused.
 
-The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they were found by.
+The onnx package's node tests (`test/support/onnx_all_nodes.py`) found these faults.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _image_channels(op: Node, x: Tensor) -> int:
 
 @raises("onnx.DepthToSpace")
 def depth_to_space(op: Node) -> Tensor:
-    """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
+    """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the block axes come before the channels (DCR) or after them (CRD)."""
     x, b = op.operand(0), int(op.attributes["blocksize"])
     c = _image_channels(op, x)
     if b < 1 or c % (b * b):
@@ -75,9 +75,9 @@ def space_to_depth(op: Node) -> Tensor:
 
 
 def _blocks(op: Node, size: ir.Value, b: int) -> ir.Value:
-    """How many blocks of `b` a size has that is known at run time; it has to be a multiple."""
+    """The number of blocks of `b` in a dynamic size, which the program checks to be a multiple of `b`."""
     rest = arith.remui(size, build.index(b))
-    assert_equal(rest, 0, f"{op.where}: height and width must be multiples of the blocks' size {b}")
+    assert_equal(rest, 0, f"{op.where}: height and width must be multiples of the block size {b}")
     return arith.divui(size, build.index(b))
 
 
@@ -88,8 +88,8 @@ def _image(x: Tensor, value: ir.Value) -> Tensor:
 
 @raises("onnx.BitShift")
 def bit_shift(op: Node) -> Tensor:
-    """Shifts; a shift by the type's width or more, or by a negative number, gives 0 (or the sign, for a signed number
-    shifted right)."""
+    """A shift by the type's width or more, or by a negative amount, gives 0; a right shift of a negative value gives
+    -1 then."""
     x, by = op.operand(0), op.operand(1)
     if x.dtype not in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):
         raise NotQuantised("another type")
@@ -108,20 +108,21 @@ def bit_shift(op: Node) -> Tensor:
 
 @raises("onnx.Gelu")
 def gelu(op: Node) -> Tensor:
-    """With `approximate`, `x * sigmoid(2 u)`, because `1 + tanh(u)` cancels for large negative u."""
+    """With `approximate="tanh"`: `x sigmoid(2 u)`, u = sqrt(2 / pi) (x + 0.044715 x^3), because `1 + tanh(u)` cancels
+    for large negative u."""
     x = op.operand(0)
     if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
     return elementwise(gelu_by_sigmoid, [x], "f32")
 
 
 @raises("onnx.Sign")
 def sign(op: Node) -> Tensor:
-    """Imported directly, because torch-mlir compares a constant of one value with an integer 0."""
+    """Imported directly, because torch-mlir compares a constant whose elements are all equal with an integer 0."""
     x = op.operand(0)
     if x.dtype not in ("f32", "f16", "bf16"):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
 
     def body(v: ir.Value) -> ir.Value:
@@ -134,7 +135,7 @@ def sign(op: Node) -> Tensor:
 
 @raises("onnx.ReduceLogSumExp")
 def log_sum_exp(op: Node) -> Tensor:
-    """`m + log(sum(exp(x - m)))`, m the largest element: torch-mlir's sum overflows."""
+    """`m + log(sum(exp(x - m)))` with m the largest element; the sum of torch-mlir's conversion overflows."""
     x, given = op.operand(0), op.optional(1)
     stated = op.attributes.get("axes") if given is None else given.array
     empty = stated is None or not len(stated)
@@ -175,27 +176,28 @@ def lp_normalization(op: Node) -> Tensor:
 
 @raises("onnx.ReverseSequence")
 def reverse_sequence(op: Node) -> Tensor:
-    """With the time axis before the batch axis it is transposed, because IREE does not compile that order."""
+    """With the time axis before the batch axis, the input is transposed, because IREE does not compile that order."""
     x = op.operand(0)
     batch, time = int(op.attributes.get("batch_axis", 1)), int(op.attributes.get("time_axis", 0))
     if (batch, time) == (0, 1):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     order = [1, 0, *range(2, len(x.shape))]
-    turned = onnx_op(op, "Transpose", x, perm=order)
-    done = onnx_op(op, "ReverseSequence", turned, op.operand(1), batch_axis=0, time_axis=1)
+    batch_first = onnx_op(op, "Transpose", x, perm=order)
+    done = onnx_op(op, "ReverseSequence", batch_first, op.operand(1), batch_axis=0, time_axis=1)
     return onnx_op(op, "Transpose", done, perm=order)
 
 
 @raises("onnx.Pad")
 def pad(op: Node) -> Tensor:
-    """Modes other than `constant`: a gather along each padded axis. Negative amounts are cut off first."""
+    """A gather along each padded axis for modes other than `constant`. Negative amounts in mode `constant` become a
+    Slice before the Pad."""
     mode = op.attributes.get("mode", "constant")
     x: Tensor = op.operand(0)
     given, axes = op.optional(1), op.optional(3)
     amounts = op.attributes.get("pads") or (None if given is None else given.array)
     known = axes is None or axes.array is not None
     if mode == "constant" and not (known and amounts is not None and min(amounts, default=0) < 0):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
     if not known:
@@ -220,8 +222,8 @@ def pad(op: Node) -> Tensor:
 
 
 def _cut_and_padded(op: Node, x: Tensor, which: Sequence[int], amounts: Sequence[int]) -> Tensor:
-    """A Pad some of whose amounts are negative, of which torch-mlir's conversion reads what is in front of the
-    tensor."""
+    """A constant Pad with negative amounts as a Slice and a Pad; torch-mlir's conversion would read memory in front of
+    the tensor."""
     count, rank = len(which), len(x.shape)
     starts = [max(-a, 0) for a in amounts[:count]]
     ends = [min(a, 0) or np.iinfo(np.int64).max for a in amounts[count:]]
@@ -249,7 +251,7 @@ def max_pool(op: Node) -> Tensor:
     if x.dtype in ("i8", "u8"):
         return max_pool_codes(op)
     if not uneven_pads(op, x):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise refuse("the indices of a MaxPool with uneven pads are not imported", op.where)
     if x.dtype not in LOWEST:
@@ -260,9 +262,9 @@ def max_pool(op: Node) -> Tensor:
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Node) -> Tensor:
-    """A convolution for each phase of the stride: of integers, where the values are dequantised. Floats whose weight is
-    not constant or whose sizes are dynamic are torch-mlir's, with a convolution per group, which it does not convert,
-    and with uneven pads cut off the result."""
+    """A convolution for each phase of the stride, of codes if the operands are dequantised. With a float weight that is
+    not constant, or dynamic sizes, torch-mlir imports one ConvTranspose per group, because it does not convert groups,
+    and uneven pads are sliced off the result."""
     why = ""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         try:
@@ -279,7 +281,7 @@ def conv_transpose(op: Node) -> Tensor:
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        raise PatternDeclined(why) if why else NotQuantised("as it is")
+        raise PatternDeclined(why) if why else NotQuantised("left to torch-mlir")
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
@@ -316,11 +318,11 @@ def random(op: Node) -> Tensor:
 
 @raises("onnx.SoftmaxCrossEntropyLoss", "onnx.NegativeLogLikelihoodLoss")
 def weighted_loss(op: Node) -> Tensor:
-    """Expanded to its ONNX function. Where that is not possible and there are weights, it is refused: torch-mlir's
+    """Expanded to its ONNX function. If that is not possible and there are weights, it is refused, because torch-mlir's
     weighted mean is wrong."""
     if len(op.proto.input) > 2 and op.proto.input[2]:
-        raise refuse(f"{op.op_type} with weights is not imported here; give its inputs static shapes", op.where)
-    raise NotQuantised("as it is")
+        raise refuse(f"{op.op_type} with weights is imported only if its inputs have static shapes", op.where)
+    raise NotQuantised("left to torch-mlir")
 
 
 @raises("onnx.Det")
@@ -331,7 +333,7 @@ def determinant(op: Node) -> Tensor:
 
 @raises("onnx.GridSample")
 def grid_sample(op: Node) -> Tensor:
-    """A built-in kernel: torch-mlir's conversion reads outside of the image, and lacks some modes."""
+    """Built as one loop, because torch-mlir's conversion reads outside of the image and lacks some modes."""
     a = op.attributes
     mode, padding = (str(a.get(n, d)) for n, d in (("mode", "linear"), ("padding_mode", "zeros")))
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)  # as opset 16 calls them
@@ -343,20 +345,20 @@ def grid_sample(op: Node) -> Tensor:
 
 @raises("onnx.Resize")
 def resize(op: Node) -> Tensor:
-    """With align_corners, the coordinates come from the product of size and scale, as in ONNX; torch-mlir takes the
-    size of the result. Mode `nearest` by whole factors copies elements."""
+    """With align_corners, coordinates are computed from the product of size and scale, as in ONNX, whereas torch-mlir
+    uses the size of the result. Mode `nearest` by integer factors copies elements."""
     x, scales = op.operand(0), op.optional(2)
     if repeats(op, x) is not None:
         op.plain = True
         return nearest(op, x)
     if op.attributes.get("coordinate_transformation_mode", "half_pixel") != "align_corners" or scales is None:
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     if scales.array is not None and not scales.array.size:
-        raise NotQuantised("as it is")  # sizes are given
+        raise NotQuantised("left to torch-mlir")  # the node states sizes instead of scales
     factors = None if scales.array is None else scales.array.astype(np.float64)
     whole = factors is not None and all(
         s is not None and float(s * f).is_integer() for s, f in zip(x.shape, factors, strict=True)
     )
     if whole:
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     return interpolated(op, x, scales)

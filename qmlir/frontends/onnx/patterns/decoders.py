@@ -1,4 +1,4 @@
-"""com.microsoft's operators of decoders: rotary embeddings, and attention of grouped queries with a cache.
+"""com.microsoft's operators of decoders: rotary embeddings, and grouped-query attention with a cache.
 
 Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/bert/{rotary_embedding,group_query_attention}.cc.
 """
@@ -39,8 +39,8 @@ from .normalised import normalised
 
 @raises("onnx.com.microsoft.RotaryEmbedding")
 def rotary_embedding(op: Node) -> Tensor:
-    """(input, position_ids, cos_cache, sin_cache): pairs of elements of each head turned by the angle of their place;
-    `[batch, places, heads * width]`, or `[batch, heads, places, width]`."""
+    """(input, position_ids, cos_cache, sin_cache): rotates pairs of elements of each head by the angle of their
+    position; the input is `[batch, positions, heads * width]` or `[batch, heads, positions, width]`."""
     without(op, "is_packed_batching")
     if float(op.attributes.get("scale", 1.0)) != 1.0:
         raise refuse("RotaryEmbedding with a scale is not imported", op.where)
@@ -56,15 +56,15 @@ def rotary_embedding(op: Node) -> Tensor:
             heads = width // (2 * half)
         x = in_heads(x, 2, heads)
     if places.shape == (1,):
-        places = _following(places, dims(x.value)[1 if flat else 2])
+        places = _positions_from(places, dims(x.value)[1 if flat else 2])
     made = cast_real(_rotated(op, real(x), places, 2, 3, 2 if flat else 1, "interleaved"), x.dtype)
     if flat:
         made = Tensor(op.operand(0).spec, collapse(made.value, [[0], [1], [2, 3]]))
     return op.sized_as(0, made)
 
 
-def _following(first: Tensor, count: Extent) -> Tensor:
-    """`[B, count]` i64: places from the ones in `first [B]` on."""
+def _positions_from(first: Tensor, count: Extent) -> Tensor:
+    """`[B, count]` i64: consecutive positions that start at `first [B]`."""
     i64 = ir.IntegerType.get_signless(64)
 
     def body(start: ir.Value) -> ir.Value:
@@ -76,19 +76,19 @@ def _following(first: Tensor, count: Extent) -> Tensor:
 
 
 def _rotated(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int, interleaved: str) -> Tensor:
-    """f32 `x` of four axes, of which `heads` is the one that angles are the same along, by the rows of the tables at
-    two inputs that `places [batch or 1, places]` picks. The two elements of a pair are neighbours, or half of what is
-    turned apart."""
+    """Rotate f32 `x` of four axes by the rows `places [batch or 1, positions]` of the tables at inputs `cos` and `sin`.
+    Axis `heads` is that of the heads, which share their angles. The elements of a pair are adjacent if the attribute
+    named `interleaved` is set, and otherwise half the rotated width apart."""
     c, s = (new_axis(real(onnx_op(op, "Gather", op.operand(i), places, axis=0)), heads) for i in (cos, sin))
     half, width = c.shape[-1], x.shape[-1]
     if half is None or width is None or 2 * half > width:
         raise PatternDeclined(f"tables {op.operand(cos).spec} for heads of {width}")
     axis = 4 if op.attributes.get(interleaved, 0) else 3
     sizes = dims(x.value)
-    turning = part(x, 3, 0, 2 * half)
+    rotary = part(x, 3, 0, 2 * half)
     rest = None if 2 * half == width else part(x, 3, 2 * half, width - 2 * half)
     pair = [half, 2] if axis == 4 else [2, half]
-    split = expand(turning.value, [[size] for size in sizes[:3]] + [[*pair]])
+    split = expand(rotary.value, [[size] for size in sizes[:3]] + [[*pair]])
     pairs = Tensor(TensorSpec((*x.shape[:3], *pair), "f32"), split)
     a, b = (at_index(pairs, axis, i) for i in (0, 1))
 
@@ -100,18 +100,18 @@ def _rotated(op: Node, x: Tensor, places: Tensor, cos: int, sin: int, heads: int
 
     both = [new_axis(elementwise(f, [a, b, c, s], "f32"), axis) for f in (first, second)]
     whole = collapse(onnx_op(op, "Concat", *both, axis=axis).value, [[0], [1], [2], [3, 4]])
-    made = Tensor(turning.spec, whole)
+    made = Tensor(rotary.spec, whole)
     return made if rest is None else onnx_op(op, "Concat", made, rest, axis=3)
 
 
-# ------------------------------------------------------------------------------- grouped queries, with a cache
+# ------------------------------------------------------------------------- grouped-query attention with a cache
 
 
 @raises("onnx.com.microsoft.GroupQueryAttention")
 def group_query_attention(op: Node) -> list[Tensor]:
     """(query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
-    attention_bias, head_sink, .., q_norm_weight, k_norm_weight): each row of the batch has a cache of its own length,
-    behind which its new keys and values are written; the cache may be as long as it will ever be."""
+    attention_bias, head_sink, .., q_norm_weight, k_norm_weight): the cache of each row of the batch holds its own
+    number of keys and values, after which the new ones are written; its tensor may have room for more positions."""
     no_inputs(op, {12: "k_scale", 13: "v_scale", 16: "query_seqlens"})
     no_results(op, {3: "output_qk"})
     without(op, "sliding_window_cache", "kv_cache_bit_width")
@@ -122,12 +122,12 @@ def group_query_attention(op: Node) -> list[Tensor]:
     shared = heads // keys
     q, k, v = _normalised(op, *_separate(op, heads, keys))
     past = op.optional(3), op.optional(4)
-    before: Tensor | int = 0 if past[0] is None else _before(op, dims(q.value)[1])
+    before: Tensor | int = 0 if past[0] is None else _cached_counts(op, dims(q.value)[1])
     if op.attributes.get("do_rotary", 0):
         places = op.optional(9)
         if places is None:
             first = before if isinstance(before, Tensor) else Tensor.constant(np.full(1, before, np.int64))
-            places = _following(first, dims(q.value)[1])
+            places = _positions_from(first, dims(q.value)[1])
         q, k = (cast_real(_rotated(op, real(t), places, 7, 8, 2, "rotary_interleaved"), t.dtype) for t in (q, k))
     found = KeyOrValue(k), KeyOrValue(v)
     if past[0] is not None and past[1] is not None and isinstance(before, Tensor):
@@ -143,7 +143,7 @@ def group_query_attention(op: Node) -> list[Tensor]:
 
 
 def _separate(op: Node, heads: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values `[B, m, heads, width]`, from three tensors or from one."""
+    """Queries, keys and values `[B, m, heads, width]`, from three tensors or from one packed tensor."""
     q, k, v = op.operand(0), op.optional(1), op.optional(2)
     if k is None or v is None:
         whole = in_heads(q, 2, heads + 2 * keys)
@@ -152,7 +152,7 @@ def _separate(op: Node, heads: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _normalised(op: Node, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """With the heads of queries and keys normalised, each by its root mean square, where there are weights for it."""
+    """RMS-normalise each head of queries and keys if the node has weights for it."""
     weights = op.optional(14), op.optional(15)
     usual = float(op.attributes.get("qk_norm_epsilon", 1e-6))
     q, k = (t if w is None else normalised(t, w, None, float(op.attributes.get(f"{name}_norm_epsilon", usual)),
@@ -161,8 +161,8 @@ def _normalised(op: Node, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tens
     return q, k, v
 
 
-def _before(op: Node, queries: Extent) -> Tensor:
-    """`[B]` i32: how many keys are in the cache of each row of the batch, none where these queries are the first."""
+def _cached_counts(op: Node, queries: Extent) -> Tensor:
+    """`[B]` i32: the number of keys in the cache of each row of the batch; 0 if total_sequence_length is `queries`."""
     lengths, total = op.operand(5), scalar_of(op.operand(6))
     if len(lengths.shape) == 2:
         lengths = drop_axis(lengths, 1)
@@ -178,8 +178,8 @@ def _before(op: Node, queries: Extent) -> Tensor:
 
 
 def _length(op: Node, past: Tensor) -> Extent:
-    """How many places the cache has behind this call: as many as before, or, where that is more, as the longest row
-    of the batch."""
+    """The number of positions of the cache after this call: the larger of its previous number and
+    total_sequence_length."""
     size, total = past.shape[2], scalar_of(op.operand(6))
     spec = op.results[1] if len(op.results) > 1 else None
     if spec is not None and len(spec.shape) == 4 and spec.shape[2] is not None:
@@ -191,7 +191,7 @@ def _length(op: Node, past: Tensor) -> Extent:
 
 
 def _check_lengths(op: Node, past: Tensor, before: Tensor, queries: Extent, length: Extent) -> None:
-    """Fail at run time where what is said of the cache does not fit it: places would be read that hold nothing."""
+    """Check at run time that the stated lengths fit the cache; otherwise positions without a key would be read."""
     longest = as_place(tensor.extract(scalar_of(op.operand(6)).value, []))
     places = as_index(dims(past.value)[2])
     grown = equal(longest, arith.addi(places, as_index(queries)))
@@ -212,8 +212,8 @@ def _check_lengths(op: Node, past: Tensor, before: Tensor, queries: Extent, leng
 
 
 def _appended(past: Tensor, new: Tensor, before: Tensor, length: Extent) -> Tensor:
-    """A cache `[B, heads, length, width]`: what `past` holds, and from the place `before [B]` on `new [B, m, heads,
-    width]`; zeros where neither has a row."""
+    """A cache `[B, heads, length, width]`: that of `past`, with `new [B, m, heads, width]` written from position
+    `before [B]` on, and zeros at positions that neither has."""
     b, heads, _, width = dims(past.value)
     rows, count = as_index(dims(past.value)[2]), as_index(dims(new.value)[1])
     kind = past.value.type.element_type
@@ -224,9 +224,9 @@ def _appended(past: Tensor, new: Tensor, before: Tensor, length: Extent) -> Tens
     def body(start: ir.Value) -> ir.Value:
         i, h, j, d = (loop_index(axis) for axis in range(4))
         at = arith.subi(j, as_place(start))
-        is_new = arith.cmpi(arith.CmpIPredicate.ult, at, count)  # a negative one is large
+        is_new = arith.cmpi(arith.CmpIPredicate.ult, at, count)  # unsigned, so that a negative `at` is large
         is_old = arith.cmpi(arith.CmpIPredicate.ult, j, rows)
-        # Branches, because the cache may be empty, of which nothing can be read.
+        # Branches, not selects, because nothing can be read from an empty cache.
         chosen = scf.IfOp(is_new, [kind], has_else=True)
         with ir.InsertionPoint(chosen.then_block):
             scf.yield_([read(new, i, at, h, d)])
@@ -260,7 +260,7 @@ def _attention(op: Node, q: Tensor, found: tuple[KeyOrValue, KeyOrValue], before
     if sink is None and attributes.get("smooth_softmax", 0):
         sink = Tensor.constant(np.zeros(heads * shared, np.float32))
     if extra is not None:
-        terms.append(bias(_as_long(op, extra, keys.places), heads, shared))
+        terms.append(bias(_extended_bias(op, extra, keys.places), heads, shared))
     if sink is not None:
         terms = _with_sink(terms, sink, keys.places, heads, shared)
         keys, values = keys.with_one_more(), values.with_one_more()
@@ -268,14 +268,14 @@ def _attention(op: Node, q: Tensor, found: tuple[KeyOrValue, KeyOrValue], before
                     float(attributes.get("softcap", 0.0)))  # fmt: skip
 
 
-def _as_long(op: Node, extra: Tensor, places: Extent) -> Tensor:
-    """An attention_bias `[.., total_sequence_length]` for as many places as the cache has, which may be more: what is
-    added to their scores is no matter, as the mask hides them."""
+def _extended_bias(op: Node, extra: Tensor, places: Extent) -> Tensor:
+    """An attention_bias `[.., total_sequence_length]` extended to the `places` positions of the cache. The added values
+    do not matter, because the mask hides these positions."""
     count = dims(extra.value)[-1]
     if isinstance(count, int) and count == places:
         return extra
     total = as_place(tensor.extract(scalar_of(op.operand(6)).value, []))
-    assert_equal(count, total, f"{op.where}: attention_bias has not total_sequence_length keys")
+    assert_equal(count, total, f"{op.where}: the last axis of attention_bias must have the size total_sequence_length")
     last = arith.subi(as_index(count), as_index(1))
 
     def body() -> ir.Value:
@@ -288,8 +288,8 @@ def _as_long(op: Node, extra: Tensor, places: Extent) -> Tensor:
 
 
 def _with_sink(terms: Sequence[MaskTerm], sink: Tensor, last: Extent, heads: int, shared: int) -> list[MaskTerm]:
-    """The terms where there is one key more, the last: of zeros, so that its score is what the mask says, the sink of
-    the head."""
+    """The mask terms with one more key at position `last`. This key is all zeros, so that its score is the mask's
+    value, which is the sink of the head."""
 
     def is_last(at: At) -> ir.Value:
         return equal(at["k"], last)

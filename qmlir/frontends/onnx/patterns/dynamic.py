@@ -1,4 +1,4 @@
-"""Operators that quantise what they are given when they run."""
+"""Operators that quantise their input at run time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def dynamic_quantize_linear(op: Node) -> list[Tensor]:
 
 @raises("onnx.com.microsoft.DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(op: Node) -> list[Tensor]:
-    """LSTM of floats, with weights that are dequantised when the program is compiled: onnxruntime quantises what they
-    are multiplied with at every step, which is coarser."""
-    op.left("its products are of floats: what the weights are multiplied with changes its scale at every step")
+    """A float LSTM with weights that are dequantised at compile time. onnxruntime quantises the other operand of its
+    products at every step, which is less accurate."""
+    op.left("its products are of floats: the other operand changes its scale at every step")
     parts = Parts(op)
     weights = []
     for i, scale, zero in ((1, 8, 9), (2, 10, 11)):

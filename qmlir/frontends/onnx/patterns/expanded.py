@@ -1,5 +1,5 @@
-"""Broadcasts of tensors with dynamic sizes, each of which may be 1: torch-mlir takes it for another number, and ends
-the call where it is not."""
+"""Broadcasts of tensors with dynamic sizes, each of which may be 1. torch-mlir assumes that a dynamic size is not 1,
+and its code aborts the call if it is."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..node import Node
 
 @raises("onnx.Expand")
 def expand(op: Node) -> Tensor:
-    """With dynamic sizes of which it is not known whether they are 1, by elements; otherwise by torch-mlir."""
+    """Built as a loop over the elements if dynamic sizes may be 1 at run time; otherwise imported by torch-mlir."""
     x, shape, spec = op.operand(0), op.operand(1), op.results[0]
     if spec is None or len(spec.shape) < len(x.shape):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     first = len(spec.shape) - len(x.shape)
     named = op.graph.shapes.named(op.proto.output[0], spec.shape)[first:]
     unknown = [
         i for i, (a, b) in enumerate(zip(op.named(0), named, strict=True)) if x.shape[i] is None and a != (b or 0)
     ]
     if not unknown:
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
-    wanted = _wanted(shape, len(spec.shape))
+    wanted = _stated_sizes(shape, len(spec.shape))
     dims = build.dims(x.value)
     sizes = list(wanted)
     for i, (size, known) in enumerate(zip(dims, x.shape, strict=True)):
@@ -59,8 +59,8 @@ def expand(op: Node) -> Tensor:
     return Tensor(spec, build.elementwise([], sizes, value.type.element_type, body))
 
 
-def _wanted(shape: Tensor, rank: int) -> list[build.Extent]:
-    """The sizes of a shape, 1 for those in front that it does not have."""
+def _stated_sizes(shape: Tensor, rank: int) -> list[build.Extent]:
+    """The sizes that a shape tensor holds, with leading ones for `rank` axes."""
     count = shape.shape[0]
     if count is None:
         raise NotQuantised("a shape of unknown length")
@@ -71,7 +71,7 @@ def _wanted(shape: Tensor, rank: int) -> list[build.Extent]:
     return [*ones, *(arith.index_cast(ir.IndexType.get(), size) for size in each)]
 
 
-# Operators that repeat an operand along an axis where it has one element and another operand more.
+# Operators that broadcast their operands.
 BROADCASTING = frozenset((
     "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
     "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
@@ -81,9 +81,9 @@ BROADCASTING = frozenset((
 def spread(
     operands: Sequence[Tensor], names: Sequence[tuple[int | str, ...]], result: Sequence[int | str], where: str
 ) -> list[Tensor]:
-    """The operands of a broadcasting operator, repeated along the axes of which it is not known whether sizes are
-    equal: dynamic sizes of different names or none. `names` are the sizes of each operand and of the result, as
-    `Shapes.named` has them."""
+    """The operands of a broadcasting operator, repeated along the axes whose sizes are not known to be equal, i.e.
+    dynamic sizes without names or with different names. `names` are the sizes of each operand and `result` those of the
+    result, as `Shapes.named` returns them."""
     rank = max(len(own) for own in names)
     unclear: dict[int, build.Extent] = {}  # axis, counted from the last: the size of the result
     for axis in range(1, rank + 1):
@@ -94,12 +94,12 @@ def spread(
             continue
         stated = result[-axis] if axis <= len(result) else ""
         whole = [t for t, name in sizes if isinstance(name, int) or name == stated != ""]
-        unclear[axis] = _largest([build.dims(t.value)[-axis] for t in whole[:1] or [t for t, _ in sizes]])
+        unclear[axis] = _not_one([build.dims(t.value)[-axis] for t in whole[:1] or [t for t, _ in sizes]])
     return [_repeated(t, own, unclear, where) for t, own in zip(operands, names, strict=True)]
 
 
-def _largest(sizes: Sequence[build.Extent]) -> build.Extent:
-    """The size that is not 1, if there is one."""
+def _not_one(sizes: Sequence[build.Extent]) -> build.Extent:
+    """The first size that is not 1 at run time, or 1."""
     found = sizes[0]
     for size in sizes[1:]:
         found = arith.select(equal(found, 1), build.as_index(size), build.as_index(found))

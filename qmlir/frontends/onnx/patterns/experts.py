@@ -1,7 +1,8 @@
-"""com.microsoft's mixtures of experts: MoE, of floats, and QMoE, whose weights are codes.
+"""com.microsoft's mixtures of experts: MoE with float weights, and QMoE with quantised weights.
 
-Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/moe. Its CPU kernel of QMoE divides the weights of
-the chosen experts by their sum whatever the attribute says; its others, and this, do what it says.
+Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/moe. onnxruntime's CPU kernel of QMoE divides the
+routing weights by their sum even if normalize_routing_weights is 0; its other kernels and this pattern obey the
+attribute.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _PLAIN: dict[str, Callable[[ir.Value], ir.Value]] = {
 
 @raises("onnx.com.microsoft.MoE", "onnx.com.microsoft.QMoE")
 def mixture_of_experts(op: Node) -> Tensor:
-    """(input, router_probs, then weights, their scales in QMoE, and biases of fc1, fc2 and fc3, ..): the best experts
-    of each row by the softmax of its logits, `fc2 act(fc1 x)` of each, and their weighted sum."""
+    """(input, router_probs, then weights, their scales in QMoE, and biases of fc1, fc2 and fc3, ..): selects the best
+    experts of each row by the softmax of its logits, and sums their results `fc2 act(fc1 x)` by weight."""
     coded = op.proto.op_type == "QMoE"
     without(op, "use_sparse_mixer", "swiglu_limit_after_activation")
     op.plain = not coded
@@ -55,8 +56,8 @@ def mixture_of_experts(op: Node) -> Tensor:
 
 
 def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The experts of each row and their weights: the softmax of the logits, or what is `given`; divided by their sum
-    where the model says so."""
+    """The experts of each row and their weights: the softmax of the logits, or those `given`; divided by their sum if
+    normalize_routing_weights is set."""
     divided = bool(op.attributes.get("normalize_routing_weights", 0))
     ids, weights = op.build("route", logits=logits, topk=int(op.attributes.get("k", 1)), scoring="softmax",
                             renormalize=divided)  # fmt: skip
@@ -69,7 +70,7 @@ def _routed(op: Node, logits: Tensor, given: Tensor | None) -> tuple[Tensor, Ten
 
 
 def _activated(op: Node, product: Callable[..., Tensor], x: Tensor, third: int) -> Tensor:
-    """What the first layer, or the first and the third, make of the rows."""
+    """The activations of the rows, from the first layer or, for an unfused swiglu, from the first and the third."""
     kind = op.attributes.get("activation_type", "relu")
     if kind in _PLAIN:
         return elementwise(_PLAIN[kind], [product(1, x)], "f32")
@@ -96,7 +97,7 @@ def _activated(op: Node, product: Callable[..., Tensor], x: Tensor, third: int) 
 
 
 def _halves(t: Tensor, neighbours: bool) -> Sequence[Tensor]:
-    """Every other column of `[T, k, 2 F]`, and the rest; or the first half of them, and the second."""
+    """The even and the odd columns of `[T, k, 2 F]` if `neighbours`; otherwise its first and second half."""
     *lead, width = dims(t.value)
     assert isinstance(width, int)
     half = width // 2
@@ -106,7 +107,8 @@ def _halves(t: Tensor, neighbours: bool) -> Sequence[Tensor]:
 
 
 def _coded(op: Node, layer: int) -> dict[str, object]:
-    """The weights of a layer of QMoE as an operation takes them: codes along K, low bits first."""
+    """The weights of a layer of QMoE as operands of `grouped_matmul`; the codes are unpacked along K, low bits
+    first."""
     quant = op.attributes.get("quant_type", "int")
     if quant != "int" or int(op.attributes.get("weights_prepacked", 0)) > 0:
         raise refuse(f"QMoE with quant_type {quant!r} or prepacked weights is not imported", op.where)

@@ -1,6 +1,7 @@
-"""com.microsoft's float operators that stand for two or three of ONNX's: what onnxruntime's optimisers fuse.
+"""com.microsoft's float operators that onnxruntime's optimisers fuse from two or three ONNX operators.
 
-Products and convolutions are taken apart into ONNX's own, which the patterns of those see; activations are one loop.
+Products and convolutions are split into ONNX's operators again, to which their patterns apply; activations become one
+loop.
 Source: onnxruntime, docs/ContribOperators.md; cpu/activation/activations.h for the activations' defaults.
 """
 
@@ -47,7 +48,7 @@ def quick_gelu(op: Node) -> Tensor:
     return _activated(op, lambda v: arith.mulf(v, sigmoid(arith.mulf(v, const(alpha)))))
 
 
-# ------------------------------------------------------------------------------------ taken apart
+# ------------------------------------------------------------------------------------ split
 
 
 @raises("onnx.com.microsoft.FusedMatMul", "onnx.com.microsoft.TransposeMatMul")
@@ -58,7 +59,7 @@ def fused_matmul(op: Node) -> Sequence[Tensor]:
     for i, side in enumerate("AB"):
         rank, name = len(op.operand(i).shape), op.proto.input[i]
         order = list(range(rank))
-        if op.attributes.get(f"transBatch{side}", 0):  # the first axis goes behind the rest of the batch
+        if op.attributes.get(f"transBatch{side}", 0):  # the first axis moves behind the other batch axes
             order = [*order[1:-1], order[0], order[-1]]
         if op.attributes.get(f"trans{side}", 0) and rank > 1:
             order[-2:] = order[:-3:-1]
@@ -72,7 +73,7 @@ def fused_matmul(op: Node) -> Sequence[Tensor]:
 
 @raises("onnx.com.microsoft.FusedGemm")
 def fused_gemm(op: Node) -> Sequence[Tensor]:
-    """Gemm and the activation behind it."""
+    """Gemm, followed by the activation."""
     parts = Parts(op)
     given = {k: v for k, v in op.attributes.items() if k in ("alpha", "beta", "transA", "transB")}
     _activation(op, parts, parts.add("Gemm", *op.proto.input, **given), "activation_alpha", "activation_beta")
@@ -81,7 +82,7 @@ def fused_gemm(op: Node) -> Sequence[Tensor]:
 
 @raises("onnx.com.microsoft.FusedConv")
 def fused_conv(op: Node) -> Sequence[Tensor]:
-    """Conv, the sum with Z, and the activation behind both."""
+    """Conv, followed by the sum with Z and the activation."""
     parts = Parts(op)
     given = {k: v for k, v in op.attributes.items() if k not in ("activation", "activation_params")}
     made = parts.add("Conv", *op.proto.input[:3], **given)
@@ -91,7 +92,7 @@ def fused_conv(op: Node) -> Sequence[Tensor]:
     return parts.done()
 
 
-# Activations by name: the attributes that their parameters are.
+# By the name of an activation: the attributes for its parameters, in order.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Relu": (), "Tanh": (), "Sigmoid": (), "Softplus": (), "Softsign": (), "HardSwish": (), "LeakyRelu": ("alpha",),
     "Elu": ("alpha",), "ThresholdedRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"),
@@ -99,7 +100,8 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def _activation(op: Node, parts: Parts, of: str, *names: str) -> None:
-    """What the attribute `activation` names; its parameters are attributes of these `names`, or in a list."""
+    """Add the activation that the attribute `activation` names; its parameters are the attributes `names`, or the list
+    `activation_params`."""
     kind = op.attributes.get("activation", "")
     if not kind:
         return

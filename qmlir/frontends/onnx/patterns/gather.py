@@ -1,8 +1,8 @@
-"""com.microsoft.GatherBlockQuantized: rows of a table of codes in blocks, an embedding for instance.
+"""com.microsoft.GatherBlockQuantized: gathers rows of a block-quantised table, for example of an embedding.
 
-Source: onnxruntime, docs/ContribOperators.md, GatherBlockQuantized: blocks along `quantize_axis`, rows picked along
-`gather_axis`; u8 data holds codes of `bits` bits along its last axis, low bits first, whose zero point is half of
-their range where none is given.
+Source: onnxruntime, docs/ContribOperators.md, GatherBlockQuantized: blocks along `quantize_axis`, rows gathered along
+`gather_axis`; u8 data holds codes of `bits` bits along its last axis, low bits first, and their zero point defaults to
+half of their range.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def gather_block_quantized(op: Node) -> Tensor:
 
 
 def _zero_points(op: Node, shape: tuple[int, ...], dtype: str, packed: bool) -> Array:
-    """i32, in the shape of the scales."""
+    """The zero points, i32, in the shape of the scales."""
     if op.optional(3) is None:
         return np.full(shape, 1 << (int(dtype[1:]) - 1) if packed else 0, np.int32)
     zero = op.constant(3)

@@ -1,7 +1,7 @@
-"""com.microsoft's attention of several heads: what onnxruntime's optimisers make of encoders and of GPT-2's kind.
+"""com.microsoft's multi-head attention, which onnxruntime's optimisers make of encoders and of models like GPT-2.
 
-Queries, keys and values are read as they lie, `[batch, places, heads, width]`, and states of earlier calls as `[batch,
-heads, places, width]`. Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/bert.
+Queries, keys and values are read in their stored layout, `[batch, positions, heads, width]`, and states of earlier
+calls as `[batch, heads, positions, width]`. Source: onnxruntime, docs/ContribOperators.md, and contrib_ops/cpu/bert.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from .products import matmul_product, quantised
 
 @dataclass(frozen=True)
 class KeyOrValue:
-    """Keys or values and the letters of their axes but for the last: `bkH` as they lie, `bHk` in a state."""
+    """Keys or values and the letters of their axes except the last: `bkH` for inputs, `bHk` for states."""
 
     tensor: Tensor
     axes: str = f"bk{HEADS}"
 
     @property
     def places(self) -> Extent:
-        """How many there are."""
+        """The number of positions."""
         return dims(self.tensor.value)[self.axes.index("k")]
 
     def in_state(self, op: Node) -> Tensor:
         return self.tensor if self.axes[1] == HEADS else onnx_op(op, "Transpose", self.tensor, perm=[0, 2, 1, 3])
 
     def behind(self, op: Node, past: Tensor | None) -> KeyOrValue:
-        """Behind those of a state `[B, heads, places, width]`."""
+        """Appended to those of a state `[B, heads, positions, width]`."""
         if past is None:
             return self
         return KeyOrValue(onnx_op(op, "Concat", past, self.in_state(op), axis=2), f"b{HEADS}k")
 
     def with_one_more(self) -> KeyOrValue:
-        """With one of zeros behind the last."""
+        """With one more position of zeros at the end."""
         return KeyOrValue(one_more(self.tensor, self.axes.index("k")), self.axes)
 
 
@@ -60,8 +60,8 @@ def attended(
     shared: int = 1,
     softcap: float = 0.0,
 ) -> Tensor:
-    """The attention of queries `[B, m, heads, width]`, `shared` of whose heads read each one of keys: `[B, m, heads *
-    columns]` in the type of q."""
+    """The attention `[B, m, heads * columns]` of queries `[B, m, heads, width]`, in the type of q. `shared`: the number
+    of query heads that read the same head of keys and values."""
     heads, width = q.shape[2:]
     assert heads is not None
     assert width is not None
@@ -80,7 +80,7 @@ def attended(
 
 
 def head_count(op: Node, name: str = "num_heads") -> int:
-    """A number of heads. Raises FrontEndError where it is not positive."""
+    """The number of heads in the attribute `name`. Raises FrontEndError if it is not positive."""
     heads = int(op.attributes.get(name, 0))
     if heads < 1:
         raise refuse(f"{name} is {heads}, which must be positive", op.where)
@@ -95,21 +95,21 @@ def without(op: Node, *names: str) -> None:
 
 
 def no_inputs(op: Node, inputs: dict[int, str]) -> None:
-    """Refuse inputs, by their places, that are there."""
+    """Refuse the inputs of these indices if they are present."""
     for i, name in inputs.items():
         if op.optional(i) is not None:
             raise refuse(f"{op.op_type} with {name} is not imported", op.where)
 
 
 def no_results(op: Node, results: dict[int, str]) -> None:
-    """Refuse results, by their places, that are asked for."""
+    """Refuse the results of these indices if they are requested."""
     for i, name in results.items():
         if op.wants(i):
             raise refuse(f"the result {name} of {op.op_type} is not imported", op.where)
 
 
 def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
-    """What a mask of flags, of lengths `[B]`, or of ends and starts `[2 B]`, adds to the scores."""
+    """The mask terms of a mask that holds flags, lengths `[B]`, or ends and starts `[2 B]`."""
     if mask is None:
         return []
     hidden = float(op.attributes.get("mask_filter_value", -10000.0))
@@ -125,21 +125,21 @@ def _padding(op: Node, mask: Tensor | None, batch: int | str) -> list[MaskTerm]:
     return [between(starts, ends, hidden)]
 
 
-_MASK = {"Attention": 3, "QAttention": 5, "MultiHeadAttention": 4}  # the input that is the mask
+_MASK = {"Attention": 3, "QAttention": 5, "MultiHeadAttention": 4}  # the index of the mask input
 
 
 def _count(past: Tensor | None) -> Extent:
-    """How many places a state has."""
+    """The number of positions in a state."""
     return 0 if past is None else dims(past.value)[2]
 
 
-# --------------------------------------------------------------------------------------- projections inside
+# ------------------------------------------------------------------------------------- with projections
 
 
 @raises("onnx.com.microsoft.Attention", "onnx.com.microsoft.QAttention")
 def attention_with_weights(op: Node) -> list[Tensor]:
-    """The projections to queries, keys and values, three products (of codes in QAttention), and their attention; keys
-    and values of earlier calls come first."""
+    """Three products (of codes in QAttention) project the input to queries, keys and values; keys and values of earlier
+    calls come first in the attention."""
     coded = op.proto.op_type == "QAttention"
     heads = head_count(op)
     without(op, "do_rotary", "past_present_share_buffer")
@@ -173,7 +173,7 @@ def attention_with_weights(op: Node) -> list[Tensor]:
 
 
 def _projected(op: Node, coded: bool, start: int, width: int) -> Tensor:
-    """`width` columns of the product with the weights, from `start` on, and their bias."""
+    """Columns `[start, start + width)` of the product with the weights, with their bias added."""
 
     def columns(t: Tensor | None) -> Tensor | None:
         if t is None or not t.shape or t.shape[-1] == 1:
@@ -196,7 +196,7 @@ def _projected(op: Node, coded: bool, start: int, width: int) -> Tensor:
 @raises("onnx.com.microsoft.MultiHeadAttention")
 def multi_head_attention(op: Node) -> list[Tensor]:
     """(query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value): attention of projected
-    queries, keys and values, which may lie in one tensor."""
+    queries, keys and values, which may be packed in one tensor."""
     heads = head_count(op)
     no_inputs(op, {8: "past_sequence_length", 9: "cache_indirection"})
     no_results(op, {3: "qk"})
@@ -215,19 +215,19 @@ def multi_head_attention(op: Node) -> list[Tensor]:
 
 
 def with_states(op: Node, made: Tensor, keys: KeyOrValue, values: KeyOrValue) -> list[Tensor]:
-    """The results: `[B, m, ..]`, and keys and values as states, as far as they are asked for."""
+    """The results: `[B, m, ..]`, and the keys and values as states if they are requested."""
     made = op.sized(made, (*op.named(0)[:2], ""))
     return [made, *(t.in_state(op) if op.wants(i) else made for i, t in enumerate((keys, values), 1))]
 
 
 def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
-    """Queries, keys and values with their biases, from one, two or three tensors."""
+    """Queries, keys and values with their biases added, from one, two or three tensors."""
     q, k, v, offset = op.operand(0), op.optional(1), op.optional(2), op.optional(3)
     found: list[Tensor] = []
     if len(q.shape) == 5:  # [B, m, heads, 3, width]
-        found = _taken_apart(q)
+        found = _slices(q)
     elif k is not None and len(k.shape) == 5:  # [B, k, heads, 2, width]
-        found = [in_heads(q, 2, heads), *_taken_apart(k)]
+        found = [in_heads(q, 2, heads), *_slices(k)]
     elif k is None or v is None:
         raise PatternDeclined(f"a query {q.spec} without keys or values")
     else:
@@ -235,7 +235,7 @@ def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
     if offset is not None:
         start = 0
         for i, t in enumerate(found):
-            if i and k is not None and len(k.shape) == 4:  # states have theirs
+            if i and k is not None and len(k.shape) == 4:  # keys and values that are states already have their biases
                 break
             n, width = t.shape[2:]
             assert n is not None
@@ -248,6 +248,6 @@ def _unpacked(op: Node, heads: int) -> tuple[Tensor, KeyOrValue, KeyOrValue]:
     return found[0], KeyOrValue(found[1], axes), KeyOrValue(found[2], axes)
 
 
-def _taken_apart(t: Tensor) -> list[Tensor]:
-    """The tensors along the last axis but one."""
+def _slices(t: Tensor) -> list[Tensor]:
+    """The slices of a tensor of five axes along its last but one."""
     return [at_index(t, 3, i) for i in range(t.shape[3] or 0)]

@@ -1,4 +1,4 @@
-"""Resize with `align_corners` by scales that do not give whole sizes."""
+"""Resize with `align_corners` by scales whose products with the sizes are not integers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ INFINITE = float("inf")
 
 
 def interpolated(op: Node, x: Tensor, scales: Tensor) -> Tensor:
-    """Resize with `align_corners` by any scales, which may be known only when it runs: along each axis a sum of
-    gathered elements times weights. Source: onnx/reference/ops/op_resize.py."""
+    """Resize with `align_corners` by any scales, which may be known only at run time: along each axis a weighted sum of
+    gathered elements. Source: onnx/reference/ops/op_resize.py."""
     a, spec = op.attributes, op.results[0]
     mode, sizes = a.get("mode", "nearest"), None if spec is None else spec.shape
     if mode not in ("linear", "cubic") or a.get("exclude_outside", 0) or a.get("antialias", 0) or "axes" in a:

@@ -1,5 +1,5 @@
-"""QuantizeLinear and DequantizeLinear, exactly as ONNX defines them; a QuantizeLinear takes in the product, the clamps
-and the moves before it where that is exact."""
+"""QuantizeLinear and DequantizeLinear, exactly as ONNX defines them. A QuantizeLinear absorbs a product, clamps and
+moves of elements in front of it if the result stays exact."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .resized import nearest, repeats
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-# Ops that move elements and compute nothing: on codes they do what they do on the numbers.
+# Operators that only move elements, and can move codes as well as dequantised values.
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",
          "DepthToSpace", "SpaceToDepth")  # fmt: skip
 _DEQUANT = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
@@ -127,8 +127,9 @@ def quantize_linear(op: Node) -> Tensor:
 
 
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, saturate: bool = True) -> Tensor:
-    """f32 numbers to codes with a scale that broadcasts. ONNX divides by the scale, where `qmlir.quantize` multiplies
-    by its reciprocal: the two are one for powers of two, and otherwise the division comes first, with a scale of 1."""
+    """Quantise f32 values with a scale that broadcasts. ONNX divides by the scale, whereas `qmlir.quantize` multiplies
+    by its reciprocal. Both agree for powers of two; for other scales, the values are divided first and quantised with a
+    scale of 1."""
     d = DTYPES[dtype]
     if d.kind != "int":
         return _small_float(x, scale, dtype, saturate)
@@ -146,7 +147,7 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, satur
 
 
 def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor:
-    """f32 numbers to the codes of a small float."""
+    """Quantise f32 values to the codes of a small float."""
     kind = build.element(dtype)
     byte = build.element("i8")
 
@@ -157,19 +158,20 @@ def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor
     return elementwise(body, [x, scale], dtype)
 
 
-# ------------------------------------------------------------------------------------- what is before a quantisation
+# ------------------------------------------------------------------------- absorbing the producers of a quantisation
 
 
 def _onto_codes(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
-    """What moves elements between a dequantisation and this quantisation, moved behind it: codes are a quarter of the
-    bytes, and what is then between the two is a table. Codes of the same quantisation are as they were: exact, for
-    `(q - z) * s / s` rounds to `q - z`. None where there is nothing to move."""
+    """Move operators that only move elements from between a dequantisation and this quantisation to after it: codes are
+    a quarter of the bytes, and the dequantisation and quantisation, then adjacent, become a table. If both have the
+    same parameters, the codes stay unchanged, which is exact, because `(q - z) * s / s` rounds to `q - z`. None if
+    nothing can be moved."""
     if scale.shape or (zero is not None and zero.shape) or dtype not in _DEQUANT:
         return None
     taken: list[Node] = []
 
     def codes_at(node: Node, at: int) -> Tensor | None:
-        """The codes of an input of a node; None where there are none behind it."""
+        """The codes for input `at` of a node; None if it is not made from dequantised values by moves alone."""
         q = quantised_input(node, at)
         if q is not None:
             taken.extend(q.nodes)
@@ -207,12 +209,12 @@ def _onto_codes(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Ten
 
 
 def _moves(node: Node, dtype: str, scale: Tensor) -> range:
-    """The inputs of a node whose elements it only moves; none for a node that does not."""
+    """The indices of the inputs whose elements a node only moves; empty for other nodes."""
     if node.op_type in MOVES:
         return range(1)
     if node.op_type == "Concat":
         return range(len(node.proto.input))
-    if node.op_type == "MaxPool":  # the largest number has the largest code where the scale is positive
+    if node.op_type == "MaxPool":  # with a positive scale, the largest value has the largest code
         return range(1 if dtype in BYTES and _positive(scale) else 0)
     return range(1 if node.op_type == "Resize" and repeats(node, node.operand(0)) is not None else 0)
 
@@ -222,8 +224,8 @@ def _positive(scale: Tensor) -> bool:
 
 
 def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
-    """The product before a QuantizeLinear with the requantisation in its epilogue; clamps between become a clamp of
-    the codes, which is the same, for quantising is monotone. None where there is no product or others read it too."""
+    """Requantise in the epilogue of the product before a QuantizeLinear. Clamps between them become a clamp of the
+    codes, which is equivalent, because quantising is monotone. None if there is no product or it has other uses."""
     if dtype not in ("i8", "u8") or scale.shape or (zero is not None and zero.shape):
         return None
     d = DTYPES[dtype]
@@ -231,7 +233,7 @@ def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> T
     taken: list[Node] = []
     node = op.producer(0)
     while node is not None and node.uses() == 1 and (bounds := _clamp_bounds(node)) is not None:
-        # What comes later holds; of two bounds in the wrong order, the upper one.
+        # The later clamp (lo, hi) limits the bounds of the earlier one; a lower bound above the upper one yields to it.
         lo, hi = min(max(min(bounds), lo), hi), min(max(bounds[1], lo), hi)
         taken.append(node)
         node = node.producer(0)
@@ -255,7 +257,7 @@ def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> T
 
 
 def _clamp_bounds(node: Node) -> tuple[float, float] | None:
-    """The bounds of a node that clamps, None for another one."""
+    """The bounds of a node that clamps; None for other nodes and for bounds that are not constant."""
     if node.op_type == "Relu":
         return 0.0, float("inf")
     if node.op_type != "Clip":

@@ -1,7 +1,7 @@
-"""What is added to the scores of an attention: a sum of terms, each along the axes that it varies on.
+"""The mask that is added to the scores of an attention, as a sum of terms, each along the axes on which it varies.
 
 Letters of axes: b for the batch, H for heads of keys, G for the heads of queries that share one of them, m for queries,
-k for keys; "1" is an axis of an operand that is repeated.
+k for keys; "1" is an axis of an operand that is broadcast.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ At: TypeAlias = "Mapping[str, ir.Value]"  # the index of each axis, by its lette
 
 @dataclass(frozen=True)
 class MaskTerm:
-    """A summand: `value` of the place and of the scalars of `tensors`, f32. `axes`: the letters of each tensor's axes;
-    `letters`: all axes that the term varies along."""
+    """A summand of a mask: `value` computes it in f32 from the indices of its axes and the elements of `tensors` there.
+    `axes`: the letters of each tensor's axes; `letters`: all axes along which the term varies."""
 
     tensors: Sequence[Tensor]
     axes: Sequence[str]
@@ -37,13 +37,13 @@ def as_place(x: ir.Value) -> ir.Value:
 
 
 def less(a: ir.Value, b: ir.Value) -> ir.Value:
-    """Whether a < b, of signed integers or indices."""
+    """Whether a < b, for signed integers or indices."""
     return arith.cmpi(arith.CmpIPredicate.slt, as_place(a), as_place(b))
 
 
 def causal(before: Extent | Tensor, window: int = -1) -> MaskTerm:
-    """A query sees the keys up to its own place, and of them the last `window`, unless that is negative. `before`: how
-    many places come before the first query, one number or one for each of the batch."""
+    """A query sees the keys up to its own position, and only the last `window` of them unless that is negative.
+    `before`: the number of positions before the first query, for the whole batch or for each of its rows."""
 
     def value(at: At, *one: ir.Value) -> ir.Value:
         first = as_index(before) if not isinstance(before, Tensor) else as_place(one[0])
@@ -57,7 +57,8 @@ def causal(before: Extent | Tensor, window: int = -1) -> MaskTerm:
 
 
 def flags(mask: Tensor, otherwise: float) -> MaskTerm:
-    """Keys are kept where a mask `[B, k]` or `[B, m, k]` of integers is not 0."""
+    """Keys are kept where an integer mask `[B, k]` or `[B, m, k]` is not 0; `otherwise` is added to the scores
+    elsewhere."""
 
     axes = {2: "bk", 3: "bmk"}.get(len(mask.shape))
     if axes is None:
@@ -67,12 +68,12 @@ def flags(mask: Tensor, otherwise: float) -> MaskTerm:
 
 
 def repeated(t: Tensor, axes: str) -> str:
-    """The letters of a tensor's axes, "1" for one of size one but for that of keys, which every mask has."""
+    """The letters of a tensor's axes, "1" for an axis of size one, except for the key axis, which every mask has."""
     return "".join("1" if size == 1 and a != "k" else a for size, a in zip(t.shape, axes, strict=True))
 
 
 def between(start: Tensor | None, end: Tensor, otherwise: float) -> MaskTerm:
-    """Keys are kept from `start [B]`, or the first one, up to `end [B]`, which is not."""
+    """Keys from `start [B]`, or from the first one, up to but not including `end [B]` are kept."""
     tensors = [end] if start is None else [end, start]
 
     def value(at: At, stop: ir.Value, *begin: ir.Value) -> ir.Value:
@@ -85,7 +86,7 @@ def between(start: Tensor | None, end: Tensor, otherwise: float) -> MaskTerm:
 
 
 def bias(t: Tensor, heads: int, shared: int = 1) -> MaskTerm:
-    """`[B or 1, heads or 1, m, k]`, added to the scores as it is."""
+    """A tensor `[B or 1, heads or 1, m, k]` that is added to the scores."""
     if len(t.shape) != 4 or t.shape[1] not in (1, heads * shared):
         raise PatternDeclined(
             f"an attention_bias {t.spec}; [batch or 1, {heads * shared} or 1, queries, keys] is taken"
@@ -96,7 +97,7 @@ def bias(t: Tensor, heads: int, shared: int = 1) -> MaskTerm:
 
 
 def mask_of(terms: Sequence[MaskTerm], sizes: Mapping[str, Extent]) -> tuple[Tensor | None, str]:
-    """The sum of the terms and the letters of its axes; None without a term. `sizes`: of all axes."""
+    """The sum of the terms and the letters of its axes; None without terms. `sizes`: the size of each axis."""
     if not terms:
         return None, ""
     letters = "".join(a for a in f"b{HEADS}{SHARED}mk" if any(a in t.letters for t in terms))
@@ -118,7 +119,7 @@ def mask_of(terms: Sequence[MaskTerm], sizes: Mapping[str, Extent]) -> tuple[Ten
 
 
 def in_heads(t: Tensor, axis: int, *counts: int) -> Tensor:
-    """The axis split into `counts` and what is left of it."""
+    """Split an axis into axes of the sizes `counts` and one of the remaining size."""
     size, whole = t.shape[axis], 1
     for count in counts:
         whole *= count

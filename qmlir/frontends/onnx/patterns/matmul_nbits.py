@@ -1,8 +1,8 @@
 """com.microsoft.MatMulNBits: weights of 2, 4 or 8 bits in blocks along K.
 
 Source: onnxruntime, docs/ContribOperators.md, MatMulNBits: B is `[N, blocks, blob]` bytes, low bits first; scales
-`[N, blocks]`; zero points packed `[N, ceil(blocks * bits / 8)]`, or floats of the scales' type; g_idx `[K]` says which
-block's scale an input channel has.
+`[N, blocks]`; zero points packed `[N, ceil(blocks * bits / 8)]`, or floats of the scales' type; g_idx `[K]` is the
+index of the block whose scale an input channel has.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ def _zero_points(op: Node, n: int, blocks: int, bits: int, dtype: str) -> Array:
 
 
 def _regrouped(x: Array, block: int, group: int, k: int) -> Array:
-    """One value per group instead of one a block."""
+    """One value per group instead of one per block."""
     return np.ascontiguousarray(np.repeat(x, block // group, 1)[:, : k // group])
 
 
 def _act_order(g_idx: Array, k: int, block: int, scale: Array, zero: Array) -> tuple[Array, int, Array, Array]:
-    """Input channels sorted by their block; the size of the groups they then form, and the values of each."""
+    """The order that sorts input channels by their block, the size of the groups that they then form along K, and the
+    scale and zero point of each group."""
     if g_idx.size != k or g_idx.min() < 0 or g_idx.max() >= scale.shape[1]:
         raise PatternDeclined(f"g_idx must hold {k} indices of {scale.shape[1]} blocks")
     order = np.argsort(g_idx, kind="stable")
@@ -97,7 +98,7 @@ def _act_order(g_idx: Array, k: int, block: int, scale: Array, zero: Array) -> t
 
 
 def _columns(op: Node, a: Tensor, order: Array) -> Tensor:
-    """The columns of A in another order."""
+    """The columns of A in the order `order`."""
     import onnx
 
     axis = onnx.helper.make_attribute("axis", len(a.shape) - 1)
@@ -105,8 +106,8 @@ def _columns(op: Node, a: Tensor, order: Array) -> Tensor:
     return found
 
 
-# The numbers of FP4's codes, times the largest of their block; those of a sign bit follow. Source: bitsandbytes,
-# functional.py.
+# The values of FP4's codes without the sign bit, as fractions of the largest magnitude of their block; the codes with
+# the sign bit follow. Source: bitsandbytes, functional.py.
 _FP4 = np.array([0.0, 0.0625 / 12, 8 / 12, 1.0, 4 / 12, 6 / 12, 2 / 12, 3 / 12], np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Layer normalisations as onnxruntime's optimisers write them: alone, behind a residual sum, behind embeddings.
+"""Layer normalisations as onnxruntime's optimisers write them: alone, after a residual sum, or after embeddings.
 
 Source: onnxruntime, docs/ContribOperators.md.
 """
@@ -19,14 +19,14 @@ from ..model import refuse
 from ..node import Node
 from .common import onnx_op, scale_of, zero_of
 
-RowNumbers: TypeAlias = "Callable[[Tensor], Tensor]"  # the numbers of rows of a table, as floats
+RowNumbers: TypeAlias = "Callable[[Tensor], Tensor]"  # converts rows of a table to floats
 
 
 def normalised(
     x: Tensor, scale: Tensor, shift: Tensor | None, epsilon: float, *, centred: bool = True, axis: int = -1
 ) -> Tensor:
     """`(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + shift` over the axes from `axis` on, in f32; the mean
-    is taken to be 0 where it is not `centred` (RMS normalisation). The result has x's dtype."""
+    is taken to be 0 if not `centred` (RMS normalisation). The result has x's dtype."""
     wide = real(x)
     first = axis % len(x.shape)
     mean = _mean(wide, None, first) if centred else None
@@ -43,7 +43,7 @@ def normalised(
 
 
 def _mean(x: Tensor, less: Tensor | None, first: int, square: bool = False) -> Tensor:
-    """The mean of `x - less`, or of its square, over the axes from `first` on, which are of size one then."""
+    """The mean of `x - less`, or of its square, over the axes from `first` on, which are kept with size one."""
     rank, sizes = len(x.shape), dims(x.value)
     rows = tuple(range(first))
     args = [Arg(x.value, tuple(range(rank)))]
@@ -80,19 +80,21 @@ def _epsilon(op: Node) -> float:
 
 
 def only(op: Node, *wanted: int) -> None:
-    """Refuse results that are there for training."""
+    """Refuse results other than those `wanted`, which are meant for training."""
     for i, name in enumerate(op.proto.output):
         if op.wants(i) and i not in wanted:
-            raise refuse(f"result {i} of {op.op_type} ({name!r}) is not imported: it is there for training", op.where)
+            raise refuse(
+                f"result {i} of {op.op_type} ({name!r}) is not imported: it is used only for training", op.where
+            )
 
 
 @raises("onnx.LayerNormalization", "onnx.SimplifiedLayerNormalization")
 def layer_normalization(op: Node) -> Tensor:
-    """As onnxruntime's optimisers add it to models of any opset; the mean is 0 in SimplifiedLayerNormalization.
-    ONNX's own LayerNormalization, of opset 17, is imported by torch-mlir."""
+    """The operator that onnxruntime's optimisers add to models of any opset; the mean is taken to be 0 in
+    SimplifiedLayerNormalization. ONNX's own LayerNormalization, of opset 17, is imported by torch-mlir."""
     simple = op.op_type == "SimplifiedLayerNormalization"
     if not simple and op.opset >= 17:
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     only(op, 0)
     op.plain = True
     axis = int(op.attributes.get("axis", -1))
@@ -103,8 +105,8 @@ def layer_normalization(op: Node) -> Tensor:
 
 @raises("onnx.com.microsoft.SkipLayerNormalization", "onnx.com.microsoft.SkipSimplifiedLayerNormalization")
 def skip_layer_normalization(op: Node) -> list[Tensor]:
-    """(input, skip, gamma, beta, bias): the normalised sum of input, skip and bias, and the sum; without beta where
-    the mean is taken to be 0."""
+    """(input, skip, gamma, beta, bias): the normalised sum of input, skip and bias, and the sum. The simplified form
+    takes the mean to be 0 and has no beta."""
     simple = op.op_type.endswith("SkipSimplifiedLayerNormalization")
     only(op, 0, 3)
     op.plain = True
@@ -131,7 +133,7 @@ def added(*terms: Tensor) -> Tensor:
 @raises("onnx.com.microsoft.EmbedLayerNormalization")
 def embed_layer_normalization(op: Node) -> list[Tensor]:
     """(input_ids, segment_ids, word, position, segment embeddings, gamma, beta, mask, position_ids): the normalised
-    sum of the rows, how many words the mask keeps, and the sum."""
+    sum of the embeddings, the number of words that the mask keeps, and the sum."""
     op.plain = True
     tables = [op.operand(2), op.operand(3), op.optional(4)]
     return _embedded(op, tables, [lambda rows: rows] * 3, op.operand(5), op.operand(6))
@@ -139,10 +141,10 @@ def embed_layer_normalization(op: Node) -> list[Tensor]:
 
 @raises("onnx.com.microsoft.QEmbedLayerNormalization")
 def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
-    """The same of tables of codes: their scales are inputs 8 to 12, their zero points inputs 13 to 17."""
+    """EmbedLayerNormalization with quantised tables: scales are inputs 8 to 12, zero points inputs 13 to 17."""
 
     def number(i: int) -> RowNumbers:
-        """The numbers of codes of input `2 + i`."""
+        """The function that dequantises rows of input `2 + i`."""
 
         def numbers(codes: Tensor) -> Tensor:
             made: Tensor = op.build("dequantize", input=codes, scale=scale_of(op.operand(8 + i)),
@@ -159,8 +161,8 @@ def coded_embed_layer_normalization(op: Node) -> list[Tensor]:
 def _embedded(
     op: Node, tables: Sequence[Tensor | None], numbers: Sequence[RowNumbers], gamma: Tensor, beta: Tensor
 ) -> list[Tensor]:
-    """The normalised sum of rows of the tables of words, positions and segments, `numbers` of each; how many words the
-    mask keeps; and the sum."""
+    """The normalised sum of rows of the tables of words, positions and segments, each converted by its entry of
+    `numbers`; the number of words that the mask keeps; and the sum."""
     ids, segments, mask = op.operand(0), op.optional(1), op.optional(7)
     places = op.optional(8) if op.proto.op_type == "EmbedLayerNormalization" else None
     rows = []
@@ -177,7 +179,7 @@ def _embedded(
 
 
 def _first(op: Node, table: Tensor, ids: Tensor) -> Tensor:
-    """As many rows of a table as there are columns of `ids`."""
+    """The first rows of a table, as many as `ids` has columns."""
     rows, width = dims(table.value)
     count = dims(ids.value)[1]
     if isinstance(count, int) and isinstance(rows, int) and count > rows:
@@ -190,7 +192,7 @@ def _first(op: Node, table: Tensor, ids: Tensor) -> Tensor:
 
 
 def _counts(ids: Tensor, mask: Tensor | None) -> Tensor:
-    """How many words of each row of `ids` the mask keeps, i32; 0 without a mask."""
+    """The number of words that the mask keeps in each row of `ids`, i32; 0 without a mask."""
     made = filled(dims(ids.value)[:1], arith.constant(ir.IntegerType.get_signless(32), 0))
     if mask is not None:
         made = generic([Arg(mask.value, (0, 1))], made, (0,), 2, arith.addi)

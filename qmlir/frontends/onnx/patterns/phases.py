@@ -1,8 +1,8 @@
-"""ConvTranspose of floats: one ordinary convolution with a filter for each phase of the stride, and a move of its
-results to their places. torch-mlir spreads the input by the stride, so that most of what it multiplies are zeros.
+"""Float ConvTranspose as one ordinary convolution with filters for each phase of the stride, whose results are then
+interleaved. torch-mlir inserts zeros between the input's elements instead, so that most of its factors are zeros.
 
-With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a convolution for each phase `r`, of which
-all have the same place in the input.
+With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a convolution for each phase `r`. All phases
+read the same window of the input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .common import ints, onnx_op
 
 @dataclass(frozen=True)
 class TransposedGeometry:
-    """Sizes along each spatial axis. `pads`: what is cut off in front of the result."""
+    """Sizes along each spatial axis. `pads`: the number of elements that are cut off in front of the result."""
 
     sizes: list[int]
     kernel: list[int]
@@ -32,28 +32,28 @@ class TransposedGeometry:
 
     @property
     def taps(self) -> list[int]:
-        """The most that a phase of the kernel has."""
+        """The number of taps of the longest phase."""
         return [-(-k // s) for k, s in zip(self.kernel, self.strides, strict=True)]
 
     @property
     def first(self) -> list[int]:
-        """The block of `stride` elements that the result begins in."""
+        """The index of the block of `stride` elements in which the result begins."""
         return [p // s for p, s in zip(self.pads, self.strides, strict=True)]
 
     @property
     def cut(self) -> list[int]:
-        """The elements of that block in front of the result."""
+        """The number of elements of that block in front of the result."""
         return [p % s for p, s in zip(self.pads, self.strides, strict=True)]
 
     @property
     def blocks(self) -> list[int]:
-        """How many the result is in."""
+        """The number of blocks that the result spans."""
         return [-(-(c + o) // s) for c, o, s in zip(self.cut, self.out, self.strides, strict=True)]
 
 
 def phased(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """None where the weight is not constant, or a size other than the batch is dynamic; also with dilation in one
-    group, as zeros between the taps would be multiplied."""
+    """Build a ConvTranspose by phases. None if the weight is not constant or a size other than the batch is dynamic,
+    and for one group with dilation, because the zeros between the taps would be multiplied."""
     groups, dilations = int(op.attributes.get("group", 1)), op.attributes.get("dilations", [1])
     if weight.array is None or (groups == 1 and set(dilations) != {1}):
         return None
@@ -65,7 +65,7 @@ def phased(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor |
     each, axes = prod(g.strides), range(len(g.sizes))
     channels = filters.shape[0] // each
     spatial = ints([2 + i for i in axes])
-    # The input's elements that the blocks read, of which some are not there, and some are not read.
+    # The range of input elements that the blocks read: it may exceed the input on either side or leave out elements.
     starts = [f - t + 1 for f, t in zip(g.first, g.taps, strict=True)]
     ends = [f + b for f, b in zip(g.first, g.blocks, strict=True)]
     before, after = [max(-s, 0) for s in starts], [max(e - n, 0) for e, n in zip(ends, g.sizes, strict=True)]
@@ -89,7 +89,7 @@ def phased(op: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor |
 
 
 def _dilated(weight: Array, dilations: Sequence[int]) -> Array:
-    """With zeros between the taps."""
+    """The weight with zeros inserted between the taps."""
     if set(dilations) == {1}:
         return weight
     sizes = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
@@ -99,7 +99,8 @@ def _dilated(weight: Array, dilations: Sequence[int]) -> Array:
 
 
 def _geometry(op: Node, x: Tensor, weight: Array) -> TransposedGeometry | None:
-    """Source: ONNX, ConvTranspose, `pads` and `output_shape`; where it leaves sizes open, onnxruntime."""
+    """The sizes of a ConvTranspose; None for sizes that are not supported. Source: ONNX, ConvTranspose, `pads` and
+    `output_shape`, and onnxruntime for sizes that ONNX leaves open."""
     if None in x.shape[1:] or len(x.shape) != weight.ndim or len(x.shape) < 3:
         return None
     a, space = op.attributes, len(x.shape) - 2
@@ -112,7 +113,7 @@ def _geometry(op: Node, x: Tensor, weight: Array) -> TransposedGeometry | None:
     whole = [s * (n - 1) + k + m for s, n, k, m in zip(strides, sizes, kernel, more, strict=True)]
     asked = a.get("output_shape")
     if asked is not None or "SAME" in mode:
-        # Without pads where more is asked for than there is; only a stated shape is then filled up.
+        # No pads if the requested size exceeds `whole`; only a stated output_shape is then filled up.
         out = [int(o) for o in asked[-space:]] if asked is not None else [
             min(s * n, w) for s, n, w in zip(strides, sizes, whole, strict=True)
         ]  # fmt: skip
@@ -128,8 +129,8 @@ def _geometry(op: Node, x: Tensor, weight: Array) -> TransposedGeometry | None:
 
 
 def _filters(weight: Array, groups: int, g: TransposedGeometry) -> Array:
-    """`[C, F, k..]` as `[G * F * s.., C / G, taps..]`: for each phase every stride-th tap, last first. Taps that the
-    kernel does not have are 0."""
+    """`[C, F, k..]` as `[G * F * s.., C / G, taps..]`: for each phase every stride-th tap, in reverse order. Taps
+    beyond the kernel are 0."""
     c, f = weight.shape[:2]
     axes = range(len(g.kernel))
     whole = np.zeros((c, f, *(t * s for t, s in zip(g.taps, g.strides, strict=True))), weight.dtype)

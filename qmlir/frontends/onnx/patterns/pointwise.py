@@ -1,4 +1,4 @@
-"""com.microsoft's quantised elementwise operators: dequantised, computed in f32 and quantised in one loop.
+"""com.microsoft's quantised elementwise operators: one loop dequantises, computes in f32 and quantises.
 
 Source: onnxruntime, docs/ContribOperators.md, and the order of operations of its kernels (mlas/lib/qladd.cpp,
 qlmul.cpp; contrib_ops/cpu/quantization/qlinear_lookup_table.cc).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def per_tensor(op: Node, codes: int, scale: int, zero: int) -> DequantizedValue:
-    """The codes, scale and zero point at three inputs; one value per tensor."""
+    """The quantised value at three inputs, with one scale and one zero point per tensor."""
     s, z = scale_of(op.operand(scale)), zero_of(op.optional(zero))
     if s.shape or (z is not None and z.shape):
         raise PatternDeclined("scales and zero points per axis; one value per tensor is raised")
@@ -48,7 +48,7 @@ def centred(x: ir.Value, dtype: str, zero: ir.Value | None) -> ir.Value:
 
 
 def mapped(op: Node, f: Callable[[ir.Value], ir.Value]) -> Tensor:
-    """(X, X_scale, X_zero, Y_scale, Y_zero): `f` of the number, code by code."""
+    """(X, X_scale, X_zero, Y_scale, Y_zero): `f` of each dequantised value, quantised again."""
     x = per_tensor(op, 0, 1, 2)
     scale, zero, dtype = output(op, 3, 4, x.codes.dtype)
     d = DTYPES[dtype]
@@ -127,7 +127,8 @@ def mul(op: Node) -> Tensor:
 
 @raises("onnx.com.microsoft.QLinearConcat")
 def concat(op: Node) -> Tensor:
-    """(Y_scale, Y_zero, X, X_scale, X_zero, ...): each input requantised, or as it is where that is exact."""
+    """(Y_scale, Y_zero, X, X_scale, X_zero, ...): each input is requantised unless it has the result's scale and
+    zero point."""
     import onnx
 
     parts = []
@@ -157,7 +158,7 @@ def requantize(op: Node, x: DequantizedValue, scale: Tensor, zero: Tensor | None
 
 
 def dequantize(op: Node, x: DequantizedValue) -> Tensor:
-    """The numbers as f32."""
+    """The dequantised values as f32."""
     made: Tensor = op.build("dequantize", input=x.codes, scale=x.scale, zero_point=x.zero, dtype=x.codes.dtype)
     return made
 

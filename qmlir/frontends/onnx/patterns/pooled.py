@@ -1,4 +1,4 @@
-"""MaxPool of numbers and of codes, for the pattern of the operator and for a quantisation that moves in front."""
+"""MaxPool of floats and of codes, for the operator's pattern and for quantisations that move in front of a MaxPool."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 
 FAULTS = (
     Fault(
-        "IREE cannot round an f64 number outside of a kernel, and torch-mlir's padding of a MaxPool with uneven pads "
-        "is such a number.",
+        "IREE cannot round an f64 number outside of a kernel, and torch-mlir's padding value of a MaxPool with "
+        "uneven pads is such a number.",
         canary="rounded_padding",
         upstream="https://github.com/iree-org/iree/issues/20022",
     ),
@@ -31,7 +31,7 @@ FAULTS = (
 
 
 def pooled_codes(op: Node, x: Tensor) -> Tensor:
-    """The MaxPool `op` of codes: of the codes as f32 numbers, which is exact, and back."""
+    """The MaxPool `op` of codes, which are converted to f32 for it and back; this is exact."""
     numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
     numbers = Tensor(numbers.spec, fusion_barrier(numbers.value, Reason.POOLED))
     pooled = max_pooled(op, numbers)
@@ -39,8 +39,9 @@ def pooled_codes(op: Node, x: Tensor) -> Tensor:
 
 
 def max_pooled(op: Node, x: Tensor) -> Tensor:
-    """The MaxPool `op` of a tensor, padded first where its pads are uneven. Not by ONNX's Pad, and not by torch-mlir's
-    pooling: they pad with an f64 number that is rounded, which IREE 3.13 does not compile outside of a kernel."""
+    """The MaxPool `op` of a tensor, which is padded first if its pads are uneven. This does not use ONNX's Pad or the
+    padding of torch-mlir's pooling, which pad with a rounded f64 number that IREE 3.13 does not compile outside of a
+    kernel."""
     import onnx
 
     pads = uneven_pads(op, x)
@@ -50,7 +51,7 @@ def max_pooled(op: Node, x: Tensor) -> Tensor:
     half = len(pads) // 2
     low, high = [0, 0, *pads[:half]], [0, 0, *pads[half:]]
     if op.attributes.get("ceil_mode", 0):
-        high = [0, 0, *_reached(op, x, pads)]
+        high = [0, 0, *_covered_padding(op, x, pads)]
     value = build.pad(x.value, low, high, build.scalar(LOWEST[x.dtype], build.element(x.dtype)))
     shape = tuple(None if s is None else s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
     names = ("dilations", "kernel_shape", "strides")
@@ -59,9 +60,9 @@ def max_pooled(op: Node, x: Tensor) -> Tensor:
     return made
 
 
-def _reached(op: Node, x: Tensor, pads: Sequence[int]) -> list[int]:
-    """The padding behind each axis that the windows of `ceil_mode` reach, the last of which begins before it. Source:
-    ONNX, MaxPool, `ceil_mode`."""
+def _covered_padding(op: Node, x: Tensor, pads: Sequence[int]) -> list[int]:
+    """The padding after each axis that the windows of `ceil_mode` cover; the last window begins before that padding.
+    Source: ONNX, MaxPool, `ceil_mode`."""
     a, space = op.attributes, len(pads) // 2
     strides, dilations = (list(a.get(n, [1] * space)) for n in ("strides", "dilations"))
     found = []
@@ -76,7 +77,7 @@ def _reached(op: Node, x: Tensor, pads: Sequence[int]) -> list[int]:
 
 
 def uneven_pads(op: Node, x: Tensor) -> list[int]:
-    """The pads of a pooling before and behind each axis, where they differ or are not stated; else none. Source: ONNX,
+    """The pads of a pooling before each axis, then after each; empty if they are stated and even. Source: ONNX,
     MaxPool, `auto_pad`."""
     kernel = [int(k) for k in op.attributes["kernel_shape"]]
     how, space = op.attributes.get("auto_pad", "NOTSET"), len(kernel)

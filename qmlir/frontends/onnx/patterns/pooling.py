@@ -60,7 +60,7 @@ def _scaled(scale: Tensor, count: int) -> Tensor:
 
 
 def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The i32 sums of codes over `axes`, which stay as axes of size one."""
+    """The i32 sums of codes over `axes`, which are kept with size one."""
     value = x.value
     sizes = build.dims(value)
     rank = len(sizes)
@@ -83,8 +83,8 @@ def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 @raises("onnx.GlobalAveragePool", "onnx.ReduceMean")
 def mean_of_codes(op: Node) -> Tensor:
-    """The mean over the last axes of a dequantised tensor of one scale: `f32(sum(x - zero)) * scale / size`, the sum
-    exact in i32. Any other mean is a float operator."""
+    """The mean over the last axes of a dequantised tensor with one scale: `f32(sum(x - zero)) * scale / size`, with an
+    exact i32 sum. Other means are float operators."""
     q = quantised_input(op, 0)
     axes = None if q is None else _mean_axes(op, len(q.codes.shape))
     if q is None or axes is None or not q.per_tensor or q.dtype != "f32" or q.codes.dtype not in BYTES:
@@ -118,7 +118,7 @@ def mean_of_codes(op: Node) -> Tensor:
 
 
 def _mean_axes(op: Node, rank: int) -> list[int] | None:
-    """The axes of a mean, in order; None where they are not constant, or there are none."""
+    """The axes of a mean in ascending order; None if they are not constant or there are none."""
     if op.op_type == "GlobalAveragePool":
         return list(range(2, rank))
     stated = op.attributes.get("axes")
@@ -132,7 +132,7 @@ def _mean_axes(op: Node, rank: int) -> list[int] | None:
 
 def _through_float(op: Node, operator: str, x: DequantizedValue, y: tuple[Tensor, Tensor | None, str],
                    names: Sequence[str], rest: Sequence[Tensor] = ()) -> Tensor:  # fmt: skip
-    """Dequantised, an operator of the default domain with the attributes `names`, quantised."""
+    """Dequantise, apply an operator of the default domain with the attributes `names`, and quantise."""
     attributes = [a for a in op.proto.attribute if a.name in names]
     value = op.graph.torch_op(operator, [dequantize(op, x), *rest], attributes, op)
     return quantize(value, *y)
@@ -143,7 +143,7 @@ def average_pool(op: Node) -> Tensor:
     """(X, x_scale, x_zero, y_scale, y_zero)."""
     if int(op.attributes.get("channels_last", 0)):
         raise PatternDeclined("channels_last average pooling")
-    _sound_average(op)
+    _refuse_wrong_average(op)
     x = per_tensor(op, 0, 1, 2)
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
     return _through_float(op, "AveragePool", x, output(op, 3, 4, x.codes.dtype), names)
@@ -152,13 +152,14 @@ def average_pool(op: Node) -> Tensor:
 @raises("onnx.AveragePool")
 def float_average_pool(op: Node) -> Tensor:
     """Imported by torch-mlir, except for one form that torch-mlir computes wrongly, which is refused."""
-    _sound_average(op)
+    _refuse_wrong_average(op)
     raise NotQuantised("plain float")
 
 
-def _sound_average(op: Node) -> None:
-    """torch-mlir divides by the whole window where it reaches over the padding's end; onnxruntime, torch and the onnx
-    package's reference divide by what is inside."""
+def _refuse_wrong_average(op: Node) -> None:
+    """Refuse an average pool with both ceil_mode and count_include_pad: for a window that exceeds the padding,
+    torch-mlir divides by the size of the whole window; onnxruntime, torch and the onnx package's reference divide by
+    the number of elements inside."""
     if int(op.attributes.get("ceil_mode", 0)) and int(op.attributes.get("count_include_pad", 0)):
         raise refuse("an average pool with both ceil_mode and count_include_pad is not computed as onnxruntime does; "
                      "leave one of them out, or pad in front of the pool", op.where)  # fmt: skip
@@ -179,17 +180,19 @@ def reduce_mean(op: Node) -> Tensor:
 
 @raises("onnx.com.microsoft.QLinearSoftmax")
 def softmax(op: Node) -> Tensor:
-    """(X, X_scale, x_zero, y_scale, y_zero), `axis` and the `opset` whose Softmax is meant."""
+    """(X, X_scale, x_zero, y_scale, y_zero), with the attributes `axis` and `opset`, the one that defines the
+    Softmax."""
     x = per_tensor(op, 0, 1, 2)
     axis = int(op.attributes.get("axis", -1))
     rank = len(x.codes.shape)
     if int(op.attributes.get("opset", 13)) < 13 and axis % rank != rank - 1:
-        raise PatternDeclined("a softmax of opset 12 over more than the last axis")
+        raise PatternDeclined("a Softmax of opset 12 or lower along an axis that is not the last")
     return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
 
 
 def max_pool_codes(op: Node) -> Tensor:
-    """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
+    """A MaxPool of codes, which torch-mlir converts for floats: the codes are converted to f32, which is exact, and
+    back."""
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise PatternDeclined("the indices of a maximum over codes")
     return pooled_codes(op, op.operand(0))

@@ -30,13 +30,13 @@ from .common import BYTES, DequantizedValue, absorb, quantised_input, ratio, sca
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-# Codes that a product takes; 16-bit ones have no exact i32 sum.
+# Types of codes that a product takes; sums of products of 16-bit codes are not exact in i32.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
 
 
 @dataclass(frozen=True)
 class Requantise:
-    """What a result is quantised with."""
+    """The parameters with which a result is quantised."""
 
     scale: Tensor
     zero: Tensor | None
@@ -45,8 +45,8 @@ class Requantise:
 
 
 def requantised(op: Node, p: OnnxProduct, to: Requantise) -> Tensor:
-    """The product with codes as result. Where the accumulator alone is scaled, by the one multiplier
-    `(lhs_scale * rhs_scale) / scale` that onnxruntime uses."""
+    """The product with codes as its result. If only the accumulator is scaled, one multiplier does it,
+    `(lhs_scale * rhs_scale) / scale`, as in onnxruntime."""
     known = p.bias is None or p.bias.dtype == "i32"
     out: dict[str, object] = {"out_dtype": to.dtype, "out_zero_point": to.zero, "clamp": to.clamp, "bias": p.bias}
     if known and p.factors is not None:
@@ -57,7 +57,7 @@ def requantised(op: Node, p: OnnxProduct, to: Requantise) -> Tensor:
 
 
 def _vector(t: Tensor) -> Tensor:
-    """A constant multiplier of one row as a vector, the form that lowers best."""
+    """A constant multiplier that has one row, as a vector, the form that lowers best."""
     if t.array is not None and t.array.ndim > 1 and t.array.size == t.array.shape[-1]:
         return Tensor.constant(t.array.reshape(-1))
     return t
@@ -67,7 +67,7 @@ def _vector(t: Tensor) -> Tensor:
 
 
 def quantised(codes: Tensor, scale: Tensor | None, zero: Tensor | None, axis: int) -> DequantizedValue:
-    """An operand of an operator that takes codes, scale and zero point apart; vectors are along `axis`."""
+    """An operand whose codes, scale and zero point are separate inputs; vectors of scales are along `axis`."""
     s = Tensor.constant(np.float32(1.0)) if scale is None else scale_of(scale)
     return DequantizedValue(codes, s, zero_of(zero), axis, 0, ())
 
@@ -81,12 +81,12 @@ def matmul_product(
     bias: Tensor | None = None,
     nodes: tuple[Node, ...] = (),
 ) -> OnnxProduct:
-    """A product of two operands, either plain float or quantised, vectors as numpy's matmul takes them.
+    """A product of two operands, each plain float or quantised; vectors are treated as in numpy's matmul.
 
     Raises:
         PatternDeclined: codes that no product takes, or a scale along K.
     """
-    rows = _one_axis_of_rows(lhs, rhs, lhs_transposed, bias)
+    rows = _merged_rows(lhs, rhs, lhs_transposed, bias)
     if rows is not None:
         flat, unflatten = rows
         product = matmul_product(flat, rhs, rhs_transposed=rhs_transposed, bias=bias, nodes=nodes)
@@ -144,10 +144,11 @@ def matmul_product(
     return OnnxProduct("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
 
 
-def _one_axis_of_rows(
+def _merged_rows(
     lhs: DequantizedValue | Tensor, rhs: DequantizedValue | Tensor, transposed: bool, bias: Tensor | None
 ) -> tuple[DequantizedValue | Tensor, Callable[[Tensor], Tensor]] | None:
-    """The lhs with its rows in one axis, and what gives the result its axes back: kernels have one dynamic axis."""
+    """The lhs with its leading axes merged into one, because kernels have one dynamic axis, and the function that
+    restores these axes in the result; None if that is not needed or not possible."""
     codes, weight = (s.codes if isinstance(s, DequantizedValue) else s for s in (lhs, rhs))
     whole = not isinstance(lhs, DequantizedValue) or (lhs.per_tensor and not (lhs.zero is not None and lhs.zero.shape))
     rank, lead = len(codes.shape), codes.shape[:-1]
@@ -166,7 +167,7 @@ def _groups(
     lhs_transposed: bool,
     rhs_transposed: bool,
 ) -> int | None:
-    """The shortest groups along K, which the model states as blocks."""
+    """The group size along K, the greatest common divisor of both operands' blocks; None without blocks."""
     found = []
     for name, side, axis in (("lhs", a, -2 if lhs_transposed else -1), ("rhs", b, -1 if rhs_transposed else -2)):
         if isinstance(side, DequantizedValue) and side.block:
@@ -179,7 +180,7 @@ def _groups(
 
 
 def _align(t: Tensor | None, side: DequantizedValue) -> Tensor | None:
-    """A scale or zero point against the codes; ones of the codes' rank are already."""
+    """A scale or zero point reshaped to broadcast against the codes; unchanged if it has the codes' rank."""
     if t is None or not t.shape or side.block or len(t.shape) == len(side.codes.shape):
         return t
     if len(t.shape) != 1:
@@ -192,7 +193,8 @@ def _align(t: Tensor | None, side: DequantizedValue) -> Tensor | None:
 
 @raises("onnx.QLinearMatMul")
 def qlinear_matmul(op: Node) -> Tensor:
-    """(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero); rows of a and columns of b may have their own."""
+    """(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero); rows of a and columns of b may have their
+    own scales."""
     a, b = op.operand(0), op.operand(3)
     lhs = quantised(a, op.operand(1), op.optional(2), len(a.shape) - 2)
     rhs = quantised(b, op.operand(4), op.optional(5), len(b.shape) - 1)
@@ -202,8 +204,8 @@ def qlinear_matmul(op: Node) -> Tensor:
 
 
 def _through_float(op: Node, lhs: DequantizedValue, rhs: DequantizedValue, to: Requantise) -> Tensor:
-    """A product that sums over a dynamic size, whose i32 sum cannot be shown not to wrap: an f32 product of
-    `code - zero`, exact up to 2^24."""
+    """A product over a dynamic K, whose i32 sum cannot be proven not to wrap, as an f32 product of `code - zero`, which
+    is exact up to 2^24."""
     op.left("K is dynamic, so that an i32 sum could wrap; make it static for a product of integers")
     numbers = []
     for side in (lhs, rhs):
@@ -224,7 +226,7 @@ def _through_float(op: Node, lhs: DequantizedValue, rhs: DequantizedValue, to: R
 
 
 def output_of(op: Node, i: int) -> Requantise:
-    """The scale and zero point of a result at inputs `i` and `i + 1`."""
+    """The quantisation of a result whose scale is input `i` and whose zero point is input `i + 1`."""
     zero = op.optional(i + 1)
     scale = scale_of(op.operand(i))
     if scale.shape:
@@ -247,7 +249,8 @@ def matmul_integer(op: Node) -> Tensor:
 
 @raises("onnx.com.microsoft.QGemm")
 def qgemm(op: Node) -> Tensor:
-    """(A, a_scale, a_zero, B, b_scale, b_zero, C?, y_scale?, y_zero?): `alpha * A * B + C`, C in the accumulator."""
+    """(A, a_scale, a_zero, B, b_scale, b_zero, C?, y_scale?, y_zero?): `alpha * A * B + C`, with C
+    added to the accumulator."""
     trans_a, trans_b = bool(op.attributes.get("transA", 0)), bool(op.attributes.get("transB", 0))
     lhs = quantised(op.operand(0), op.operand(1), op.optional(2), 1 if trans_a else 0)
     rhs = quantised(op.operand(3), op.operand(4), op.optional(5), 0 if trans_b else 1)
@@ -274,7 +277,7 @@ def matmul_integer_to_float(op: Node) -> Tensor:
 
 @raises("onnx.com.microsoft.DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Node) -> Tensor:
-    """(A, B, b_scale, b_zero, bias): A quantised as DynamicQuantizeLinear does."""
+    """(A, B, b_scale, b_zero, bias): A is quantised as by DynamicQuantizeLinear."""
     b, bias = op.operand(1), op.optional(4)
     codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
                                   symmetric=False, out_dtype="u8")  # fmt: skip
@@ -287,7 +290,7 @@ def dynamic_quantize_matmul(op: Node) -> Tensor:
 
 
 def _sides(op: Node) -> tuple[DequantizedValue | Tensor, DequantizedValue | Tensor]:
-    """Both operands of a float operator, as codes where they are dequantised right before."""
+    """Both operands of a float operator; as quantised values if they are results of a DequantizeLinear."""
     lhs, rhs = quantised_input(op, 0), quantised_input(op, 1)
     if lhs is None and rhs is None:
         raise NotQuantised("plain float")
@@ -295,13 +298,14 @@ def _sides(op: Node) -> tuple[DequantizedValue | Tensor, DequantizedValue | Tens
 
 
 def taken(*sides: DequantizedValue | Tensor | None) -> tuple[Node, ...]:
-    """The nodes that quantised operands stand for."""
+    """The nodes that are absorbed with quantised operands."""
     return tuple(n for s in sides if isinstance(s, DequantizedValue) for n in s.nodes)
 
 
 @raises("onnx.MatMul")
 def matmul(op: Node) -> Tensor:
-    """`scaled_matmul`, if an operand is the result of a DequantizeLinear; attention, if it ends one."""
+    """`scaled_matmul`, if an operand is the result of a DequantizeLinear; attention, if it is the last product of
+    one."""
     found = attention_of(op)
     if found is not None:
         return found
@@ -322,7 +326,7 @@ def gemm(op: Node) -> Tensor:
 
 
 def keep(op: Node, product: OnnxProduct) -> Tensor:
-    """The product as float, remembered for a quantisation that follows."""
+    """The product with a float result, recorded for a QuantizeLinear that follows."""
     made = product.as_float(op, _float_of(op))
     op.graph.products[op.index] = product
     absorb(op, *product.nodes)
@@ -338,8 +342,8 @@ def _float_of(op: Node) -> str:
 def bias_of(
     op: Node, i: int, lhs: DequantizedValue | Tensor, rhs: DequantizedValue | Tensor
 ) -> tuple[Tensor | None, tuple[Node, ...]]:
-    """The bias at input `i` and the nodes it stands for: i32 codes whose scale is the product of the operands' belong
-    to the accumulator, everything else is added as f32."""
+    """The bias at input `i` and the nodes that it absorbs. i32 codes whose scale is the product of the operands' scales
+    are added to the accumulator, any other bias is added as f32."""
     if op.optional(i) is None:
         return None, ()
     found = quantised_input(op, i)
@@ -360,7 +364,7 @@ def bias_of(
 
 @raises("onnx.Einsum", "onnx.Attention")
 def not_raised(op: Node) -> Tensor:
-    """Imported by torch-mlir, in floats. A warning names those with dequantised operands, which have no integer
+    """Imported by torch-mlir in floats. A warning names nodes with dequantised operands, because they have no integer
     form."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         raise PatternDeclined(f"{op.op_type} of dequantised values has no integer form")

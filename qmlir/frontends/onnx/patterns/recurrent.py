@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: what the gates get of all steps' inputs is one product in front of the loop over the steps."""
+"""LSTM, GRU and RNN: one product before the loop over the steps computes the inputs' contribution to all gates."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ..model import refuse
 from ..node import Node
 from .common import ints, narrowed, onnx_op, quantised_input
 
-_USUAL = {LSTM: ("sigmoid", "tanh", "tanh"), GRU: ("sigmoid", "tanh"), RNN: ("tanh",)}
-# Parameters of activations, with what they are where the node does not say; None where ONNX and onnxruntime differ.
+_DEFAULTS = {LSTM: ("sigmoid", "tanh", "tanh"), GRU: ("sigmoid", "tanh"), RNN: ("tanh",)}
+# Default parameters of activations; None if the defaults of ONNX and onnxruntime differ.
 _ALPHA = {
     "affine": None,
     "thresholdedrelu": None,
@@ -40,10 +40,10 @@ _BETA = {"affine": None, "scaledtanh": None, "hardsigmoid": 0.5}
 
 @raises("onnx.LSTM", "onnx.GRU", "onnx.RNN")
 def recurrent_layer(op: Node) -> list[Tensor]:
-    """In floats. A warning names those with dequantised operands, which have no integer form."""
+    """Built in f32. A warning names nodes with dequantised operands, because they have no integer form."""
     x, w, r = (op.operand(i) for i in range(3))
     if x.dtype != "f32" or None in (*w.shape, *r.shape):
-        raise NotQuantised("as torch-mlir has it")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         op.left(f"{op.op_type} of dequantised values has no integer form")
@@ -51,7 +51,7 @@ def recurrent_layer(op: Node) -> list[Tensor]:
 
 
 class _Layer:
-    """A node. With `layout` 1 the batch comes first."""
+    """The import of one node. With `layout` 1 the batch is the first axis of its operands and results."""
 
     def __init__(self, op: Node, cell: str) -> None:
         self.op, self.cell = op, cell
@@ -71,7 +71,8 @@ class _Layer:
         if len(backward) != self.directions or (direction == "bidirectional") != (self.directions == 2):
             raise refuse(f"{self.op.op_type} has weights of {self.directions} directions, and direction {direction!r}",
                          self.op.where)  # fmt: skip
-        # Where rows have lengths of their own, the loop goes forward, and these rows are reversed around it.
+        # If rows have their own lengths, the loop runs forward, and a reverse direction gets reversed rows and reverses
+        # its results.
         reverse = [d for d in range(self.directions) if backward[d] and self.lengths is not None]
         layer = Recurrence(
             self.cell, self.hidden, tuple(b and d not in reverse for d, b in enumerate(backward)), self._activations(),
@@ -109,7 +110,7 @@ class _Layer:
     # ---- operands
 
     def _inputs(self) -> Tensor:
-        """What the gates get of all steps, `[T, B, D * G * H]`."""
+        """The inputs' contribution to the gates at all steps, `[T, B, D * G * H]`."""
         op, w = self.op, self.op.operand(1)
         size = w.shape[2] or 0
         if w.array is not None:
@@ -123,7 +124,7 @@ class _Layer:
         return unflatten(product)
 
     def _input_bias(self, bias: Tensor) -> Tensor:
-        """The sum of both of a gate's biases; only the input's where the state's is added within the loop."""
+        """The sum of both biases of each gate; only the input's bias if the state's is added inside the loop."""
         width = self.gates * self.hidden
         both = 2 * self.hidden if self.late_reset else width
         total = onnx_op(self.op, "Add", self._part(bias, 1, 0, both), self._part(bias, 1, width, width + both))
@@ -137,7 +138,7 @@ class _Layer:
         return self._part(self.bias, 1, 5 * self.hidden, 6 * self.hidden)
 
     def _lengths(self) -> Tensor | None:
-        """Of the rows, None where each has all steps."""
+        """The lengths of the rows; None if all rows have all steps."""
         found = self.op.optional(4)
         steps = self.x.shape[0]
         whole = found is not None and found.array is not None and steps is not None and (found.array >= steps).all()
@@ -153,7 +154,7 @@ class _Layer:
         return Tensor(TensorSpec((self.directions, batch, self.hidden), "f32"), zeros)
 
     def _activations(self) -> tuple[tuple[Activation, ...], ...]:
-        a, usual = self.op.attributes, _USUAL[self.cell]
+        a, usual = self.op.attributes, _DEFAULTS[self.cell]
         given: Sequence[bytes] = a.get("activations", [])
         names = [name.decode().lower() for name in given] or list(usual) * self.directions
         unknown = [name for name in names if name not in ACTIVATIONS]
@@ -170,17 +171,17 @@ class _Layer:
             made.append(Activation(name, alpha, beta))
         return tuple(tuple(made[d * len(usual) : (d + 1) * len(usual)]) for d in range(self.directions))
 
-    # ---- moves
+    # ---- transposes, slices and reversals
 
     def _moved(self, t: Tensor) -> Tensor:
-        """Exchanges the first two axes where the batch is first in the node."""
+        """Exchange the first two axes if the node has the batch first."""
         return onnx_op(self.op, "Transpose", t, perm=[1, 0, 2]) if self.batch_first else t
 
     def _part(self, t: Tensor, axis: int, start: int, end: int) -> Tensor:
         return onnx_op(self.op, "Slice", t, ints([start]), ints([end]), ints([axis]))
 
     def _reversed(self, t: Tensor) -> Tensor:
-        """`[T, B, N]` with the steps of each row last first, those behind its length where they are."""
+        """`[T, B, N]` with the steps of each row within its length reversed and later steps unchanged."""
         assert self.lengths is not None
         sizes = dims(t.value)
 

@@ -25,13 +25,13 @@ FAULTS = (
 
 @raises("onnx.Mod")
 def mod(op: Node) -> Tensor:
-    """Of floats: C's fmod, exact, and with `fmod=0` the divisor's sign, as numpy's `mod`; torch-mlir's
-    `x - trunc(x / y) y` is off by `y` for large quotients. Refused for f64, for which IREE links no fmod."""
+    """C's fmod for floats, which is exact; with `fmod=0` its result has the divisor's sign, as in numpy's `mod`.
+    torch-mlir's `x - trunc(x / y) y` is off by `y` for large quotients. f64 is refused: IREE links no fmod for it."""
     dtype = op.operand(0).dtype
     if dtype == "f64":
         raise refuse("Mod of float64 is not imported; cast to float32", op.where)
     if dtype not in ("f32", "f16", "bf16"):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
     made = arith.remf if op.attributes.get("fmod", 0) else _floored
 
@@ -45,8 +45,8 @@ def mod(op: Node) -> Tensor:
 
 
 def _floored(x: ir.Value, y: ir.Value) -> ir.Value:
-    """`x - floor(x / y) y`, of two f32: the remainder of C, plus the divisor where their signs differ and there is a
-    remainder; one that is subnormal is none, as devices take such numbers for 0."""
+    """`x - floor(x / y) y` of two f32: C's remainder, plus the divisor if their signs differ and the remainder is not
+    0. A subnormal remainder counts as 0, because devices treat such numbers as 0."""
     zero, bits = build.scalar(0.0, x.type), build.element("i32")
     rest = arith.remf(x, y)
     signs = arith.xori(arith.bitcast(bits, rest), arith.bitcast(bits, y))

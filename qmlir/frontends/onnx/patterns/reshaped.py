@@ -1,5 +1,5 @@
-"""Reshape and Unsqueeze of tensors with dynamic sizes: torch-mlir converts the one to shapes of which it knows nothing,
-and the other not at all."""
+"""Reshape and Unsqueeze of tensors with dynamic sizes: torch-mlir loses all sizes in converting Reshape, and does not
+convert Unsqueeze."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .common import onnx_op
 
 @raises("onnx.Reshape")
 def reshape(op: Node) -> Tensor:
-    """With dynamic sizes by their names, where axes are merged or split. `allowzero`: a size of 0 is one, where
-    torch-mlir's code takes the input's."""
+    """With dynamic sizes, axes are merged and split by the names of these sizes. With `allowzero`, a stated size of 0
+    is 0, for which torch-mlir's code takes the input's size."""
     x, shape = op.operand(0), op.operand(1).array
     if int(op.attributes.get("allowzero", 0)) and (0 in x.shape or (shape is not None and 0 in shape)):
         raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
@@ -35,15 +35,15 @@ def reshape(op: Node) -> Tensor:
             return _stated(spec, _by_one_axis(x.value, [int(size) for size in shape], op.where))
         made = onnx_op(op, "Reshape", x, op.operand(1))
         had, has = (build.product(build.dims(t.value)) for t in (x, made))
-        assert_equal(had, has, f"{op.where}: no shape with as many elements as the input follows from the graph")
+        assert_equal(had, has, f"{op.where}: the computed shape does not have as many elements as the input")
         return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
-        return onnx_op(op, "Reshape", x, op.operand(1))  # no size of a shape that is computed is 0
-    raise NotQuantised("as it is")
+        return onnx_op(op, "Reshape", x, op.operand(1))  # a computed shape contains no 0
+    raise NotQuantised("left to torch-mlir")
 
 
 def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
-    """A reshape to a constant shape: 0 is the input's size, -1 what is left."""
+    """A reshape to a constant shape through one flat axis: 0 is the input's size, -1 the remaining elements."""
     dims = build.dims(value)
     sizes: list[build.Extent] = [dims[i] if size == 0 else size for i, size in enumerate(shape)]
     whole, known = build.product(dims), build.product([size for size in sizes if size != -1])
@@ -60,7 +60,7 @@ def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
 
 
 def _by_names(op: Node) -> Tensor | None:
-    """By the names that the graph has for sizes; None where they do not tell."""
+    """The reshape by the graph's names of dynamic sizes; None if they do not determine it."""
     x, spec = op.operand(0), op.results[0]
     if spec is None or not x.shape or not spec.shape:
         return None
@@ -72,7 +72,8 @@ def _by_names(op: Node) -> Tensor | None:
 
 
 def _by_runs(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str]) -> ir.Value | None:
-    """The reshape as runs of axes that hold as many elements by their names, each merged into one or split of one."""
+    """The reshape by runs of axes with equal numbers of elements, each of which merges axes into one or splits one;
+    None if it is not of this form."""
     dims, merged, split = build.dims(value), list[list[int]](), list[list[build.Extent]]()
     for inner, outer in _runs(had, has):
         axes = range(inner.start, inner.stop)
@@ -88,7 +89,8 @@ def _by_runs(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str]
 
 
 def _runs(had: Sequence[int | str], has: Sequence[int | str]) -> list[tuple[slice, slice]]:
-    """The shortest runs of axes of both shapes that hold as many elements; none where names do not tell."""
+    """The shortest runs of axes of both shapes with equal numbers of elements; empty if the names do not determine
+    them."""
     runs: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(had) and j < len(has):
@@ -114,7 +116,8 @@ def _divided(whole: build.Extent, known: int) -> build.Extent:
 
 
 def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int | str], where: str) -> ir.Value | None:
-    """The reshape as axes that stay, and one run of axes between them that is merged, or an axis that is split."""
+    """The reshape with leading and trailing axes unchanged, and between them one run of axes that is merged or one axis
+    that is split; None if it is not of this form."""
     front = 0
     while front < min(len(had), len(has)) and had[front] == has[front] != "":
         front += 1
@@ -151,20 +154,20 @@ def _between_equals(value: ir.Value, had: Sequence[int | str], has: Sequence[int
 
 
 def _stated(spec: TensorSpec, value: ir.Value) -> Tensor:
-    """A value with the static sizes that are known of it."""
+    """`value`, cast to the static sizes of `spec`."""
     t = tensor_type(spec.shape, spec.dtype)
     return Tensor(spec, value if value.type == t else tensor.cast(t, value))
 
 
 @raises("onnx.Unsqueeze")
 def unsqueeze(op: Node) -> Tensor:
-    """Of a tensor with dynamic sizes, for which torch-mlir has no conversion. Not beside a Pad by amounts that nodes
-    compute: what IREE makes of a sum of such a tensor and a batch of products may be wrong."""
+    """Built for tensors with dynamic sizes, which torch-mlir does not convert. Not if the graph has a Pad by amounts
+    that nodes compute: IREE's code for the sum of such a tensor and a batch of products may be wrong."""
     x, axes = op.operand(0), op.attributes.get("axes")
     if axes is None and (known := op.optional(1)) is not None and known.array is not None:
         axes = known.array.reshape(-1)
     if axes is None or None not in x.shape or any(map(_pads_by_computed_amounts, op.graph.nodes)):
-        raise NotQuantised("as it is")
+        raise NotQuantised("left to torch-mlir")
     op.plain = True
     rank = len(x.shape) + len(axes)
     for axis in sorted(int(a) % rank for a in axes):

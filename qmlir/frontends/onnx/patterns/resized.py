@@ -1,6 +1,6 @@
-"""Resize to the nearest element by whole factors: each element several times over, and no arithmetic.
+"""Resize to the nearest element by integer factors, which only repeats elements.
 
-Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h, which computes places in f32.
+Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h, which computes positions in f32.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..node import Node
 
 
 def repeats(op: Node, x: Tensor) -> tuple[int, ...] | None:
-    """How many times over each axis has its elements; None for any other Resize than of nearest elements by constant,
-    whole factors."""
+    """How often a Resize repeats the elements along each axis; None unless it takes nearest elements by constant
+    integer factors."""
     a = op.attributes
     if a.get("mode", "nearest") != "nearest" or op.opset < 11:
         return None
@@ -36,7 +36,7 @@ def repeats(op: Node, x: Tensor) -> tuple[int, ...] | None:
 
 
 def nearest(op: Node, x: Tensor) -> Tensor:
-    """The Resize of a node that has `repeats`."""
+    """The Resize of a node for which `repeats` is not None."""
     factors = repeats(op, x)
     assert factors is not None
     value = x.value
@@ -70,7 +70,7 @@ def _factors(op: Node, x: Tensor) -> tuple[int, ...] | None:
 
 
 def _places(attributes: Mapping[str, Any], size: int, factor: int) -> Array | None:
-    """Which element each place of the result has."""
+    """The index of the source element for each position of the result; None for a mode that is not supported."""
     at, f = np.arange(size * factor, dtype=np.float32), np.float32(factor)
     how = attributes.get("coordinate_transformation_mode", "half_pixel")
     if how == "asymmetric":

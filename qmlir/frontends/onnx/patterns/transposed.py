@@ -1,6 +1,6 @@
-"""ConvTranspose of dequantised values: a convolution that makes, for each element of its input, the block of `stride`
-elements of the result that begins there, and a move of the blocks' elements to their places. No zeros are multiplied,
-as they are where the input is spread by the stride first.
+"""ConvTranspose of dequantised values: for each element of its input, a convolution computes the block of `stride`
+elements of the result that begins there; the elements of the blocks are then interleaved. Unlike in a convolution of
+the input with zeros inserted between its elements, no zeros are multiplied.
 
 With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a convolution for each phase `r`.
 """
@@ -21,7 +21,7 @@ from .products import CODES, bias_of, taken
 
 
 def transposed_product(op: Node) -> OnnxProduct:
-    """The node as `conv2d_q`.
+    """The node as a `conv2d_q`.
 
     Raises:
         PatternDeclined: operands that are not both dequantised, more than one group, other than two spatial axes,
@@ -58,10 +58,10 @@ def transposed_product(op: Node) -> OnnxProduct:
     blocks = [-(-(out[i] + pads[i]) // strides[i]) for i in range(2)]
     after = [blocks[i] - sizes[i] for i in range(2)]
     if min(*after, *out) < 0:
-        raise PatternDeclined("ConvTranspose whose pads cut off more than a block")
+        raise PatternDeclined("ConvTranspose whose pads exceed a block of `stride` elements")
     filters = _phases(weight, w.zero, strides, taps)
     each = strides[0] * strides[1]
-    scale, zero, bias = (None if p is None else _each(p, each) for p in parameters)
+    scale, zero, bias = (None if p is None else _per_phase(p, each) for p in parameters)
     channels = filters.shape[0] // each
 
     def finish(t: Tensor) -> Tensor:
@@ -96,8 +96,8 @@ def transposed_product(op: Node) -> OnnxProduct:
 
 
 def _phases(weight: Array, zero: Tensor | None, strides: Sequence[int], taps: Sequence[int]) -> Array:
-    """`[C, F, KH, KW]` as `[F * sh * sw, C, taps, taps]`: for each phase every stride-th tap, last first. Taps that the
-    kernel does not have are the code of 0."""
+    """`[C, F, KH, KW]` as `[F * sh * sw, C, taps, taps]`: for each phase every stride-th tap, in reverse order. Taps
+    beyond the kernel are the code of 0."""
     c, f = weight.shape[:2]
     whole = np.zeros((c, f, taps[0] * strides[0], taps[1] * strides[1]), weight.dtype)
     if zero is not None and zero.array is not None:
@@ -107,8 +107,8 @@ def _phases(weight: Array, zero: Tensor | None, strides: Sequence[int], taps: Se
     return np.ascontiguousarray(split.transpose(1, 3, 5, 0, 2, 4)).reshape(-1, c, *taps)
 
 
-def _each(t: Tensor, times: int) -> Tensor:
-    """One value for each phase of a filter."""
+def _per_phase(t: Tensor, times: int) -> Tensor:
+    """The values of each filter, repeated for each of its phases."""
     if t.array is None or not t.shape:
         return t
     return Tensor.constant(np.repeat(t.array.reshape(-1), times), t.dtype)

@@ -1,5 +1,5 @@
-"""Rows of activations, copied as integer products want them: signed codes one behind the other, zeros behind K, and
-their sums on the way. The rows of a convolution are gathered from the image."""
+"""Copies of activation rows for integer products: contiguous signed codes with zeros behind K, summed during the copy.
+The rows of a convolution are gathered from the image."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 # Emits a dot product of bytes (`IntegerMicro.dot`).
 Dot: TypeAlias = "Callable[[ir.Value, ir.Value, ir.Value, int], ir.Value]"
-# Emits what becomes of a sum of codes, i32, of a row's group; called where sums are not asked for too.
+# Emits the use of the sum (i32) of the codes of a row's group, given the sum and the group's number. Also called if no
+# sums are computed; the value is meaningless then.
 StoreSum: TypeAlias = "Callable[[ir.Value, e.Index], None]"
-_SUMS = 4  # side by side
+_SUMS = 4  # independent partial sums
 
 
 @dataclass(frozen=True)
 class CopiedRows:
-    """The activations of a kernel.
+    """Copies the rows of a kernel's activations.
 
     Attributes:
-        lanes: i32 of a vector.
-        source: the activation, as the executable gets it.
-        dot: adds up codes; None where nobody asks for sums.
-        group_codes: along K that a sum is of, where the kernel has groups.
-        line_stride: pieces from one of a copied row's to the next.
-        piece: codes that lie together.
+        lanes: i32 lanes of a vector.
+        source: the activation, as passed to the executable.
+        dot: the dot product that adds up codes; None if no sums are needed.
+        group_codes: codes along K per sum, if the kernel has groups.
+        line_stride: distance between consecutive pieces of a copied row, in pieces.
+        piece: contiguous codes of a copied row.
     """
 
     kernel: Kernel
@@ -55,13 +56,13 @@ class CopiedRows:
             self._groups(row, first_k, target, left, store)
 
     def _groups(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, store: StoreSum) -> None:
-        """A row of whole groups; the last block may have fewer."""
+        """Copy whole groups of a row; the last block of K may have fewer of them."""
         with e.loop(0, e.divide(left, self.group_codes)) as group:
             start = e.multiply(group.index, self.group_codes)
             self._run(row, e.add(first_k, start), self._at(target, start), self.group_codes, store, group.index)
 
     def _window(self, row: e.Index, target: ir.Value, store: StoreSum) -> None:
-        """A row of a convolution: its runs, gathered from the image."""
+        """Copy a row of a convolution: its runs, gathered from the image."""
         window = self.kernel.lhs.window
         assert window is not None
         image, y, x = corner_of(window, row)
@@ -78,13 +79,15 @@ class CopiedRows:
             )
 
     def _inside(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
-        """The runs of a row whose corner is at `(y, x)`, counted from the margin; returns the sum of its codes."""
+        """Copy the runs of a row whose window is inside the image and starts at `(y, x)`, counted from the margin;
+        return the sum of its codes."""
         window = self.kernel.lhs.window
         assert window is not None
         corner = pixel_at(window, y, x)
         lanes = self._width
         total = e.splat(0, lanes // 4, e.integer(32))
-        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
+        # A partial last vector also writes zeros past its run: the next run overwrites them, and those behind the last
+        # run pad the row.
         for number, start in enumerate(window.runs):
             for at in range(0, window.run, lanes):
                 rest = window.run - at
@@ -96,7 +99,7 @@ class CopiedRows:
         return self._sum_of(total)
 
     def _edge(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
-        """The same where part of it lies outside the image: of each run, the pixels `[first, last)` are inside."""
+        """As `_inside`, for a window that is partly outside the image: codes `[first, last)` of each run are inside."""
         window = self.kernel.lhs.window
         assert window is not None
         _, image_height, image_width, channels = window.image
@@ -108,12 +111,12 @@ class CopiedRows:
             line = e.add(y, e.multiply(e.divide(run.index, across), window.dilations[0]))
             column = e.add(x, e.multiply(e.remainder(run.index, across), window.dilations[1]))
             top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
-            there = e.between(window.margin[0], line, window.margin[0] + image_height - 1)
+            line_inside = e.between(window.margin[0], line, window.margin[0] + image_height - 1)
             first, last = (
                 e.multiply(e.minimum(e.subtract(limit, e.minimum(limit, column)), pixels), channels)
                 for limit in (window.margin[1], window.margin[1] + image_width)
             )
-            last = arith.select(there, e.index(last), e.index(0))
+            last = arith.select(line_inside, e.index(last), e.index(0))
             start = e.multiply(e.add(e.multiply(top, image_width), left), channels)
             place = e.multiply(run.index, window.run)
             with e.loop(0, window.run, lanes, run.values) as part:
@@ -122,7 +125,7 @@ class CopiedRows:
                 mask = e.lanes_between(low, high, lanes)
                 codes = self._unflipped(e.load_vector(self.source, [image, e.add(start, at)], lanes, mask), mask)
                 if window.padding:
-                    # Behind the run there are zeros.
+                    # Lanes past the end of the run stay zero.
                     outside = e.lanes_between(high, e.subtract(window.run, at), lanes)
                     before = e.lanes_between(0, low, lanes)
                     codes = arith.select(arith.ori(before, outside), padding, codes)
@@ -132,7 +135,7 @@ class CopiedRows:
         return self._sum_of(run.results[0])
 
     def _edge_of_vectors(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
-        """The same where the channels of a pixel are whole vectors: each is inside, or it is not."""
+        """As `_edge`, if the channels of a pixel are whole vectors: each pixel is copied, or filled with padding."""
         window = self.kernel.lhs.window
         assert window is not None
         channels = window.image[3]
@@ -162,18 +165,18 @@ class CopiedRows:
         return self._sum_of(part.results[0])
 
     def _at(self, target: ir.Value, code: e.Index) -> ir.Value:
-        """Where a copied row has a code, the first of a piece."""
+        """The address in a copied row of `code`, the first of a piece."""
         return e.at(target, e.multiply(code, self.line_stride))
 
     def _byte_at(self, target: ir.Value, code: e.Index) -> ir.Value:
-        """Where it has any code."""
+        """The address in a copied row of any code."""
         if self.line_stride == 1:
             return e.at(target, code)
         within = e.remainder(code, self.piece)
         return e.at(self._at(target, e.subtract(code, within)), within)
 
     def _store(self, codes: ir.Value, target: ir.Value, at: e.Index) -> None:
-        """Neighbours of a copied row, from `at` on."""
+        """Store neighbouring codes of a copied row, from `at` on."""
         width, piece = codes.type.shape[0], self.piece
         if self.line_stride == 1 or width <= piece:
             e.store(codes, self._at(target, at))
@@ -183,7 +186,7 @@ class CopiedRows:
             e.store(part, self._at(target, e.add(at, first)))
 
     def _stored(self, target: ir.Value, at: e.Index) -> ir.Value:
-        """A vector of a copied row."""
+        """Load a vector of codes of a copied row, from `at` on."""
         width, piece, i8 = self._width, self.piece, e.integer(8)
         if self.line_stride == 1 or width <= piece:
             return e.load(e.vector_of(width, i8), self._at(target, at))
@@ -211,7 +214,7 @@ class CopiedRows:
     def _run(
         self, row: list[e.Index], first: e.Index, target: ir.Value, count: e.Index, store: StoreSum, group: e.Index
     ) -> None:
-        """`count` codes of a row from `first` on."""
+        """Copy `count` codes of a row from `first` on."""
         width, i32 = self._width, e.integer(32)
         zero = e.splat(0, width // 4, i32)
         ragged = self.kernel.group is None and self.kernel.k % width != 0
@@ -223,7 +226,7 @@ class CopiedRows:
             return self._added(total, codes)
 
         whole = e.multiply(e.divide(count, width), width)
-        # A sum that waits for the one before it takes four cycles: several at a time.
+        # A dot product takes four cycles: several independent sums hide its latency.
         several = width * _SUMS
         long = e.multiply(e.divide(count, several), several)
         with e.loop(0, long, several, [zero] * _SUMS) as turn:
@@ -250,7 +253,7 @@ class CopiedRows:
     def _tail(
         self, row: list[e.Index], first: e.Index, target: ir.Value, start: e.Index, count: e.Index, total: ir.Value
     ) -> ir.Value:
-        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
+        """Copy the last bytes of a row one by one: without AVX-512 a masked load of bytes is one branch per byte."""
         i8, i32 = e.integer(8), e.integer(32)
         self._store(e.splat(0, self._width, i8), target, start)
         carried = [total] if self.dot is not None else []

@@ -1,8 +1,8 @@
 """Register tiles of floats by weights of codes for 64-bit Arm: `fmla` on vectors of four.
 
-Sixteen codes are decoded at a time, those of two K and eight columns. Short codes are looked up byte by byte: `tbl`
-finds one byte of what each of 16 codes stands for, and bytes are then zipped to f32. Where the numbers are bfloat16
-ones, as small integers are, two of their four bytes are zeros, and a widening shift takes the place of two lookups.
+Sixteen codes are decoded at a time: two along K of each of eight columns. Short codes are looked up byte by byte: `tbl`
+finds one byte of the f32 value of each of 16 codes, and the bytes are then zipped to f32. If all values are exact in
+bf16, as small integers are, two of their four bytes are zero, and a widening shift replaces two lookups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ....dialect.dtypes import Array
 
 _LANES, _BYTES = 4, 16
-_K = 2  # of one vector of codes
+_K = 2  # codes along K in one vector of codes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class NeonFma(Fma):
     """Tiles of up to 10 rows by 8 columns."""
 
     def rows(self, weights: Weights) -> int:
-        # Beside the accumulators: four decoded vectors, the table, and what is between the two.
+        # Registers besides the accumulators: four decoded vectors, the table, and the intermediates of a lookup.
         return 10
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
@@ -49,7 +49,7 @@ class NeonFma(Fma):
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         """See `FloatMicro`."""
-        step = max(2 * _K, _K * weights.fields)  # codes along K of a turn
+        step = max(2 * _K, _K * weights.fields)  # codes along K per iteration
         chains = Chains(tile.rows, self.vectors, self.lanes, step)
         floats, codes = e.vector_of(_LANES, ir.F32Type.get()), e.vector_of(_BYTES, e.integer(8))
         decode = _Floats(weights)
@@ -79,17 +79,17 @@ class NeonFma(Fma):
 
 
 class _Floats:
-    """Sixteen stored codes to four vectors of f32."""
+    """Decodes sixteen stored codes to four vectors of f32."""
 
     def __init__(self, weights: Weights) -> None:
         assert weights.values is not None
         self.weights = weights
         self.codes = ShortCodes(Weights(weights.bits, 0))
         if weights.bits == 8:
-            self.first = weights.values[0] + 128  # what code 0 stands for
+            self.first = weights.values[0] + 128  # the value of code 0
             return
         bytes_ = np.resize(np.array(weights.values, np.float32), _BYTES).view(np.uint8).reshape(_BYTES, 4).T
-        # bfloat16 numbers have the upper two bytes alone.
+        # In values that are exact in bf16 only the upper two bytes are nonzero.
         self.tables = [self._table(line) for line in (bytes_ if bytes_[:2].any() else bytes_[2:])]
 
     def _table(self, line: Array) -> ir.Value:
@@ -119,7 +119,7 @@ class _Floats:
 
 
 def _zipped(a: ir.Value, b: ir.Value) -> list[ir.Value]:
-    """The elements of two vectors by turns, in two vectors."""
+    """Interleave the elements of two vectors, into two vectors."""
     n = a.type.shape[0]
     orders = [[i + n * part for i in range(at, at + n // 2) for part in range(2)] for at in (0, n // 2)]
     return [vector.shuffle(a, b, order) for order in orders]

@@ -1,12 +1,12 @@
-"""Register tiles of integers for 64-bit Arm: signed bytes by signed bytes, on vectors of 128 bits.
+"""Integer register tiles for 64-bit Arm: signed bytes by signed bytes, on vectors of 128 bits.
 
-`sdot` adds the dot product of four pairs to each lane; four codes of a row are one lane of its second operand, which
-the instruction takes by its number, so that one load of 16 codes serves four steps. `smmla` multiplies two rows of
-eight by two columns of eight, and holds two columns of two rows in an accumulator: twice the products of `sdot`. Rows
-are therefore copied by twos, eight codes of each by turns.
+`sdot` adds the dot product of four pairs to each lane. Four codes of a row are one lane of its second operand, which
+the instruction selects by number, so one load of 16 codes serves four steps. `smmla` multiplies two rows of eight codes
+by two columns of eight; an accumulator holds two columns of two rows, twice the products of `sdot`. Rows are therefore
+copied in pairs, interleaved by eight codes.
 
-Whole bytes are stored signed. Short codes are stored from 0 on, which no instruction minds, and what they are short
-of is added to the accumulators, as on x86 (integer_micro.py).
+Whole bytes are stored signed. Short codes are stored from 0 on, which are valid signed bytes too; the offset missing
+from them is added to the accumulators, as on x86 (integer_micro.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _LANES, _BYTES = 4, 16
 _ROWS = 8
 OCT = PIECE  # codes along K of one row or column that `smmla` multiplies
-# A product takes three cycles or four, and up to four start in each; those that add to the same register may follow one
-# another faster on Neoverse cores, not on others.
+# Independent accumulators that keep the multipliers busy. A product takes three or four cycles, and up to four start in
+# each; products that add to the same register may follow one another faster on Neoverse cores, but not on others.
 _CHAINS = 12
 
 
@@ -41,7 +41,7 @@ def _lanes_of(value: ir.Value, lanes: Sequence[int]) -> ir.Value:
 
 
 def _doubles(a: ir.Value, b: ir.Value, half: int) -> ir.Value:
-    """One half of each of two vectors of words (`zip1` and `zip2` of doublewords)."""
+    """Concatenate the same half of two vectors of words (`zip1` and `zip2` of doublewords)."""
     return vector.shuffle(a, b, [2 * half, 2 * half + 1, 4 + 2 * half, 5 + 2 * half])
 
 
@@ -87,7 +87,7 @@ class Sdot:
         """Nothing to release."""
 
     def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
-        """See `IntegerMicro`: `largest` is 127 at most here."""
+        """See `IntegerMicro`; both operands are read as signed, so `largest` is at most 127."""
         return _intrinsic("sdot", acc, unsigned, signed)
 
     def multiply(self, tile: MicroCall, weights: Weights) -> None:
@@ -103,7 +103,7 @@ class Sdot:
         """See `IntegerMicro`."""
         codes, words = e.vector_of(_BYTES, e.integer(8)), e.vector_of(_LANES, e.integer(32))
         grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
-        per_turn = self.depth(weights) // (QUAD * weights.fields)  # stored rows
+        per_turn = self.depth(weights) // (QUAD * weights.fields)  # stored rows per iteration
         sets = max(1, min(_CHAINS // len(grid), per_turn * weights.fields))
         decode = ShortCodes(weights)
         with e.loop(0, tile.steps, per_turn, _zeros(sets * len(grid))) as turn:
@@ -129,7 +129,7 @@ class Sdot:
 
 @dataclass(frozen=True)
 class Smmla(Sdot):
-    """Tiles of an even number of rows, and those of one row by `sdot`, from the same weights."""
+    """Tiles of rows in pairs by `smmla`, and of one row by `sdot`, with the same stored weights."""
 
     name: str = "smmla"
     features: tuple[frozenset[str], ...] = (frozenset({"dotprod", "i8mm"}),)
@@ -140,7 +140,7 @@ class Smmla(Sdot):
         return 1 if rows == 1 else 2
 
     def rows(self, weights: Weights) -> int:
-        # Taking short codes apart costs the more, the fewer rows share it.
+        # More rows share the cost of unpacking short codes.
         return _ROWS if weights.bits == 8 else 12
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
@@ -155,7 +155,7 @@ class Smmla(Sdot):
         per_turn = self.depth(weights) // (OCT * weights.fields)
         sets = max(1, min(_CHAINS // grid, per_turn * weights.fields))
         decode = ShortCodes(weights)
-        # The loop counts quads of each field.
+        # The loop counts quads of each field, `per_turn` octs.
         with e.loop(0, tile.steps, 2 * per_turn, _zeros(sets * grid)) as turn:
             acc = list(turn.values)
             lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields * self.together(tile.rows)))
@@ -164,7 +164,7 @@ class Smmla(Sdot):
                 for f in range(weights.fields):
                     oct_ = u * weights.fields + f
                     first = (oct_ % sets) * grid
-                    # 12 rows leave eight registers: fields read their bytes again, and rows come one by one.
+                    # 12 rows leave eight registers: each field loads its bytes again, and rows are loaded one by one.
                     read = e.load if weights.fields == 1 else e.reload
                     columns = [decode(read(codes, e.at(rhs, (u * vectors + v) * _BYTES)), f) for v in range(vectors)]
                     for pair in range(pairs):
@@ -178,7 +178,7 @@ class Smmla(Sdot):
         return _started(tile, made[: tile.rows], self.panel)
 
     def _row(self, tile: MicroCall, lhs: ir.Value, pair: int, oct_: int) -> ir.Value:
-        """Eight codes of two rows, or of one row twice."""
+        """Load eight codes of two rows, or of one row twice."""
         if tile.rows > 1:
             address = e.at(lhs, 2 * (pair * tile.lhs_stride + OCT * oct_))
             return e.load(e.vector_of(_BYTES, e.integer(8)), address)
@@ -187,7 +187,7 @@ class Smmla(Sdot):
 
 
 def _rows_of(sums: Sequence[ir.Value], alone: bool) -> list[list[ir.Value]]:
-    """The rows of accumulators of two columns each. Those of `sdot` hold each column of one row in two parts."""
+    """Rearrange accumulators of two columns each to rows; `sdot` (`alone`) leaves two partial sums per column."""
     made = []
     for a, b in zip(sums[::2], sums[1::2], strict=True):
         if alone:
@@ -203,17 +203,17 @@ def _zeros(count: int) -> list[ir.Value]:
 
 
 def _added_up(results: Sequence[ir.Value], grid: int) -> list[ir.Value]:
-    """The sums of all sets of accumulators."""
+    """Add up the sets of accumulators."""
     return [reduce(arith.addi, results[i::grid]) for i in range(grid)]
 
 
 def _place(r: int, v: int, panel: int) -> int:
-    """Where a tile in memory has a vector."""
+    """The offset in bytes of vector `v` of row `r` of a tile in memory."""
     return 4 * (r * panel + v * _LANES)
 
 
 def _started(tile: MicroCall, rows: list[list[ir.Value]], panel: int) -> list[list[ir.Value]]:
-    """With what the sums start from."""
+    """Add the initial values of the sums: `tile.sums`, and with `tile.add` the tile at `tile.out`."""
     words = e.vector_of(_LANES, e.integer(32))
     for r, row in enumerate(rows):
         if tile.sums is not None:
@@ -227,7 +227,7 @@ def _started(tile: MicroCall, rows: list[list[ir.Value]], panel: int) -> list[li
 
 
 class ShortCodes:
-    """Stored bytes to the bytes of one field that are multiplied."""
+    """Extracts the codes of one field from stored bytes, as the bytes that are multiplied."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights

@@ -1,12 +1,13 @@
-"""Attention on x86: a chunk is one head and a block of query rows, and never more scores than a block of keys has.
+"""Attention on CPUs: a chunk is one head and a block of query rows, and holds scores of one block of keys at a time.
 
-A vector holds one number of each of so many queries. So the scores of a key are a multiply-add of a broadcast element
-of the key and a vector of the queries' elements for each of the d, their maximum and sum over keys need no reduction
-across lanes, and neither keys nor values are copied: their elements are broadcast from where the program has them. Only
-the queries come in and the results go out through transposes in registers.
+Each lane of a vector is a query. The scores of a key therefore take d multiply-adds, each of a broadcast element of the
+key and a vector of the queries' elements; their maximum and sum over keys need no reduction across lanes. Neither keys
+nor values are copied: their elements are broadcast from the program's tensors. Only queries and results are transposed,
+in registers.
 
-Keys come in blocks. Of each query the largest score so far, the sum of the exponentials and the weighted sum of the
-values are kept, and rescaled when a block has a larger score (the online softmax of Milakov and Gimelshein, 2018).
+Keys are processed in blocks. For each query the largest score so far, the sum of the exponentials and the weighted sum
+of the values are kept, and rescaled when a block has a larger score (the online softmax of Milakov and Gimelshein,
+2018).
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from . import emit as e
 from .chunks import Chunked, executable
 from .vectors import exp2, larger, transposed
 
-_KEYS = 128  # of a block: 16 KiB of scores
-_VECTORS = 2  # of queries, at most
+_KEYS = 128  # per block: 16 KiB of scores
+_VECTORS = 2  # of queries per chunk, at most
 _MOST_COLUMNS = 512  # of queries and values together, on the stack: 64 KiB
 _LOWEST = -3.4028234663852886e38
-# Beside two multiply-adds for each element of a key and of a value, a score costs as much as so many operations.
+# The cost of a score in addition to a multiply-add for each element of a key and of a value, in operations.
 _SCORE_OPERATIONS = 40
 
 
 @dataclass(frozen=True)
 class Registers:
-    """The vectors of a CPU: lanes of f32, keys whose scores are computed at once, columns of values likewise."""
+    """The vectors of a CPU: f32 lanes, and how many keys and columns of values are processed at once."""
 
     name: str
     features: tuple[frozenset[str], ...]
@@ -51,7 +52,7 @@ NEON = Registers("attention-neon", (frozenset({"neon"}),), lanes=4, keys=8, colu
 
 
 class AttentionOperand:
-    """A tensor of f32 in memory, at one place of the batch: bytes from one element to the next along each loop."""
+    """An f32 tensor in memory at one index of the batch. `strides`: along each loop, in bytes."""
 
     def __init__(self, buffer: e.Buffer, axes: Sequence[int], at: Mapping[int, e.Index]) -> None:
         self.strides: dict[int, e.Index] = {}
@@ -66,7 +67,7 @@ class AttentionOperand:
         self.base = e.at(buffer.address, offset)
 
     def address(self, *where: tuple[int, e.Index]) -> ir.Value:
-        """Of an element, by the loops that it follows beside the batch."""
+        """The address of an element, given its indices along loops other than those of the batch."""
         offset: e.Index = 0
         for axis, i in where:
             offset = e.add(offset, e.multiply(i, self.strides[axis]))
@@ -97,7 +98,7 @@ class AttentionKernel:
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
     def _dynamic(self, t: AttentionTensor) -> list[int]:
-        """The loops of a tensor's dynamic axes, which are sizes of the dispatch or known from another tensor."""
+        """The loops of a tensor's dynamic axes."""
         kind = ir.RankedTensorType(t.stored.type)
         return [a for i, a in enumerate(t.axes) if kind.is_dynamic_dim(i)]
 
@@ -116,7 +117,7 @@ class AttentionKernel:
         return e.multiply(self._heads(sizes), e.divide_up(sizes[self.m], self.queries))
 
     def _cost(self, *dynamic: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+        """The approximate time on one thread, in nanoseconds."""
         sizes = self._sizes(dynamic)
         scores = e.multiply(e.multiply(self._heads(sizes), sizes[self.m]), sizes[self.k2])
         return e.divide(
@@ -124,8 +125,9 @@ class AttentionKernel:
         )
 
     def _chunk(self, number: ir.Value, dynamic: list[e.Index], buffers: list[e.Buffer]) -> None:
-        """Chunks that are neighbours in number share their keys."""
-        # First: LLVM branches around long divisions, and what is allocated behind a branch is not part of the frame.
+        """Emit chunk `number`. Consecutive chunks share their keys."""
+        # Before the divisions: LLVM branches around long divisions, and an alloca behind a branch is not part of the
+        # static frame.
         stack = AttentionStack(self)
         sizes = self._sizes(dynamic)
         blocks = e.divide_up(sizes[self.m], self.queries)
@@ -194,19 +196,20 @@ class AttentionChunk:
         return e.splat(value, self.lanes, self.f32)
 
     def _place(self, base: ir.Value, row: e.Index, v: e.Index = 0) -> ir.Value:
-        """Of vector `v` of a row of a buffer of the stack."""
+        """The address of vector `v` of a row of a buffer on the stack."""
         return e.at(base, e.add(e.multiply(row, self.row_bytes), e.multiply(v, self.vector_bytes)))
 
     def _broadcast(self, address: ir.Value) -> ir.Value:
         return e.broadcast(e.load(self.f32, address), self.lanes)
 
     def _query(self, v: e.Index, lane: int) -> e.Index:
-        """The row of a lane; behind the last one, the last one again."""
+        """The query row of a lane; lanes past the last row repeat it."""
         row = e.add(self.first, e.add(e.multiply(v, self.lanes), lane))
         return e.minimum(row, e.subtract(self.rows, 1))
 
     def _squares(self, count: e.Index, emit: Callable[[e.Index, ir.Value | None], None]) -> None:
-        """`emit(first, mask)` for each square of columns; the mask of the last where it is ragged."""
+        """Call `emit(first, mask)` for each block of as many columns as there are lanes; only a partial last block has
+        a mask."""
         whole: e.Index
         left: e.Index
         if isinstance(count, int):
@@ -228,8 +231,8 @@ class AttentionChunk:
         self, operand: AttentionOperand, columns: int, start: e.Index, count: e.Index,
         scaled: Callable[[ir.Value], ir.Value], to: ir.Value,
     ) -> None:  # fmt: skip
-        """What `scaled` makes of the elements from `start` on along `columns` of each query's row, to
-        `[count][queries]` at `to`."""
+        """Apply `scaled` to the elements from `start` on along `columns` of each query's row, and store them transposed
+        as `[count][queries]` at `to`."""
         with e.loop(0, self.vectors) as v:
 
             def square(first: e.Index, mask: ir.Value | None) -> None:
@@ -246,7 +249,7 @@ class AttentionChunk:
     # ---- queries
 
     def _pack_queries(self) -> None:
-        """Scores come out as exponents of 2."""
+        """Scale and transpose the queries, such that scores are exponents of 2."""
         factor = self._splat(self.kernel.scale * log2(EULER))
         self._gather(self.q, self.kernel.k1, 0, self.kernel.d, lambda x: arith.mulf(x, factor), self.stack.queries)
 
@@ -269,7 +272,7 @@ class AttentionChunk:
         return self.mask is not None and self.kernel.m in self.mask.strides
 
     def _scores(self, start: e.Index, count: e.Index, largest: Sequence[ir.Value]) -> list[ir.Value]:
-        """The scores of a block, and each query's largest so far."""
+        """Store the scores of a block, and return each query's largest score so far."""
         tile, d = self.kernel.registers.keys, self.kernel.d
         step = next(s for s in (4, 2, 1) if d % s == 0)
         grid = [(r, v) for r in range(tile) for v in range(self.vectors)]
@@ -296,7 +299,7 @@ class AttentionChunk:
         return list(keys.results)
 
     def _initial(self, local: Sequence[e.Index], places: Sequence[e.Index]) -> list[ir.Value]:
-        """What scores start from: the mask."""
+        """The initial values of scores: the mask, or zeros."""
         if self.mask is None:
             return [self._splat(0.0)] * (len(places) * self.vectors)
         found = []
@@ -308,8 +311,8 @@ class AttentionChunk:
         return found
 
     def _masking(self, x: ir.Value) -> ir.Value:
-        """Numbers of the mask as exponents of 2. Finite ones stay finite: many programs mask by the least number, and
-        keys that are all masked so weigh the same."""
+        """Convert mask values to exponents of 2. Finite values stay finite: many programs mask with the lowest finite
+        number, and if all keys are masked with it, they have equal weights."""
         lowest = self._splat(_LOWEST)
         exponent = arith.mulf(x, self._splat(log2(EULER)))
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGE, x, lowest), larger(exponent, lowest), exponent)
@@ -326,7 +329,7 @@ class AttentionChunk:
         return list(key.results)
 
     def _weighted(self, start: e.Index, count: e.Index, factors: Sequence[ir.Value]) -> None:
-        """The results so far times `factors`, and this block's values times their weights."""
+        """Multiply the results so far by `factors`, and add this block's values times their weights."""
         columns, most = self.kernel.columns, self.kernel.registers.columns
         width = -(-columns // -(-columns // most))
         whole = columns // width * width
@@ -361,7 +364,7 @@ class AttentionChunk:
     # ---- results
 
     def _unpack_results(self, sums: Sequence[ir.Value]) -> None:
-        """Weighted sums over sums of weights, a row of each query; zeros where all keys are masked."""
+        """Divide weighted sums by the sums of weights, and store each query's row; zeros if all keys are masked."""
         zero, one = self._splat(0.0), self._splat(1.0)
         for v, total in enumerate(sums):
             none = arith.cmpf(arith.CmpFPredicate.OEQ, total, zero)
@@ -376,7 +379,7 @@ class AttentionChunk:
                     for i in range(self.lanes)
                 ]
                 rows = transposed(columns)
-                # Lanes behind the last query hold what it holds.
+                # Lanes past the last query hold its values, and store them to its row again.
                 for lane in range(self.lanes):
                     row = self._query(at, lane)
                     address = self.out.address((self.kernel.m, row), (self.kernel.n, first))
@@ -386,5 +389,5 @@ class AttentionChunk:
 
 
 def stack_fits(d: int, columns: int) -> bool:
-    """Whether the buffers of a chunk fit the stacks of IREE's threads beside the frames below them."""
+    """Whether the buffers of a chunk fit the stacks of IREE's threads in addition to their callers' frames."""
     return d + columns <= _MOST_COLUMNS

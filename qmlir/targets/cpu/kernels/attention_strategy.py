@@ -1,4 +1,4 @@
-"""When the attention kernel takes an attention op. Every refusal is here; what is accepted can be emitted."""
+"""Decides when the attention kernel takes an attention op. All refusals are here; an accepted op can be emitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """The kernel in the place of the op."""
+    """Replaces the op by a dispatch of the kernel."""
 
     attention: Attention
     scale: float
@@ -62,7 +62,7 @@ class AttentionPlan:
 
 @dataclass(frozen=True)
 class AttentionStrategy:
-    """Attention on f32 with the vectors of one kind of CPU."""
+    """f32 attention with the vectors of one kind of CPU."""
 
     target: Target
     registers: Registers
@@ -80,20 +80,23 @@ class AttentionStrategy:
             return Decline(f"it is of {', '.join(sorted(kinds))}", "queries, keys, values and mask of f32")
         groups = (attention.rows, attention.keys, attention.inner, attention.columns)
         if any(len(group) != 1 for group in groups):
-            return Decline("rows, keys, or columns are several axes", "one axis of each beside the batch")
+            return Decline(
+                "rows, keys, inner or columns are not exactly one axis",
+                "exactly one axis of each besides the batch axes",
+            )
         (m,), (k2,), (k1,), (n,) = groups
         d, columns = attention.sizes[k1], attention.sizes[n]
         if d is None or columns is None:
             return Decline("the width of a head is dynamic", "a static width")
         if not stack_fits(d, columns):
-            return Decline(f"heads of {d} and {columns} do not fit a thread's stack", "512 together at most")
+            return Decline(f"heads of {d} and {columns} exceed a thread's stack", "512 together at most")
         last = {"queries": (attention.q, k1), "keys": (attention.k, k1), "values": (attention.v, n),
                 "the result": (attention.out, n), "the mask": (attention.mask, k2)}  # fmt: skip
         for what, (t, loop) in last.items():
             if t is not None and t.axes[-1:] != (loop,):
-                return Decline(f"rows of {what} are not contiguous", "the axis that is summed or written, last")
+                return Decline(f"rows of {what} are not contiguous", "make the reduced or written axis the last one")
         if attention.mask is not None and not {*attention.mask.axes} <= {*attention.batch, m, k2}:
-            return Decline("the mask follows an axis of the heads", "a mask of queries and keys")
+            return Decline("the mask has an axis of the head's elements", "a mask over batch, queries and keys only")
         scale = scale_of(attention.scale)
         if scale is None:
             return Decline("the scale is not known", "a constant scale")

@@ -1,4 +1,4 @@
-"""The loops of one chunk around a register tile (gemm.py says what a chunk is)."""
+"""The loops of one chunk around a register tile (gemm.py defines chunks)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPACING = 64
 
 
 class Stack:
-    """The buffers of a chunk, large enough for every height."""
+    """The stack buffers of a chunk, large enough for every tile height."""
 
     def __init__(self, gemm: Gemm) -> None:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
@@ -27,7 +27,7 @@ class Stack:
             64 if gemm.in_place else max(round_up(s.rows, micro.together(s.rows)) * lhs_stride(s) for s in gemm.sizes)
         )
         self.lhs = e.pointer(e.scratch([copied], i8))
-        behind = 2 if micro.reads_rows else 1  # tiles of a result whose epilogue is one behind its product
+        behind = 2 if micro.reads_rows else 1  # result tiles: 2 if the epilogue is one tile behind the product
         most = max(gemm.waiting(s) * (behind if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
         if gemm.unpacks:
             most = gemm.waiting(gemm.sizes[0]) * gemm.tiles_of_chunk
@@ -35,7 +35,7 @@ class Stack:
         self.totals = e.pointer(e.scratch([most], i8))
         tile = max(s.rows for s in gemm.sizes) * micro.panel * 4 * (2 if gemm.unpacks else 1)
         self.part = e.pointer(e.scratch([tile], i8)) if kernel.combine else None
-        # Sums of each group of the block, `[groups][rows]`.
+        # Sums of activations for each group of the block, `[groups][rows]`.
         sums = max(-(-s.block_k // (kernel.group or s.block_k)) * s.rows for s in gemm.sizes)
         self.sums = e.pointer(e.scratch([sums], e.integer(32)))
 
@@ -59,8 +59,8 @@ class Chunk(TileEpilogue, ABC):
         self.lhs_stride = size.padded_k * gemm.lhs_bytes if gemm.in_place else lhs_stride(size)
         if gemm.line_stride > 1:
             self.lhs_stride = e.LINE
-        self.present: e.Index | None = None  # rows of a tile that is read where it lies
-        # Of a micro-kernel that reads in place: what to ask for ahead of the weights, see `MicroCall.ahead`.
+        self.present: e.Index | None = None  # rows of a tile that is read in place
+        # If rows are read in place: the weights to prefetch, see `MicroCall.ahead`.
         self.ahead: tuple[e.Index, int] | None = None
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
@@ -72,17 +72,17 @@ class Chunk(TileEpilogue, ABC):
         self.group_codes = self.kernel.group or size.block_k
 
     def emit(self, number: e.Index) -> None:
-        """Chunks that are neighbours in number share their weights; where rows are read in place, their rows."""
+        """Emit chunk `number`. Consecutive chunks share their weights, or their rows if these are read in place."""
         size, gemm = self.size, self.gemm
         rows = self.rows if self.kernel.batch is None or self.kernel.side_by_side else self.kernel.m
         assert rows is not None
-        of_rows = gemm.row_chunks(rows)
+        row_blocks = gemm.row_chunks(rows)
         if gemm.in_place:
-            of_these, of_those = e.divide(number, gemm.column_chunks), e.remainder(number, gemm.column_chunks)
+            row_block, column_block = e.divide(number, gemm.column_chunks), e.remainder(number, gemm.column_chunks)
         else:
-            of_these, of_those = e.remainder(number, of_rows), e.divide(number, of_rows)
-        self.first_row = e.multiply(of_these, gemm.chunk_rows)
-        first_panel = e.multiply(of_those, gemm.chunk_panels)
+            row_block, column_block = e.remainder(number, row_blocks), e.divide(number, row_blocks)
+        self.first_row = e.multiply(row_block, gemm.chunk_rows)
+        first_panel = e.multiply(column_block, gemm.chunk_panels)
         tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
         panels = e.minimum(e.subtract(gemm.panels, first_panel), gemm.chunk_panels)
         self.micro.begin(size.rows)
@@ -98,7 +98,7 @@ class Chunk(TileEpilogue, ABC):
         self.micro.end()
 
     def _panels_of_rows(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
-        """Each panel with all tiles of rows, which are read where they lie."""
+        """Multiply each panel with all tiles of rows, which are read in place."""
         with e.loop(0, panels) as panel:
             number = e.add(first_panel, panel.index)
             self._panel_of_rows(tiles, number, e.at(self.rhs, e.multiply(number, self.panel_bytes)))
@@ -106,12 +106,12 @@ class Chunk(TileEpilogue, ABC):
             e.intrinsic("llvm.x86.sse.sfence", [])
 
     def _panel_of_rows(self, tiles: e.Index, panel: e.Index, rhs: ir.Value) -> None:
-        of_step = self.gemm.depth * self.micro.panel * self.weights.bits // 8 // e.LINE
-        lines = max(1, of_step // self.gemm.tiles_of_chunk)
+        step_lines = self.gemm.depth * self.micro.panel * self.weights.bits // 8 // e.LINE
+        lines = max(1, step_lines // self.gemm.tiles_of_chunk)
 
         def product(tile: e.Index, total: ir.Value) -> None:
             self._read_tile(tile)
-            # While one panel is multiplied with all tiles, each of them asks for its share of the next.
+            # While one panel is multiplied with all tiles, each of them prefetches its share of the next panel.
             self.ahead = e.add(self.panel_bytes, e.multiply(tile, lines * e.LINE)), lines
             self._product(tile, panel, 0, self.size.padded_k, rhs, total, True)
 
@@ -121,8 +121,8 @@ class Chunk(TileEpilogue, ABC):
         self, count: e.Index, places: ir.Value, product: Callable[[e.Index, ir.Value], None],
         finish: Callable[[e.Index, ir.Value], None],
     ) -> None:  # fmt: skip
-        """`product` of each of `count`, and `finish` when the next is on its way: tiles multiply by themselves what
-        they have been given. Results alternate between two tiles at `places`."""
+        """Emit `product` for each of `count`, and `finish` one step later, behind the next product, which AMX's tile
+        unit executes meanwhile. Results alternate between two tiles at `places`."""
 
         def place(each: e.Index) -> ir.Value:
             return e.at(places, e.multiply(e.remainder(each, 2), self.tile_bytes))
@@ -135,15 +135,15 @@ class Chunk(TileEpilogue, ABC):
                 finish(before, place(before))
 
     def _read_tile(self, tile: e.Index) -> None:
-        """From here on the activations are those of a tile, where they lie."""
+        """Set the activations to those of a tile, read in place."""
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         whole = isinstance(self.rows, int) and self.rows % self.size.rows == 0
-        if not whole and self.gemm.line_stride == 1:  # tiles in lines are whole, whatever their last rows hold
+        if not whole and self.gemm.line_stride == 1:  # tiles in lines are whole; surplus rows hold anything
             self.present = e.minimum(self.size.rows, e.subtract(self.rows, row0))
         self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(row0), 0]))
 
     def _finish(self, total: ir.Value, tile: e.Index, panel: e.Index) -> None:
-        """The epilogue, with its stores past the caches where that is for the better."""
+        """Emit the epilogue, with non-temporal stores if `gemm.streams` and the result is aligned to lines."""
         if self.gemm.streams:
             e.either(
                 e.starts_line(self.out.address),
@@ -156,7 +156,7 @@ class Chunk(TileEpilogue, ABC):
     def _all_blocks(
         self, block: Callable[[e.Index, bool], None], tiles: e.Index, first_panel: e.Index, panels: e.Index
     ) -> None:
-        """Results wait until the last block of K is through."""
+        """Multiply all blocks of K, adding to totals on the stack, then run the epilogues."""
         size = self.size
         with e.loop(0, e.multiply(tiles, panels)) as each:
             self._clear(e.at(self.totals, e.multiply(each.index, self.tile_bytes)))
@@ -174,7 +174,8 @@ class Chunk(TileEpilogue, ABC):
         return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
 
     def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Callable[[e.Index, bool], None]:
-        """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
+        """Return the emitter of the loops over tiles and panels for one block of K; with `last` the epilogue follows
+        each tile."""
 
         def one_panel(tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, last: bool) -> None:
             number = e.add(first_panel, panel)
@@ -202,7 +203,7 @@ class Chunk(TileEpilogue, ABC):
         return emit
 
     def _panels_one_behind(self, tile: e.Index, first_panel: e.Index, panels: e.Index, depth: e.Index) -> None:
-        """All panels with a tile of rows that is on the stack."""
+        """Multiply all panels with a tile of rows that is on the stack, by `_one_behind`."""
 
         def product(panel: e.Index, total: ir.Value) -> None:
             number = e.add(first_panel, panel)
@@ -214,29 +215,29 @@ class Chunk(TileEpilogue, ABC):
         self._one_behind(panels, self.totals, product, finish)
 
     def _panel_at(self, k: e.Index) -> e.Index:
-        """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""
+        """The offset in bytes in a panel of the codes from `k` on; `k` is a multiple of the depth of a step."""
         return e.divide(e.multiply(k, self.micro.panel * self.weights.bits), 8)
 
     # ---- activations
 
     def _row(self, tile: e.Index, r: e.Index) -> e.Index:
-        """The program's row at row `r` of a tile; below the last one, the last one again."""
+        """The program's row at row `r` of a tile; rows past the last one repeat it."""
         row = e.add(self.first_row, e.add(e.multiply(tile, self.size.rows), r))
         return e.minimum(row, e.subtract(self.rows, 1))
 
     def _copy(self, tile: e.Index, first_k: e.Index) -> None:
-        """A tile's activations of one block, zeros behind K."""
+        """Copy a tile's activations of one block of K, with zeros behind K."""
         left = e.minimum(e.subtract(self.kernel.k, first_k), self.size.block_k)
         with e.loop(0, self.size.rows) as row:
             target = e.at(self.lhs, self._copied_at(row.index))
             self._copy_row(self._place_of(self._row(tile, row.index)), first_k, target, left, row.index)
 
     def _copied_at(self, r: e.Index) -> e.Index:
-        """Where row `r` of a tile starts in the copy."""
+        """The offset in bytes of row `r` of a tile in the copy."""
         return e.multiply(r, self.lhs_stride)
 
     def _place_of(self, row: e.Index) -> list[e.Index]:
-        """Where a row lies in the activation."""
+        """The indices of a row in the activation tensor."""
         batch = self.kernel.batch
         if batch is None or batch.side_by_side:
             return [row]
@@ -247,7 +248,7 @@ class Chunk(TileEpilogue, ABC):
 
     @abstractmethod
     def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
-        """`left` activations of the row at `row` from `first_k` on, to row `r` of the tile."""
+        """Copy `left` activations of the row at `row` from `first_k` on to `target`, for row `r` of the tile."""
 
     # ---- the product
 
@@ -262,18 +263,18 @@ class Chunk(TileEpilogue, ABC):
         total: ir.Value,
         fresh: bool,
     ) -> None:
-        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
+        """Add the product of one tile and panel over one block of K to `total`, or store it there if `fresh`."""
 
     def _in_registers(self) -> bool:
-        """Whether `_accumulators` is there."""
+        """Whether `_accumulators` is implemented."""
         return False
 
     def _accumulators(self, depth: e.Index, rhs: ir.Value) -> list[list[ir.Value]]:
-        """One tile and panel over all of K, each row's vectors."""
+        """The product of one tile and panel over all of K: the vectors of each row."""
         raise NotImplementedError
 
     def _clear(self, out: ir.Value) -> None:
-        """Zeros in a tile: of i32 and of f32 the same bits."""
+        """Store zeros in a tile; those of i32 and f32 have the same bits."""
         lanes = self.micro.lanes
         zero = e.splat(0, lanes, e.integer(32))
         with e.loop(0, self.tile_bytes, 4 * lanes) as part:

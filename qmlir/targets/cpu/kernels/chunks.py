@@ -1,9 +1,9 @@
-"""Who does which piece of the work.
+"""The distribution of a kernel's chunks over threads.
 
-A kernel is a function of a chunk's number and says how many chunks there are, and about how long all of them take;
-nothing else in it knows how chunks get to threads. Here a kernel is one workgroup, which shares its chunks with the
-threads of the process's team (qmlir/targets/cpu/threads); on systems that have none, its chunks are divided among
-several workgroups, which IREE's task system shares out.
+A kernel is a function of a chunk's number, and reports how many chunks there are and about how long all of them take;
+it does not know how chunks are assigned to threads. A kernel is one workgroup, which shares its chunks with the threads
+of the process's team (qmlir/targets/cpu/threads); on systems without a team its chunks are divided among several
+workgroups, which IREE's task system distributes.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from ....core.mlir import arith, func, ir, passmanager, stream
 from ..threads.share import by_turns, share
 from . import emit as e
 
-# IREE's task system takes tens of microseconds to share out a dispatch, and a fraction of one for each workgroup.
+# IREE's task system takes tens of microseconds to distribute a dispatch, and a fraction of one for each workgroup.
 _SHARED_NS, _MOST_WORKGROUPS = 40_000, 256
 
-# A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
+# A number that depends on the sizes of a call (each an int, or an index if it is dynamic).
 OfSizes = Callable[..., e.Index]
-# Emits the work of one chunk: its number, the sizes, and a buffer of each tensor.
+# Emits the work of one chunk, given its number, the sizes, and the buffer of each tensor.
 ChunkWork: TypeAlias = "Callable[[ir.Value, list[e.Index], list[e.Buffer]], None]"
 
 
 @dataclass(frozen=True)
 class Chunked:
-    """A kernel: `count` chunks, `work` for each, `cost` nanoseconds on one thread for all."""
+    """A kernel: the `count` of its chunks, the `work` of one, and the `cost` of all in nanoseconds on one thread."""
 
     count: OfSizes
     work: ChunkWork
     cost: OfSizes
-    first: Callable[[], None] | None = None  # emits what a call does before its chunks are shared out
-    shared: bool = True  # whether a team may help; else there are several workgroups
+    first: Callable[[], None] | None = None  # emits code that runs before the chunks of a call
+    shared: bool = True  # whether a team shares the chunks; else there are several workgroups
 
 
 def executable(
     name: str, sizes: Sequence[int | None], tensors: Sequence[ir.Type], kernel: Chunked,
     axes: Sequence[Sequence[int]] | None = None,
 ) -> str:  # fmt: skip
-    """A `stream.executable` at the insertion point that does all chunks of one call; returns its entry point, whose
-    first operand is the address of a team (i64), followed by the sizes that are dynamic.
+    """Create a `stream.executable` at the insertion point that computes all chunks of one call; return its entry point,
+    whose first operand is the address of a team (i64), followed by the dynamic sizes.
 
     Args:
-        sizes: what the kernel is a function of, None for operands of the dispatch.
+        sizes: the sizes that the kernel depends on, None for dynamic ones, which are operands of the dispatch.
         tensors: types of the operands and of the result, each a binding.
-        axes: for each tensor, which of `sizes` each of its dynamic axes has; left out, all have the first.
+        axes: for each tensor, the index in `sizes` of each of its dynamic axes; if None, the first for all.
     """
     index = ir.IndexType.get()
     made = stream.ExecutableOp(name, sym_visibility="private")
@@ -61,28 +61,28 @@ def executable(
         module = inner.regions[0].blocks.append()
         with ir.InsertionPoint(module):
             _function(name, module, sizes, [_Binding.of(t, i, axes) for i, t in enumerate(tensors)], kernel)
-        # IREE does this for the entry point only, and has no erf or tanh to call.
+        # IREE expands math ops in the entry point only, and there are no functions erf and tanh to call.
         passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         stream.ExecutableEndOp()
     return f"@{name}::@{name}"
 
 
 def _workgroups(kernel: Chunked, sizes: Sequence[e.Index]) -> e.Index:
-    """One where the work is too short to be shared."""
+    """The number of workgroups: one if the work is too short to be distributed."""
     long = e.at_most(_SHARED_NS, kernel.cost(*sizes))
     most = e.index(e.minimum(kernel.count(*sizes), _MOST_WORKGROUPS))
     return arith.select(long, most, e.index(1))
 
 
 def _all_sizes(sizes: Sequence[int | None], given: Sequence[ir.Value]) -> list[e.Index]:
-    """The sizes of a call, of which the dynamic ones are given."""
+    """The sizes of a call, with the dynamic ones taken from `given`."""
     values = iter(given)
     return [next(values) if size is None else size for size in sizes]
 
 
 @dataclass(frozen=True)
 class _Binding:
-    """A tensor of a call. `axes`: which size each dynamic axis has, in order."""
+    """A tensor of a call. `axes`: for each dynamic axis, in order, the index of its size."""
 
     kind: ir.Type
     axes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""When a kernel for products takes a convolution: from the image itself, or from its patches in memory."""
+"""Decides when a product kernel takes a convolution, reading the image itself or its patches in memory (im2col)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_VECTORS = 96
 
 @dataclass(frozen=True)
 class ConvolutionPlan:
-    """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
+    """Writes the patches of the image to memory, and multiplies them by a kernel that fuses the ops on its result."""
 
     strategy: CpuProductStrategy
     contraction: Contraction
@@ -46,7 +46,7 @@ class ConvolutionPlan:
 
 @dataclass(frozen=True)
 class CpuConvolutionStrategy:
-    """Convolutions over all channels, as products of their patches."""
+    """Convolutions over all channels, as products of the image's patches and the filter."""
 
     matmul: CpuProductStrategy
 
@@ -81,7 +81,7 @@ class CpuConvolutionStrategy:
         return self.check(c)
 
     def check(self, c: Contraction) -> Accept | Decline:
-        """Whether the product of the patches will fit."""
+        """Decide whether a kernel takes the product of the patches."""
         declined = self.matmul.unlike(as_matmul(c))
         if declined is not None:
             return declined
@@ -94,13 +94,13 @@ class CpuConvolutionStrategy:
         if op.name != form or not self._fixed(filter_):
             return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(op.operands[2]):
-            return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
+            return Decline("its initial value is not zero", "initialise it with zero and add the tensor to the result")
         few = self.matmul.too_few(c.n)
         if few is not None:
             return few
         plain = self.matmul.plain
         try:
-            # Without AVX-512 there is no masked load of bytes for what lies outside an image.
+            # Codes: only AVX-512 has masked loads of bytes, which windows that overhang the image need.
             padded = plain or self.matmul.micro.lanes == 16
             kernel = side_by_side(describe_convolution(op, padded=padded, grouped=plain, plain=plain))
         except Unfit as unfit:
@@ -110,7 +110,7 @@ class CpuConvolutionStrategy:
         if self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
         if c.batch:
-            return Decline(f"groups of channels of {c.lhs}", "f32")
+            return Decline(f"a grouped convolution of {c.lhs}", "f32")
         return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
 
     def _fixed(self, filter_: ir.Value) -> bool:
@@ -120,9 +120,9 @@ class CpuConvolutionStrategy:
         return known(filter_) is not None or of_parameters(filter_)
 
     def _overlapping_pays(self, kernel: Kernel) -> bool:
-        """Whether the kernel gathers its rows from the image. Of floats where rows are not pixels. Of codes not where a
-        row is so long that few fit the stack, nor where runs are so many that their copies, one after the other in the
-        code, are large; without AVX-512 a run of another length than a vector's would be loaded byte by byte."""
+        """Whether the kernel gathers its rows from the image. For f32: if rows are not pixels. For codes: unless a row
+        is so long that few fit the stack, or there are so many runs that their unrolled copies are large code, or,
+        without AVX-512, a run is not whole vectors and would be loaded byte by byte."""
         window = kernel.lhs.window
         assert window is not None
         if self.matmul.plain:

@@ -1,6 +1,6 @@
-"""Depthwise convolutions: each channel of an image by a filter of its own, a vector of channels at a time.
+"""Depthwise convolutions: each channel of an image has its own filter; a vector of channels is computed at a time.
 
-Padding is not copied: lines outside the image are read from a pixel that holds the padding.
+The image is not padded in memory: lines outside it are read from one pixel of padding on the stack.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class ChannelVectors(Protocol):
 
     @property
     def elements(self) -> tuple[str, str]:
-        """Of what is multiplied, and of what that is added up in."""
+        """The types of the operands and of the accumulator."""
 
     @property
     def channels(self) -> int:
-        """Of a block."""
+        """The number of channels of a block."""
 
     def known(self, kernel: Kernel) -> bool:
         """Whether the filter is the same in every call."""
 
     def weight(self, kernel: Kernel) -> ir.Value:
-        """The filter as the kernel wants it, at the insertion point."""
+        """Emit the filter in the kernel's layout, at the insertion point."""
 
     def rows(self, plan: Depthwise, buffers: list[e.Buffer]) -> ChannelRows:
-        """What emits a chunk."""
+        """The emitter of a chunk."""
 
 
 @dataclass(frozen=True)
 class Depthwise:
-    """A kernel and how it is cut into chunks: some rows of results of one image, all channels."""
+    """A kernel and its division into chunks, each several rows of results of one image, of all channels."""
 
     kernel: Kernel
     vectors: ChannelVectors
@@ -69,13 +69,13 @@ class Depthwise:
 
     @cached_property
     def rows(self) -> int:
-        """Lines of results of a chunk."""
+        """Rows of results per chunk."""
         lines = self.window.result[0]
         return max(1, min(lines, (self.window.image[0] or 1) * lines // _CHUNKS))
 
     @cached_property
     def row_chunks(self) -> int:
-        """Of an image."""
+        """Chunks per image."""
         return -(-self.window.result[0] // self.rows)
 
     def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
@@ -92,15 +92,15 @@ class Depthwise:
 class ChannelRows(ABC):
     """Emits one chunk. The methods run in the order of the file.
 
-    Pixels are counted from the margin: column `x * stride + j * dilation` of the image and its margin is what result
-    `x` multiplies with column `j` of the filter.
+    Pixels are counted from the start of the margin: result `x` multiplies column `j` of the filter with column
+    `x * stride + j * dilation` of the image with its margin.
 
     Attributes:
-        element: of the image.
-        lanes: of a vector of results.
-        parts: vectors of results of a block.
-        together: results of one turn of the main loop.
-        kept: columns that stay in registers from one turn to the next, which reads them too.
+        element: the element type of the image.
+        lanes: the lanes of a vector of results.
+        parts: vectors of results per block of channels.
+        together: results per iteration of the main loop.
+        kept: columns that stay in registers from one iteration to the next, which reads them too.
     """
 
     element: ir.Type
@@ -134,10 +134,10 @@ class ChannelRows(ABC):
 
     @abstractmethod
     def _padding(self) -> ir.Value:
-        """A pixel outside, as images have it."""
+        """A pixel of padding, as the image would store it."""
 
     def _block(self, number: e.Index, channels: int, first: e.Index, last: e.Index) -> None:
-        """Lines of results of a block, of which there may be less than the vectors hold."""
+        """Compute rows `first` to `last` of the results of a block, which may have fewer channels than the vectors."""
         self.channel, self.channels = e.multiply(number, self.block_channels), channels
         self.mask = e.first_lanes(channels, self.block_channels) if channels < self.block_channels else None
         self._take_filter(number)
@@ -147,11 +147,10 @@ class ChannelRows(ABC):
 
     @abstractmethod
     def _take_filter(self, block: e.Index) -> None:
-        """From here on the filter is that of a block."""
+        """Set the filter to that of a block."""
 
     def _line(self, y: e.Index) -> None:
-        """A row of results: as many as read no column outside the image in groups, those before and behind one by
-        one."""
+        """Compute a row of results: those that read no column outside the image in groups, others one by one."""
         w, count = self.window, min(self.together, self.window.result[1])
         self.lines = [
             self._start_of(e.add(e.multiply(y, w.strides[0]), i * w.dilations[0])) for i in range(w.kernel[0])
@@ -169,8 +168,8 @@ class ChannelRows(ABC):
                 columns = group.results
 
     def _start_of(self, line: e.Index) -> tuple[ir.Value, ir.Value]:
-        """Where a line of the image begins, at the first column of its margin, and how far columns are apart: a line
-        outside is one pixel of padding, again and again."""
+        """The address of a line of the image, at the first column of its margin, and its stride between columns in
+        bytes. A line outside the image is one pixel of padding with stride 0."""
         w = self.window
         _, height, width, channels = w.image
         at = e.subtract(line, w.margin[0])
@@ -190,7 +189,7 @@ class ChannelRows(ABC):
         return size
 
     def _results(self, row: e.Index, x: e.Index, count: int, kept: Sequence[ir.Value], edge: bool) -> list[ir.Value]:
-        """`count` neighbours; returns the columns that the next ones share with them."""
+        """Compute `count` neighbouring results; return the columns that the next results read too."""
         w = self.window
         size = len(kept) // self.kept if self.kept else 0
         columns = {c: list(kept[c * size : (c + 1) * size]) for c in range(self.kept)}
@@ -209,7 +208,7 @@ class ChannelRows(ABC):
         return [v for c in range(self.kept) for v in column(count * self.stride + c)]
 
     def _inside(self, x: e.Index, edge: bool) -> ir.Value | bool:
-        """Whether a column is one of the image; known but for those at an edge."""
+        """Whether a column is inside the image; always, unless at an `edge`."""
         if isinstance(x, int):
             return self.window.margin[1] <= x < self.window.margin[1] + self._extent(1)
         if not edge:
@@ -218,7 +217,7 @@ class ChannelRows(ABC):
         return arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self._extent(1)))
 
     def _pixel(self, line: tuple[ir.Value, ir.Value], x: e.Index, inside: ir.Value | bool) -> ir.Value:
-        """The channels of a block of a pixel, zeros behind them."""
+        """Load the block's channels of a pixel, with zeros in the lanes behind them."""
         start, step = line
         address = e.at(start, e.multiply(x, step))
         if not isinstance(inside, bool):
@@ -227,18 +226,18 @@ class ChannelRows(ABC):
 
     @abstractmethod
     def _column(self, x: e.Index, edge: bool) -> list[ir.Value]:
-        """A column of pixels, as it is multiplied."""
+        """Load a column of pixels, in the form in which it is multiplied."""
 
     @abstractmethod
     def _start(self) -> list[ir.Value]:
-        """What the sums of a result start from."""
+        """The initial values of a result's accumulators."""
 
     @abstractmethod
     def _multiplied(self, acc: list[ir.Value], column: list[ir.Value], j: int) -> list[ir.Value]:
-        """The sums and those of a column by column `j` of the filter."""
+        """Add the products of a column of pixels and column `j` of the filter to the accumulators."""
 
     def _epilogue(self, acc: list[ir.Value], row: e.Index) -> None:
-        """The stages on a result's channels, in the order of the accumulators, and the store."""
+        """Apply the stages to a result's channels, in the order of the accumulators, and store them."""
         operands = {o: self._fetch(o, row) for o in self.kernel.operands if "m" in o.axes} | self.held
         made = []
         for q in range(self.parts):
@@ -259,15 +258,15 @@ class ChannelRows(ABC):
 
     @abstractmethod
     def _store(self, made: list[ir.Value], row: e.Index) -> None:
-        """A result's vectors, in the order of the accumulators."""
+        """Store a result's vectors, which are in the order of the accumulators."""
 
     def _part(self, v: int) -> tuple[e.Index, ir.Value | None]:
-        """The first of the `v`-th part of the channels of the block, and which of them there are."""
+        """The first channel of vector `v` of the block, and the mask of its channels if there are fewer than lanes."""
         left = max(0, self.channels - self.lanes * v)
         return e.add(self.channel, self.lanes * v), e.first_lanes(left, self.lanes) if left < self.lanes else None
 
     def _fetch(self, operand: Operand, row: e.Index | None) -> list[ir.Value]:
-        """What the vectors of accumulators meet of an operand."""
+        """Load an operand's elements for each vector of accumulators."""
         buffer, rows = self.operands[operand], {} if row is None else {"m": row}
         if "n" not in operand.axes:
             where = list(rows.values()) if operand.axes else []
@@ -279,5 +278,5 @@ class ChannelRows(ABC):
         return self._arranged(found)
 
     def _arranged(self, parts: list[ir.Value]) -> list[ir.Value]:
-        """Vectors of channels in the order of the accumulators."""
+        """Permute vectors of channels to the order of the accumulators."""
         return parts

@@ -1,4 +1,4 @@
-"""When a kernel takes a depthwise convolution."""
+"""Decides when a kernel takes a depthwise convolution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST_FILTER = 49
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """A depthwise convolution and what is fused with it."""
+    """A depthwise convolution and the ops that are fused with it."""
 
     kernel: Kernel
     vectors: ChannelVectors
@@ -44,7 +44,7 @@ class DepthwisePlan:
 
 @dataclass(frozen=True)
 class DepthwiseStrategy:
-    """Depthwise convolutions by a constant filter."""
+    """Depthwise convolutions with a constant filter."""
 
     target: Target
     vectors: ChannelVectors
@@ -59,7 +59,7 @@ class DepthwiseStrategy:
         if declined is not None:
             return declined
         if c.kind != "depthwise_conv2d" or c.op is None:
-            return Decline(f"a {c.kind}", "a convolution of each channel by itself")
+            return Decline(f"a {c.kind}", "a depthwise convolution")
         element, acc = self.vectors.elements
         if (c.lhs, c.rhs, c.acc) != (element, element, acc):
             remedy = "integer codes on both sides" if element == "i8" else f"{element} on both sides"
@@ -71,6 +71,6 @@ class DepthwiseStrategy:
         if not self.vectors.known(kernel):
             return Decline("the filter is not a constant", "make the filter a constant")
         if kernel.k > _LARGEST_FILTER:
-            return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
+            return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER} taps: the kernel unrolls them")
         cost = cost_of_depthwise(Depthwise(kernel, self.vectors), self.target.capabilities)
         return Accept(DepthwisePlan(kernel, self.vectors), Estimate(None, cost=cost))

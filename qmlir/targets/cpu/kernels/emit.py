@@ -1,4 +1,4 @@
-"""What kernels for CPUs say beside `qmlir/kernels/emit.py`: LLVM's addresses, and vectors in memory.
+"""Emit helpers of CPU kernels, in addition to `qmlir/kernels/emit.py`: LLVM's addresses, and vectors in memory.
 
 Addresses are `!llvm.ptr` and offsets count bytes.
 """
@@ -39,7 +39,7 @@ from ....kernels.emit import (
 
 
 def constant(value: int, width: int) -> ir.Value:
-    """An integer for LLVM's ops, immediate operands of intrinsics among them."""
+    """An integer constant for LLVM's ops, including immediate operands of intrinsics."""
     return llvm.ConstantOp(integer(width), attribute(value, integer(width))).result
 
 
@@ -99,7 +99,7 @@ def as_words(value: ir.Value) -> ir.Value:
 
 # ------------------------------------------------------------------------------------------------- addresses
 
-LINE = 64  # bytes of a line of the caches
+LINE = 64  # bytes of a cache line
 
 
 def scratch(shape: Sequence[int], element: ir.Type) -> ir.Value:
@@ -109,14 +109,14 @@ def scratch(shape: Sequence[int], element: ir.Type) -> ir.Value:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in memory, rows one behind the other: the address of its first element, and its sizes."""
+    """A contiguous row-major tensor in memory: the address of its first element, and its sizes."""
 
     address: ir.Value
     element: ir.Type
     shape: tuple[Index, ...]
 
     def offset(self, where: Sequence[Index]) -> Index:
-        """Bytes from the first element to another."""
+        """The offset in bytes of an element."""
         flat: Index = 0
         for size, i in zip(self.shape, where, strict=True):
             flat = add(multiply(flat, size), i)
@@ -151,13 +151,13 @@ def at(base: ir.Value, offset: Index) -> ir.Value:
 
 
 def load(t: ir.Type, address: ir.Value) -> ir.Value:
-    """A load that asks for no alignment."""
+    """An unaligned load."""
     return llvm.LoadOp(t, address, alignment=1).result
 
 
 def reload(t: ir.Type, address: ir.Value) -> ir.Value:
-    """A load that LLVM does not replace with what an earlier one found: where keeping that would take a register that
-    is not there."""
+    """A load that LLVM does not replace with the value of an earlier load, for cases where no register is free to keep
+    that value."""
     return llvm.LoadOp(t, address, alignment=1, volatile_=True).result
 
 
@@ -166,24 +166,24 @@ def store(value: ir.Value, address: ir.Value) -> None:
 
 
 def stream(value: ir.Value, address: ir.Value) -> None:
-    """A store of whole lines past the caches; a fence has to come before other threads read them."""
+    """A non-temporal store of whole cache lines; a fence has to precede reads by other threads."""
     llvm.StoreOp(value, address, alignment=LINE, nontemporal=True)
 
 
 def starts_line(address: ir.Value) -> ir.Value:
-    """Whether an address is a multiple of a line, an i1."""
+    """Whether an address is aligned to a cache line, an i1."""
     word = llvm.PtrToIntOp(integer(64), address).result
     inside = arith.andi(word, arith.constant(integer(64), LINE - 1))
     return arith.cmpi(arith.CmpIPredicate.eq, inside, arith.constant(integer(64), 0))
 
 
 def prefetch(address: ir.Value, locality: int) -> None:
-    """Locality 3 brings a line to every level, 2 to the second."""
+    """Prefetch a cache line: with locality 3 to every level, with 2 to the second."""
     intrinsic("llvm.prefetch", [address, constant(0, 32), constant(locality, 32), constant(1, 32)])
 
 
 def load_lanes(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value:
-    """A vector from memory, zeros where the mask is false; those are not read."""
+    """Load a vector; lanes whose mask is false are zero, and are not read."""
     if mask is None:
         return load(t, address)
     zero = splat(0, t.shape[0], t.element_type)
@@ -191,7 +191,7 @@ def load_lanes(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value
 
 
 def store_lanes(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> None:
-    """A vector to memory, where the mask is true."""
+    """Store the lanes of a vector whose mask is true."""
     if mask is None:
         store(value, address)
     else:
@@ -199,7 +199,7 @@ def store_lanes(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> No
 
 
 def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: ir.Value | None = None) -> ir.Value:
-    """Elements of a row of a buffer, zeros where the mask is false."""
+    """Load neighbouring elements of a row of a buffer; lanes whose mask is false are zero."""
     return load_lanes(vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where)), mask)
 
 
@@ -213,7 +213,7 @@ def load_element(buffer: Buffer, where: Sequence[Index]) -> ir.Value:
 
 def lanes_between(low: Index, high: Index, lanes: int) -> ir.Value:
     """A mask with the lanes from `low` up to, not including, `high` set; both may be larger than `lanes`, which is at
-    most 64. Two shifts in a general register, where comparing lane numbers takes a vector for every 16 lanes."""
+    most 64. Takes two shifts in a general register; comparing lane numbers would take a vector for every 16 lanes."""
     word = integer(64)
 
     def below(count: Index) -> ir.Value:

@@ -1,4 +1,4 @@
-"""What is done to a tile of sums: the stages of the kernel on each vector of it, and the stores."""
+"""The epilogue of a tile of sums: the stages of the kernel on each of its vectors, and the stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .gemm import Blocking, Gemm
 from .micro import Micro
 from .narrow import rows_of_pack, saturating_pack
 
-_SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
+_SHORT = 32  # ops of an epilogue that is unrolled for each vector of a tile, at most
 
-# Emits the stores of a row's values: the row, and the columns of each vector.
+# Emits the stores of a row's values, given these, the row, and the columns of each vector.
 Put: TypeAlias = "Callable[[Sequence[ir.Value], e.Index, list[PanelColumns]], None]"
 
 
 class TileEpilogue:
-    """The part of a chunk behind its products; what it reads is the chunk's (chunk.py)."""
+    """The part of a chunk behind its products; `Chunk` (chunk.py) sets its attributes."""
 
     gemm: Gemm
     kernel: Kernel
@@ -39,7 +39,7 @@ class TileEpilogue:
         return e.add(e.multiply(row, 4 * self.micro.panel), 4 * self.micro.lanes * v)
 
     def _epilogue(self, total: ir.Value, tile: e.Index, panel: e.Index, put: Put | None = None) -> None:
-        """The stages on each vector of a tile, and the store, which `put` emits."""
+        """Apply the stages to each vector of a tile, and store the values by `put`, by default `_put`."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         columns = [PanelColumns(self.gemm, panel, v) for v in range(self.vectors)]
@@ -61,11 +61,11 @@ class TileEpilogue:
             (put or self._put)(finished(row.index), e.add(row0, row.index), columns)
 
     def _is_short(self) -> bool:
-        """Whether the stages are so short that a copy of them for each vector of a tile pays."""
+        """Whether the stages are short enough to be unrolled for each vector of a tile."""
         return self.kernel.gate is None and are_short(self.kernel.stages)
 
     def _epilogue_in_registers(self, tile_of: list[list[ir.Value]], tile: e.Index, number: e.Index) -> None:
-        """The same for a tile that is still in registers; one that has not all its rows goes through memory."""
+        """As `_epilogue`, for a tile that is still in registers; a tile with missing rows goes through memory."""
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
 
         def at_once() -> None:
@@ -93,14 +93,14 @@ class TileEpilogue:
             e.either(e.at_most(self.size.rows, e.subtract(self.rows, row0)), at_once, through_memory)
 
     def _narrows(self, columns: list[PanelColumns]) -> bool:
-        """Whether two rows of a panel are one vector of bytes."""
+        """Whether two rows of a panel are packed to one vector of bytes."""
         bytes_ = self.out.element == e.integer(8) and self.kernel.gate is None
         return bytes_ and self.micro.panel == 32 and self.micro.lanes == 16 and all(c.mask is None for c in columns)
 
     def _finished(
         self, values: list[ir.Value], m: e.Index, columns: list[PanelColumns], held: dict[tuple[Operand, int], ir.Value]
     ) -> list[ir.Value]:
-        """The last values of row `m`, each vector's, from the products'."""
+        """Apply all stages to the sums of row `m`; return the results of each vector."""
         kernel = self.kernel
         before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
         made = [
@@ -111,7 +111,7 @@ class TileEpilogue:
         return [found[-1] for found in made]
 
     def _put_pair(self, rows: list[list[ir.Value]], m: e.Index, columns: list[PanelColumns]) -> None:
-        """Rows `m` and `m + 1`."""
+        """Store rows `m` and `m + 1`, packed together if their values saturate to bytes."""
         packed = saturating_pack([*rows[0], *rows[1]])
         if packed is not None:
             rows = [[codes] for codes in rows_of_pack(packed)]
@@ -123,7 +123,7 @@ class TileEpilogue:
             e.store_vector(value, self.out, self._place_in_result(m, column), column.mask)
 
     def _stream(self, values: Sequence[ir.Value], m: e.Index, columns: list[PanelColumns]) -> None:
-        """The same past the caches."""
+        """As `_put`, by non-temporal stores."""
         for value, column in zip(values, columns, strict=True):
             e.stream(value, e.at(self.out.address, self.out.offset(self._place_in_result(m, column))))
 
@@ -132,7 +132,7 @@ class TileEpilogue:
         return [*product, m, self._column(column)]
 
     def _column(self, column: PanelColumns) -> e.Index:
-        """The first column of a vector in all products that are side by side."""
+        """The first column of a vector in the result, in which products may be side by side."""
         return (
             e.add(column.first, e.multiply(self.product, self.kernel.n)) if self.kernel.side_by_side else column.first
         )
@@ -146,7 +146,8 @@ class TileEpilogue:
         column: PanelColumns,
         v: int,
     ) -> list[ir.Value]:
-        """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
+        """Apply stages; return `values[0]` and their values. `values`: the earlier values of one vector, or those of
+        both halves of a gate."""
         found = list(values[0])
         for stage in stages:
             known = [found, *values[1:]]
@@ -157,7 +158,7 @@ class TileEpilogue:
     def _held(
         self, operands: Sequence[Operand], columns: list[PanelColumns], group: e.Index | None
     ) -> dict[tuple[Operand, int], ir.Value]:
-        """What is the same in all rows, read once."""
+        """Load the operands that are the same in all rows, once."""
         return {
             (operand, v): self._fetch(operand, None, column, group)
             for operand in dict.fromkeys(operands)
@@ -178,7 +179,7 @@ class TileEpilogue:
         return found if found is not None else self._fetch(source, m, column, group)
 
     def _fetch(self, operand: Operand, m: e.Index | None, column: PanelColumns, group: e.Index | None) -> ir.Value:
-        """An operand at a vector's place."""
+        """Load an operand's elements for a vector, or broadcast its element if it does not follow columns."""
         known = {"b": self.product, "g": group, "m": m, "n": self._column(column)}
         places = {axis: at for axis, at in known.items() if at is not None}
         where = [places[axis] for axis in operand.axes]
@@ -195,7 +196,7 @@ def are_short(stages: Sequence[Stage]) -> bool:
 
 
 class PanelColumns:
-    """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
+    """Vector `v` of a panel: its first column, and the mask of its lanes if the last panel is partial."""
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
         kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel

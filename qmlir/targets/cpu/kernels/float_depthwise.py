@@ -1,4 +1,4 @@
-"""Depthwise convolutions of f32 by multiply-adds: a lane is a channel."""
+"""f32 depthwise convolutions by multiply-adds: a lane is a channel."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class FloatVectors:
 
     @property
     def channels(self) -> int:
-        """Of a block."""
+        """The number of channels of a block."""
         return self.lanes
 
     def known(self, kernel: Kernel) -> bool:
         return decided_at_load(kernel.rhs.value)
 
     def weight(self, kernel: Kernel) -> ir.Value:
-        """`[K, C]`, the channels padded to whole blocks."""
+        """Emit the filter `[K, C]`, with the channels padded to whole blocks."""
         blocks = -(-kernel.n // self.lanes)
         layout = WeightLayout((kernel.k, blocks * self.lanes), ((kernel.k,), (blocks, self.lanes)), (0, 1, 2))
         made: ir.Value = at_load(kernel.rhs.value, lambda copy: layout.emit(collapse(copy, [[0, 1], [2]])))
@@ -43,7 +43,7 @@ class FloatVectors:
 
 
 class FloatRows(ChannelRows):
-    """A chunk of f32."""
+    """Emits a chunk of an f32 convolution."""
 
     parts = 1
     together = 4

@@ -1,8 +1,9 @@
-"""Register tiles of floats by weights of short codes: what the code stands for is looked up in a register, and scales
-are multiplied with the sums of a group.
+"""Register tiles of floats by weights of short codes: the value of a code is looked up in a register, and the sums of a
+group are multiplied by its scale.
 
-A table of 16 floats is one shuffle (`vpermps`), which reads the low four bits of its indices and so needs no mask. Two
-bfloat16 at a time take one shuffle of 32 words (`vpermw`) for the weights and one dot product (`vdpbf16ps`).
+A lookup in a table of 16 floats is one shuffle (`vpermps`), which reads the low four bits of its indices and therefore
+needs no mask. For bf16, one shuffle of 32 words (`vpermw`) looks up two weights per lane, and one dot product
+(`vdpbf16ps`) multiplies them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class FloatTile:
     Attributes:
         lhs: `[rows][lhs_stride bytes]` of activations.
         rhs: the panel from the first step on.
-        codes: how many along K, a multiple of the micro-kernel's depth.
-        zeros: for each vector of the panel the zero points of its columns, i32; empty where there are none.
+        codes: the number of codes along K, a multiple of the micro-kernel's depth.
+        zeros: for each vector of the panel the zero points of its columns, i32; empty if there are none.
     """
 
     rows: int
@@ -45,15 +46,15 @@ class FloatMicro(Micro, Protocol):
 
     @property
     def lhs_type(self) -> ir.Type:
-        """Of the activations that `accumulate` reads."""
+        """The element type of the activations that `accumulate` reads."""
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
-        """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
+        """Emit the product of one tile; return its sums as f32 vectors, row by row."""
 
 
 class Chains:
-    """Accumulators of a tile, in as many sets as keep the multipliers busy: one takes some four cycles, and two start
-    in each."""
+    """The accumulators of a tile, in enough sets to keep the multipliers busy: a multiply-add takes about four cycles,
+    and two start in each."""
 
     def __init__(self, rows: int, vectors: int, lanes: int, products: int) -> None:
         self.grid = [(r, v) for r in range(rows) for v in range(vectors)]
@@ -93,7 +94,8 @@ class Fma:
         return ir.F32Type.get()
 
     def rows(self, weights: Weights) -> int:
-        # Beside the accumulators: stored and decoded weights, a scale and a zero point of each vector, an activation.
+        # Registers besides the accumulators: stored and decoded weights, a scale and a zero point of each vector, an
+        # activation.
         return min(12, (self.registers - 1) // self.vectors - 4)
 
     def depth(self, weights: Weights) -> int:
@@ -102,7 +104,7 @@ class Fma:
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         if weights.values is None or weights.bits < 8:
             return panels(n, k, k_last, self.panel, self.depth(weights), weights)
-        # [N/p, K, p]: a byte of each column widens to a vector on its way from memory.
+        # [N/p, K, p]: the load of a byte of each column widens it to a vector.
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
 
@@ -120,7 +122,7 @@ class Fma:
         """Nothing to release."""
 
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
-        step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K of a turn
+        step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K per iteration
         chains = Chains(tile.rows, self.vectors, self.lanes, step)
         decode = _Values(self, weights)
         with e.loop(0, tile.codes, step, chains.start) as turn:
@@ -146,7 +148,7 @@ class Fma:
 
 
 class _Values:
-    """Stored weights to f32."""
+    """Decodes stored weights to f32."""
 
     def __init__(self, micro: Fma, weights: Weights) -> None:
         assert weights.values is not None
@@ -169,15 +171,15 @@ class _Values:
         return e.load(self.words, e.at(rhs, 4 * self.micro.lanes * v))
 
     def wide(self, rhs: ir.Value, k: int, v: int) -> ir.Value:
-        """Codes of 8 bits: those of one K are neighbours."""
+        """Decode 8-bit codes; those of one K are contiguous."""
         lanes = self.micro.lanes
         codes = e.load(e.vector_of(lanes, e.integer(8)), e.at(rhs, k * self.micro.panel + lanes * v))
         value = arith.sitofp(self.floats, arith.extsi(self.words, codes))
-        first = self.first + 128  # what code 0 stands for
+        first = self.first + 128  # the value of code 0
         return value if first == 0 else arith.addf(value, e.splat(first, lanes, ir.F32Type.get()))
 
     def short(self, stored: ir.Value, k: int) -> ir.Value:
-        """Code `k` of those in each lane: four bytes of fields."""
+        """Decode code `k` of each lane, which holds four bytes of fields."""
         field, byte = divmod(k, QUAD)
         low = 8 * byte + self.weights.bits * field
         lanes, i32 = self.micro.lanes, e.integer(32)
@@ -195,7 +197,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class Half:
-    """Numbers of 16 bits, two of each along K: bfloat16 by `vdpbf16ps`."""
+    """Products of 16-bit floats, two along K per lane: bf16 by `vdpbf16ps`."""
 
     name: str = "avx512-bf16"
     features: tuple[frozenset[str], ...] = (frozenset({"avx512bf16", "avx512bw", "avx512vl"}),)
@@ -205,7 +207,7 @@ class Half:
     offset: int = 0
     lhs_bytes: int = 2
     reads_rows: bool = False
-    element: str = "bf16"  # what is multiplied
+    element: str = "bf16"  # the type of the operands
 
     @property
     def panel(self) -> int:
@@ -222,12 +224,12 @@ class Half:
         return 16
 
     def _fields(self, weights: Weights) -> int:
-        """Codes of a word."""
+        """The number of codes of a word of 16 bits."""
         return 16 // weights.bits
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         """`[N/p, K/2f, p]` lanes of two words of `f` codes: a lane's words hold the codes of even and of odd K, so that
-        one shift brings a pair to where indices are read."""
+        one shift brings a pair of codes to the bits that a shuffle reads as indices."""
         assert k_last
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         pair = (kp // (2 * self._fields(weights)), 2, 8 // weights.bits, 2)  # .., byte of a word, field, word
@@ -272,7 +274,7 @@ class Half:
 
 
 class _Pairs:
-    """Stored weights to vectors of 16 columns, two bfloat16 along K of each."""
+    """Decodes stored weights to vectors of 16 columns, two 16-bit floats along K of each."""
 
     def __init__(self, micro: Half, weights: Weights, zeros: Sequence[ir.Value]) -> None:
         self.micro, self.weights = micro, weights
@@ -282,12 +284,12 @@ class _Pairs:
         self.offsets = [self._offset(zero) for zero in zeros]
 
     def load(self, rhs: ir.Value) -> None:
-        """The words of all columns of a panel."""
+        """Load the words of all columns of a panel."""
         words = e.vector_of(16, e.integer(32))
         self.stored = [vector.bitcast(self.halves, e.load(words, e.at(rhs, 64 * v))) for v in range(self.micro.vectors)]
 
     def __call__(self, field: int, v: int) -> ir.Value:
-        """One pair of each column's loaded words."""
+        """Decode one pair of codes of each column's loaded words."""
         bits, index = self.weights.bits, self.stored[v]
         if field:
             index = arith.shrui(index, e.splat(bits * field, 32, e.integer(16)))
@@ -299,8 +301,8 @@ class _Pairs:
         )
 
     def _table(self, zeros: bool) -> ir.Value:
-        """The bits of 32 numbers. The shuffle reads five bits of an index, of which codes have fewer: what stands
-        above them may be anything. With zero points the index is `u + largest_zero - zero`."""
+        """The bits of 32 values. The shuffle reads five bits of an index; codes have fewer, and the table repeats, so
+        that the bits above a code do not matter. With zero points the index is `u + largest_zero - zero`."""
         assert self.weights.values is not None
         if zeros:
             values = self.weights.values[0] - self.weights.largest_zero + np.arange(32)
@@ -317,8 +319,8 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class AmxHalf(Half):
-    """The same in tiles, `tdpbf16ps` or `tdpfp16ps`: 32 codes along K of 32 columns are decoded to the stack, and
-    multiplied with up to 32 rows."""
+    """As `Half`, in AMX tiles, by `tdpbf16ps` or `tdpfp16ps`: 32 codes along K of 32 columns are decoded to the stack,
+    and multiplied with up to 32 rows."""
 
     name: str = "amx-bf16"
     instruction: str = "llvm.x86.tdpbf16ps"
@@ -379,5 +381,5 @@ AMX_FP16 = AmxHalf(
 )  # fmt: skip
 AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
 AVX2_FMA = Fma("avx2-fma", (frozenset({"avx2", "fma"}),), lanes=8, registers=16)
-# Best first; where there are few rows the next may be faster than AMX (strategy.py).
+# Best first; if there are few rows the next may be faster than AMX (strategy.py).
 FLOAT_KERNELS: tuple[FloatMicro, ...] = (AMX_BF16, AMX_FP16, AVX512_BF16, AVX512_FMA, AVX2_FMA)

@@ -1,4 +1,4 @@
-"""Rows of a convolution of floats, gathered from its image."""
+"""Rows of a float convolution, gathered from its image."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FloatWindow:
-    """The activations of a convolution `[images, H * W * C]`, zeros around each image.
+    """Gathers rows of a convolution from its images `[images, H * W * C]`, with zeros around each image.
 
     Attributes:
-        whole: whether a copy is of all of K; else it begins with any element of the filter, and ends with one.
-        group: of channels, which alone are copied.
+        whole: whether a copy covers all of K; else it covers whole elements of the filter.
+        group: the group of channels that is copied.
     """
 
     window: Window
@@ -29,8 +29,8 @@ class FloatWindow:
     group: e.Index
 
     def copy(self, row: e.Index, first_k: e.Index, target: ir.Value, left: e.Index) -> None:
-        """Emit the copy of `left` numbers of a row from `first_k` on to the address `target`. Behind each run of
-        neighbours up to a vector's length of zeros is written, where the next run follows."""
+        """Emit the copy of `left` values of a row from `first_k` on to the address `target`. Behind each contiguous
+        run up to a vector of zeros is written, which the next run overwrites."""
         window = self.window
         image, y, x = corner_of(window, row)
         inside = is_inside(window, y, x)
@@ -47,7 +47,7 @@ class FloatWindow:
             e.either(inside, lambda: self._lines(image, y, x, target), elements)
 
     def _lines(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> None:
-        """All of a row that is inside the image: lines of the filter, whose pixels are neighbours."""
+        """Copy a row that is inside the image, by lines of the filter, whose pixels are contiguous."""
         corner, count = self._pixel(y, x), self.window.kernel[1] * self.window.channels
         down = self.window.dilations[0] * self.window.image[2] * self.window.channels
         with e.loop(0, self.window.kernel[0]) as line:
@@ -57,7 +57,7 @@ class FloatWindow:
     def _elements(
         self, image: e.Index, y: e.Index, x: e.Index, first: e.Index, target: ir.Value, count: e.Index
     ) -> None:
-        """Elements of the filter from `first` on, each inside the image or not."""
+        """Copy the pixels of `count` elements of the filter from `first` on, or zeros for those outside the image."""
         window, channels = self.window, self.window.channels
         zero = e.splat(0.0, self.lanes, self.source.element)
         with e.loop(0, count) as number:
@@ -75,7 +75,7 @@ class FloatWindow:
             e.either(is_pixel(window, line, column), copy, clear)
 
     def _run(self, image: e.Index, start: e.Index, target: ir.Value, count: int) -> None:
-        """`count` neighbours."""
+        """Copy `count` contiguous values."""
         rest = count % self.lanes
 
         def vector(at: e.Index, mask: ir.Value | None = None) -> None:
@@ -88,7 +88,7 @@ class FloatWindow:
             vector(count - rest, e.first_lanes(rest, self.lanes))
 
     def _pixel(self, y: e.Index, x: e.Index) -> e.Index:
-        """Where the group's channels of a pixel start in an image."""
+        """The index in an image of the first of a pixel's channels that belong to the group."""
         pixel = pixel_at(self.window, y, x)
         return pixel if self.window.groups == 1 else e.add(pixel, e.multiply(self.group, self.window.channels))
 

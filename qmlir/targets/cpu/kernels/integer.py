@@ -1,6 +1,6 @@
-"""Integer products: activations are copied with their sums, and a register tile multiplies them.
+"""Integer products: activations are copied and summed, and a register tile multiplies them.
 
-With groups along K each group's part goes through the kernel's `combine` into a running total.
+With groups along K the kernel's `combine` adds each group's partial sum to a running total.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .micro import PIECE, QUAD, IntegerMicro, MicroCall, Weights
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-_CARRIED = 8  # vectors of totals that stay in registers while a group is multiplied
+_CARRIED = 8  # vectors of totals that stay in registers while a group is multiplied, at most
 
 
 class IntegerChunk(Chunk):
@@ -30,7 +30,7 @@ class IntegerChunk(Chunk):
     # ---- activations
 
     def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
-        """With the row's sums times the offset of the weights."""
+        """Copy a row, and store its sums times the offset of the weights."""
 
         def store(total: ir.Value, group: e.Index) -> None:
             if self.weights.short:
@@ -65,7 +65,7 @@ class IntegerChunk(Chunk):
         total: ir.Value,
         fresh: bool,
     ) -> None:
-        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
+        """Add the product of one tile and panel over one block of K to `total`, or store it there if `fresh`."""
         if self.kernel.combine is None:
             self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
             return
@@ -115,7 +115,7 @@ class IntegerChunk(Chunk):
         total: ir.Value,
         fresh: bool,
     ) -> None:
-        """Each group's part through `combine` into totals that stay in registers."""
+        """Combine each group's partial sums into totals that stay in registers."""
         assert self.kernel.total_type is not None
         wide = self.cloner.widen(self.kernel.total_type)
         places = [
@@ -142,7 +142,7 @@ class IntegerChunk(Chunk):
         total: ir.Value,
         in_registers: bool,
     ) -> None:
-        """Each group's part through `combine` into the tile of totals, in ascending order."""
+        """Combine each group's partial sums into the tile of totals, in ascending order."""
         assert self.kernel.total_type is not None
         wide = self.cloner.widen(self.kernel.total_type)
         with e.loop(0, e.divide(depth, self.group_codes)) as each:
@@ -162,7 +162,7 @@ class IntegerChunk(Chunk):
     def _add_part(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, group: e.Index, part: ir.Value, total: ir.Value
     ) -> None:
-        """One group's part, which is in memory, through `combine` into the tile of totals."""
+        """Combine one group's partial sums, which are in memory, into the tile of totals."""
         assert self.kernel.total_type is not None
         wide = self.cloner.widen(self.kernel.total_type)
         combined = self._combined(tile, panel, first_k, group)
@@ -174,7 +174,7 @@ class IntegerChunk(Chunk):
                 e.store(combined(row.index, v, value, e.load(wide, place)), place)
 
     def _panel_of_rows(self, tiles: e.Index, panel: e.Index, rhs: ir.Value) -> None:
-        """Codes of a group that are unpacked once serve all tiles, whose totals wait."""
+        """Unpack the codes of each group once for all tiles, whose totals are kept on the stack."""
         if self.codes is None:
             super()._panel_of_rows(tiles, panel, rhs)
             return
@@ -215,7 +215,7 @@ class IntegerChunk(Chunk):
         return e.at(self.totals, e.multiply(tile, self.tile_bytes))
 
     def _part(self, group: e.Index, rhs: ir.Value) -> MicroCall:
-        """The product of one group of the block."""
+        """The micro-kernel's call for one group of the block."""
         start = e.multiply(group, self.group_codes)
         sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))
         lhs = e.at(self.lhs, e.multiply(start, self.gemm.line_stride * self.micro.together(self.size.rows)))
@@ -225,7 +225,7 @@ class IntegerChunk(Chunk):
     def _combined(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, group: e.Index
     ) -> Callable[[e.Index, int, ir.Value, ir.Value], ir.Value]:
-        """From a row, the number of a vector, its part and its running total to the new one."""
+        """Return the emitter of a running total, given the row, the vector, its partial sum and the previous total."""
         combine = self.kernel.combine
         assert combine is not None
         number = e.add(e.divide(first_k, self.group_codes), group)

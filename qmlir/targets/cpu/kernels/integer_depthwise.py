@@ -1,13 +1,13 @@
-"""Depthwise convolutions of int8 by dot products of four bytes, `vpdpbusd` or `sdot`: a lane is a channel, and the four
+"""int8 depthwise convolutions by dot products of four bytes, `vpdpbusd` or `sdot`: a lane is a channel, and the four
 bytes that it multiplies are four rows of the filter's column.
 
-For each column of the image, the channels of a vector of bytes, 64 or 16, of up to four rows are interleaved byte by
-byte (two rounds of unpacking, which leave 64 channels in an order of their own); each result takes one dot product for
-each of its filter's columns. Along a line the interleaved columns stay in registers for the results that share them.
-The epilogue works in the order of the accumulators, with its operands brought to that order once per block; packing its
-results to bytes restores the order of the channels. `vpdpbusd` has the activations as its unsigned operand (the code
-plus 128), so what that adds, 128 times the sum of a channel's weights, is a constant a channel, which the accumulators
-start from.
+For each column of the image, the vectors of bytes of up to four rows, 64 or 16 channels each, are interleaved byte by
+byte. This takes two rounds of unpacking, which permute the 64 channels. Each result takes one dot product for each
+column of its filter. Along a line the interleaved columns stay in registers for the results that share them. The
+epilogue works in the order of the accumulators; its operands are permuted to that order once per block, and packing its
+results to bytes restores the order of the channels. `vpdpbusd` takes the activations as its unsigned operand (the code
+plus 128). This adds 128 times the sum of a channel's weights, a per-channel constant that the accumulators' initial
+values compensate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 _QUAD = 4
-_MOST_KEPT = 4  # columns, a quad of rows each, that stay in registers from one result to the next
+_MOST_KEPT = 4  # columns, a quad of rows each, that stay in registers from one result to the next, at most
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ByteVectors:
     """Vectors that hold a byte of each channel of a block.
 
     Attributes:
-        quarters: of 16 bytes, four or one.
+        quarters: the number of quarters of 16 bytes, four or one.
         signed: whether activations are multiplied as signed bytes.
         dot: as `IntegerMicro.dot`.
     """
@@ -55,7 +55,7 @@ class ByteVectors:
 
     @property
     def channels(self) -> int:
-        """Of a block."""
+        """The number of channels of a block."""
         return 16 * self.quarters
 
     def known(self, kernel: Kernel) -> bool:
@@ -81,9 +81,9 @@ class ByteVectors:
 
 
 def packed(kernel: Kernel, codes: Array, vectors: ByteVectors) -> Array:
-    """The weight `[K, C]` (K is rows times columns of the filter) as bytes: for each block of channels, for each quad
-    of the filter's rows and each of its columns the four vectors of `ByteVectors.order`, then the four vectors that
-    accumulators start from."""
+    """The bytes of the weight `[K, C]` (K is rows times columns of the filter). For each block of channels: the four
+    vectors of `ByteVectors.order` for each quad of the filter's rows and each of its columns, then the four initial
+    values of the accumulators."""
     window = kernel.lhs.window
     assert window is not None
     height, width = window.kernel
@@ -101,10 +101,10 @@ def packed(kernel: Kernel, codes: Array, vectors: ByteVectors) -> Array:
 
 
 class IntegerRows(ChannelRows):
-    """A chunk of int8."""
+    """Emits a chunk of an int8 convolution."""
 
     parts = 4
-    together = 3  # so columns of a filter of 3 come round to the registers they were in
+    together = 3  # after which the columns of a filter of width 3 are in the same registers again
 
     def __init__(self, plan: Depthwise, buffers: list[e.Buffer], vectors: ByteVectors) -> None:
         super().__init__(plan, buffers)
@@ -124,7 +124,7 @@ class IntegerRows(ChannelRows):
         self.filter = e.at(e.pointer(self.weights), e.multiply(block, self.block_bytes))
 
     def _column(self, x: e.Index, edge: bool) -> list[ir.Value]:
-        """Rows interleaved: four vectors for each quad of rows."""
+        """Load a column of pixels with its rows interleaved: four vectors for each quad of rows."""
         inside = self._inside(x, edge)
         if inside is False:
             padding = self.window.padding
@@ -136,7 +136,7 @@ class IntegerRows(ChannelRows):
         return found
 
     def _codes(self, line: tuple[ir.Value, ir.Value], x: e.Index, inside: ir.Value | bool) -> ir.Value:
-        """The channels of a block of a pixel, as they are multiplied."""
+        """Load the block's channels of a pixel, as the bytes that are multiplied."""
         codes = self._pixel(line, x, inside)
         if self.kernel.lhs.flipped != self.vectors.signed:
             return codes
@@ -169,15 +169,15 @@ class IntegerRows(ChannelRows):
 
 
 def _interleaved(codes: Sequence[ir.Value]) -> list[ir.Value]:
-    """Four vectors of 16 lanes, each of a channel's bytes in up to four rows; what stands for rows that there are not
-    is multiplied by zero."""
+    """Interleave up to four rows to four vectors, each lane of which is a channel's bytes in these rows. Missing rows
+    repeat the last one; their weights are zero."""
     a, b, c, d = (codes[min(i, len(codes) - 1)] for i in range(4))
     pairs = [_unpacked(x, y, high, 8) for x, y in ((a, b), (c, d)) for high in (False, True)]
     return [_unpacked(pairs[half], pairs[2 + half], high, 16) for half in (False, True) for high in (False, True)]
 
 
 def _unpacked(a: ir.Value, b: ir.Value, high: bool, width: int) -> ir.Value:
-    """Elements of `width` bits of the low or high half of each 16 bytes of two vectors, by turns."""
+    """Interleave the elements of `width` bits of the low or high half of each 16 bytes of two vectors."""
     quarters = (a.type.shape[0] * a.type.element_type.width) // 128
     count, each = 128 * quarters // width, 128 // width
     t = e.vector_of(count, e.integer(width))
@@ -192,11 +192,11 @@ def _unpacked(a: ir.Value, b: ir.Value, high: bool, width: int) -> ir.Value:
 
 
 def _transposed(vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """Quarter `i` of vector `q` and quarter `q` of vector `i` change places: accumulators in the order of channels, or
-    four vectors of channels in the order of accumulators."""
+    """Swap quarter `i` of vector `q` and quarter `q` of vector `i`: permutes accumulators to the order of channels, and
+    four vectors of channels to the order of accumulators."""
 
-    def quarters(a: ir.Value, b: ir.Value, picked: Sequence[int]) -> ir.Value:
-        return vector.shuffle(a, b, [16 * (i >= 2) + 4 * q + lane for i, q in enumerate(picked) for lane in range(4)])
+    def quarters(a: ir.Value, b: ir.Value, sources: Sequence[int]) -> ir.Value:
+        return vector.shuffle(a, b, [16 * (i >= 2) + 4 * q + lane for i, q in enumerate(sources) for lane in range(4)])
 
     if vectors[0].type.shape[0] == 4:  # one quarter
         return list(vectors)
@@ -207,8 +207,8 @@ def _transposed(vectors: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def _bytes_in_order(vectors: Sequence[ir.Value]) -> ir.Value:
-    """The bytes of four vectors in the order of accumulators, as channels: packing brings words of two vectors
-    together within each quarter, which twice is the order of channels again."""
+    """Pack four vectors in the order of accumulators to bytes in the order of channels: a pack joins the words of two
+    vectors within each quarter, and two rounds of it restore the order of channels."""
     if vectors[0].type.shape[0] == 4:
         a, b = (vector.shuffle(x, y, list(range(8))) for x, y in (vectors[:2], vectors[2:]))
         return vector.shuffle(a, b, list(range(16)))

@@ -1,13 +1,13 @@
-"""Register tiles: what multiplies `rows` rows of activations by one panel of weights.
+"""Integer register tiles for x86, which multiply `rows` rows of activations by one panel of weights.
 
-The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, a table giving each its unsigned
-byte where the codes are not consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
-`vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed
-one; what the offset of the weights adds, `offset * sum(activations)`, is a number a row, which the accumulators start
-from.
+The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, with a table of their unsigned
+bytes if the codes are not consecutive numbers. The activations are signed bytes. The dot product of four pairs,
+`vpdpbusd`, therefore takes the weights as its unsigned operand and four activations, the same for all columns, as its
+signed one. The contribution of the weights' offset, `offset * sum(activations)`, is one number per row, which the
+accumulators start from.
 
-Panels are stored `[K / depth][columns][4]`: four consecutive codes of K a column, then the next column; with 4 or 2
-bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
+Panels are stored `[K / depth][columns][4]`: four consecutive codes along K of a column, then the next column; with 4 or
+2 bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
     from ....kernels.layouts import WeightLayout
 
-_APART = 16  # accumulators of a tile whose fields have their own
-# With so few rows, weights of short codes are asked for ahead: taking them apart leaves the reader little time. Whole
-# bytes are faster without (measured on Zen 5: 4 percent gained, 6 lost).
+_APART = 16  # accumulators of a tile whose fields have separate ones, at most
+# With so few rows, weights of short codes are prefetched: unpacking them leaves little time for reads. Whole bytes are
+# faster without it (measured on Zen 5: 4 percent gained, 6 lost).
 _FEW_ROWS, _AHEAD = 2, 2048
 
 _DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}
@@ -53,7 +53,7 @@ class Vnni:
     reads_rows: bool = False
     in_registers: bool = True
     signed_short: bool = False
-    # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
+    # Whether a field may be multiplied at its position in the stored byte, and the sum shifted.
     multiplies_in_place: bool = True
 
     def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
@@ -91,7 +91,7 @@ class Vnni:
         return QUAD * max(4, weights.fields)
 
     def _unroll(self, rows: int, weights: Weights) -> int:
-        """Steps of one turn: a tall tile has enough to do in one."""
+        """Steps per iteration: fewer for tall tiles, which have enough independent products in one."""
         steps = self.depth(weights) // (QUAD * weights.fields)
         return max(1, steps // (1 if rows <= 2 else 2 if rows <= 4 else 4))
 
@@ -108,12 +108,12 @@ class Vnni:
         row_bytes = self.vectors * width
         unroll = self._unroll(tile.rows, weights)
         grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
-        # A dot product takes four cycles, and two start in each: fewer chains than eight would wait for one another.
+        # A dot product takes four cycles, and two start in each: fewer than eight independent sums would stall.
         sets = max(1, min(8 // len(grid), unroll * weights.fields))
         in_place = weights.table is None and self.multiplies_in_place
         if in_place and sets < weights.fields and weights.fields * len(grid) <= _APART:
             sets = weights.fields
-        # Fields with accumulators of their own are multiplied where they lie in their byte, and the sums shifted.
+        # Fields with separate accumulators are multiplied at their position in the byte, and the sums shifted.
         separate = in_place and sets % weights.fields == 0
         largest = 255 if separate or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
         start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
@@ -170,14 +170,14 @@ _BYTE_PAIRS = {32: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.ssse3.pmadd.ub.sw.
 
 @dataclass(frozen=True)
 class Avx2(Vnni):
-    """The same without `vpdpbusd`. `vpmaddubsw` adds pairs of byte products in 16 bits and saturates, so it multiplies
-    short codes only; for others the even and the odd bytes are extended to 16 bits each and multiplied by `vpmaddwd`,
-    whose sums have 32."""
+    """As `Vnni`, without `vpdpbusd`. `vpmaddubsw` adds pairs of byte products in 16 bits and saturates, so it only
+    multiplies short codes; for others the even and the odd bytes are extended to 16 bits each and multiplied by
+    `vpmaddwd`, whose sums have 32 bits."""
 
     multiplies_in_place: bool = False
 
     def rows(self, weights: Weights) -> int:
-        # Of 16 registers: the accumulators, one product, an activation and its halves; and of the weights of one step
+        # 16 registers hold the accumulators, one product, an activation and its halves; and for the weights of one step
         # their halves, or the decoded bytes with their mask, the table and the ones of the second addition.
         short = 3 + self.vectors + (weights.table is not None)
         return (16 - 2 - (2 + 2 * self.vectors if weights.bits == 8 else short)) // self.vectors
@@ -201,7 +201,7 @@ class Avx2(Vnni):
 
 
 class _Decoder:
-    """Stored bytes to the unsigned bytes of one field."""
+    """Extracts the codes of one field from stored bytes, as unsigned bytes."""
 
     def __init__(self, weights: Weights, width: int) -> None:
         self.weights, self.width = weights, width
@@ -213,7 +213,7 @@ class _Decoder:
             self.table = e.bytes_constant(line * (width // 16)) if table else None
 
     def in_place(self, stored: ir.Value, field: int) -> ir.Value:
-        """Codes without a table, times `2**(bits * field)`."""
+        """The codes of a field, without a table, at their position in the byte: times `2**(bits * field)`."""
         bits = self.weights.bits
         if bits == 8:
             return stored
@@ -290,7 +290,7 @@ class Amx:
     def _multiply(self, tile: MicroCall, weights: Weights) -> None:
         if tile.sums is not None:
             self._start_from_sums(tile)
-        # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
+        # One iteration is a tile deep: 16 rows of quads, of which `fields` share a stored row.
         rows = 16 // weights.fields
         decode = _Decoder(weights, 64)
 
@@ -330,7 +330,7 @@ class Amx:
             self._decode(rhs, 1, weights, decode, e.at(out, e.multiply(row.index, weights.fields * tiles.ROW_BYTES)))
 
     def _decode(self, rhs: ir.Value, rows: int, weights: Weights, decode: _Decoder, out: ir.Value) -> None:
-        """Stored rows as bytes."""
+        """Decode stored rows to bytes."""
         codes = e.vector_of(64, e.integer(8))
         for row in range(rows):
             for v in range(2):
@@ -345,5 +345,5 @@ AVX_VNNI = Vnni(
 )
 AVX2 = Avx2("avx2-int8", (frozenset({"avx2"}),), lanes=8)
 
-# Best first; where there are few rows the next may be faster than AMX (strategy.py).
+# Best first; if there are few rows the next may be faster than AMX (strategy.py).
 INTEGER_KERNELS: tuple[IntegerMicro, ...] = (Amx(), AVX512_VNNI, AVX_VNNI, AVX2)

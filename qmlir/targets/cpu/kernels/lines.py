@@ -1,5 +1,5 @@
-"""Activations in lines: a copy of them whose rows are whole lines of the cache, for kernels that read rows where they
-lie. A line that starts within another is read as two, which halves what the second-level cache gives."""
+"""Activations in lines: a copy whose rows are whole cache lines, for kernels that read rows in place. An unaligned
+line is read as two, which halves the bandwidth of the second-level cache."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .chunks import Chunked, executable
 if TYPE_CHECKING:
     from ....kernels.description import Kernel
 
-_ROWS = 32  # of a chunk
+_ROWS = 32  # per chunk
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast")
 
 
 def may_start_anywhere(value: ir.Value) -> bool:
-    """Whether a tensor is an argument of the program, or a view of one: the program's own start with a line."""
+    """Whether a tensor may be unaligned: an argument of the program, or a view of one. Others start with a line."""
     return isinstance(behind(value, *_VIEWS).owner, ir.Block)
 
 
 def in_lines(kernel: Kernel, lanes: int, tile: int) -> ir.Value:
-    """The activations of a kernel as `[M, K padded to lines]` signed codes, zeros behind K, in front of its last op.
-    With a `tile` of more than one row `[M / tile, lines of K, tile, line]`: what a step along K reads is neighbours."""
+    """Copy a kernel's activations, in front of its last op, to `[M, K padded to lines]` signed codes, zeros behind K.
+    With a `tile` of more than one row: `[M / tile, lines of K, tile, line]`, where a step along K reads neighbours."""
     last = kernel.operations[-1]
     function = function_of(last)
     padded = -(-kernel.k // e.LINE) * e.LINE

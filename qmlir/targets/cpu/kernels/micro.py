@@ -1,4 +1,4 @@
-"""What a register tile is to the loops around it: how it wants weights stored, one call of it, and its sizes."""
+"""The interface of a register tile to the loops around it: how its weights are stored, one call, and its sizes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 QUAD = 4  # codes along K of one column that one lane multiplies
-PIECE = 8  # codes of a row, where several are copied by turns
+PIECE = 8  # contiguous codes of a row, if several rows are interleaved
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How weights are stored. A stored code `u` stands for `u + offset`, or with `codes` for `codes[u]`, which is
+    """How weights are stored. The value of a stored code `u` is `u + offset`, or with `codes` `codes[u]`, which is
     multiplied as the byte `codes[u] - offset`."""
 
     bits: int
     offset: int
     codes: tuple[int, ...] | None = None
-    exact: bool = False  # `u` is multiplied as the signed byte that it stands for
+    exact: bool = False  # `u` is multiplied as its value, a signed byte
     signed: bool = False  # `u` is read as two's complement
-    # Of weights that are multiplied as floats and scaled behind the sum (kernels/scaled.py): the number that each `u`
-    # stands for; a zero point is taken off it in front of the product.
+    # For weights that are multiplied as floats, with scales applied to the sum (kernels/scaled.py): the value of each
+    # `u`; a zero point is subtracted from it before the product.
     values: tuple[float, ...] | None = None
-    largest_zero: int = 0  # of those zero points, where the micro-kernel asks for it
+    largest_zero: int = 0  # the largest zero point, if the micro-kernel needs it
 
     @property
     def fields(self) -> int:
-        """Codes that share a byte."""
+        """The number of codes that share a byte."""
         return 8 // self.bits
 
     @property
@@ -43,7 +43,7 @@ class Weights:
 
     @property
     def short(self) -> int:
-        """What a byte that is multiplied is short of its code: it is added for each activation, so to their sum."""
+        """A code minus the byte that is multiplied for it. The product lacks this times the sum of activations."""
         return 0 if self.exact else self.offset
 
 
@@ -55,12 +55,13 @@ class MicroCall:
         lhs: `[rows][lhs_stride]` bytes.
         rhs: the panel from the first step on.
         steps: how many rows of stored weights, each `QUAD * fields` codes deep.
-        sums: what each row's accumulators start from, i32 `[rows]`, None for zero.
+        sums: the initial value of each row's accumulators, i32 `[rows]`; None for zero.
         out: `[rows][panel]` i32.
         add: whether to add to `out`, rather than to overwrite it.
-        present: how many of the rows there are at `lhs`; None for all.
-        line_stride: lines from one of a row's to the next.
-        ahead: what each turn asks the second-level cache for: bytes from its weights on, and lines.
+        present: how many of the rows are in memory at `lhs`; None for all.
+        line_stride: distance between consecutive lines of a row, in lines.
+        ahead: the weights that each iteration prefetches to the second-level cache: the offset in bytes from its own
+            weights, and the number of lines.
     """
 
     rows: int
@@ -88,79 +89,79 @@ class Micro(Protocol):
 
     @property
     def lanes(self) -> int:
-        """Of a vector of i32, for epilogues too."""
+        """The lanes of an i32 vector, also in epilogues."""
 
     @property
     def panel(self) -> int:
-        """Columns."""
+        """The columns of a panel."""
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Widths of stored weights."""
+        """The widths of stored weights."""
 
     @property
     def offset(self) -> int:
-        """What a stored byte of 8-bit weights is short of its code: -128 where bytes are multiplied as unsigned."""
+        """The code of an 8-bit weight minus its stored byte: -128 if bytes are multiplied as unsigned."""
 
     @property
     def lhs_bytes(self) -> int:
-        """Of one activation, as it is copied to the stack."""
+        """The bytes of one activation in its copy on the stack."""
 
     @property
     def reads_rows(self) -> bool:
-        """Whether activations may be multiplied from where they lie, the rows of the last tile too."""
+        """Whether activations may be multiplied in place, including those of a partial last tile."""
 
     def together(self, rows: int) -> int:
-        """How many rows of a tile of `rows` are copied by turns, `PIECE` codes of each; 1 where rows lie apart."""
+        """How many rows of a tile of `rows` the copy interleaves, by `PIECE` codes; 1 if each row is contiguous."""
 
     def permit(self) -> None:
-        """Emit what a call has to ask the system for."""
+        """Emit the requests to the operating system that a call needs."""
 
     def begin(self, rows: int) -> None:
-        """Emit what precedes the products of tiles of `rows` rows."""
+        """Emit the set-up for products of tiles of `rows` rows."""
 
     def end(self) -> None:
-        """Emit what follows the last product."""
+        """Emit the clean-up after the last product."""
 
     def rows(self, weights: Weights) -> int:
         """The most rows of a tile."""
 
     def depth(self, weights: Weights) -> int:
-        """Codes along K of one turn of the main loop: K is padded to a multiple."""
+        """Codes along K per iteration of the main loop: K is padded to a multiple."""
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
-        """How a weight `[N, K]`, or `[K, N]` without `k_last`, is stored."""
+        """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`."""
 
 
 class IntegerMicro(Micro, Protocol):
-    """A register tile of integers."""
+    """An integer register tile."""
 
     @property
     def signed_short(self) -> bool:
-        """Whether short codes are multiplied as the signed bytes that they stand for."""
+        """Whether short codes are multiplied as their values, signed bytes."""
 
     @property
     def in_registers(self) -> bool:
-        """Whether `accumulate` is there."""
+        """Whether `accumulate` is implemented."""
 
     def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
-        """Each i32 lane of `acc` plus the dot product of its four pairs of bytes, of which the unsigned ones are
-        `largest` at most."""
+        """Each i32 lane of `acc` plus the dot product of its four pairs of bytes; unsigned bytes are at most
+        `largest`."""
 
     def accumulate(self, tile: MicroCall, weights: Weights) -> list[list[ir.Value]]:
-        """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
+        """Emit the tile's product without storing it to `out`; return the vectors of each row."""
 
     def multiply(self, tile: MicroCall, weights: Weights) -> None:
-        """Emit the tile's product."""
+        """Emit the tile's product and its stores to `out`."""
 
     def unpack(self, stored: ir.Value, codes: int, weights: Weights, out: ir.Value, ahead: int) -> None:
-        """Emit what brings `codes` along K of a panel to `out`, as bytes that `multiply` takes with weights of 8 bits,
-        and asks for what is `ahead` bytes behind them. Where `reads_rows`."""
+        """Emit the unpacking of `codes` codes along K of a panel to `out`, as bytes that `multiply` takes as 8-bit
+        weights, and prefetch the weights `ahead` bytes behind them. Only if `reads_rows`."""
 
 
 def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights, unit: int = QUAD) -> WeightLayout:
     """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`;
-    `unit` codes of a column are neighbours."""
+    `unit` codes of a column are contiguous."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
     columns = (np_ // panel, panel)
     if weights.bits == 8:
@@ -168,7 +169,7 @@ def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weight
         if k_last:  # [N/p, p, K/u, u] -> [N/p, K/u, p, u]
             return WeightLayout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
         return WeightLayout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
-    # [N/p, p, K/uf, f, u] -> [N/p, K/uf, f, p, u]; short codes are constants, which are brought to [N, K].
+    # [N/p, p, K/uf, f, u] -> [N/p, K/uf, f, p, u]; short codes are constants, transposed to [N, K].
     assert k_last
     shared = (kp // (unit * weights.fields), weights.fields, unit)
     offset = 0 if weights.codes else weights.offset

@@ -1,5 +1,5 @@
-"""Bytes of several vectors at once, where an epilogue ends in saturation: one pack instruction takes two vectors, where
-a narrowing store takes one."""
+"""Narrows several vectors to bytes at once if an epilogue ends in saturation: one pack instruction takes two vectors, a
+narrowing store takes one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LANES = 16
 
 
 def saturating_pack(vectors: Sequence[ir.Value]) -> ir.Value | None:
-    """The bytes of four vectors of 16 codes, quarter by quarter: quarter 0 of each of the four, quarter 1 of each, and
-    so on. None where they are not known to be words that saturated to bytes."""
+    """The bytes of four vectors of 16 codes, quarter by quarter: quarter 0 of each of the four, then quarter 1 of each,
+    and so on. None unless all codes are known to be i32 values saturated to bytes."""
     found = [_before_saturation(v) for v in vectors]
     wide = [w for w in found if w is not None]
     if len(wide) < len(found):
@@ -25,7 +25,7 @@ def saturating_pack(vectors: Sequence[ir.Value]) -> ir.Value | None:
 
 
 def rows_of_pack(packed: ir.Value) -> list[ir.Value]:
-    """Two rows of 32 bytes, from the pack of the two vectors of each."""
+    """Split a `saturating_pack` of two rows, two vectors each, into the rows of 32 bytes."""
     words = e.as_words(packed)
     order = [4 * quarter + v for v in range(4) for quarter in range(4)]
     whole = e.as_bytes(vector.shuffle(words, words, order))
@@ -33,7 +33,7 @@ def rows_of_pack(packed: ir.Value) -> list[ir.Value]:
 
 
 def words_of(codes: ir.Value) -> ir.Value:
-    """Words with these low bytes: what they were narrowed from, where that is known."""
+    """i32 values with these low bytes: the values that were truncated to the codes if these are known."""
     narrowed = made_by(codes, "arith.trunci")
     if narrowed is not None:
         source = narrowed.operands[0]
@@ -43,7 +43,7 @@ def words_of(codes: ir.Value) -> ir.Value:
 
 
 def _before_saturation(codes: ir.Value) -> ir.Value | None:
-    """The words of which `codes` are the saturated bytes, None where they are something else."""
+    """The i32 values that were saturated to the bytes `codes`; None if `codes` were computed in another way."""
     words = words_of(codes)
     for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):
         made = made_by(words, name)

@@ -1,4 +1,4 @@
-"""How a weight is stored, and its bytes: constants at compile time, others by ops in front of the kernel."""
+"""How a weight is stored, and its packed bytes: computed at compile time for constants, by ops for other weights."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .micro import IntegerMicro, Micro, Weights
 
 
 def weights_for(codes: Codes, kernel: Kernel, micro: IntegerMicro) -> Weights:
-    """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
-    with the next weight, and the program's speed with it; those of an argument keep them too, which saves their
-    packing in every call."""
+    """The shortest storage that holds the codes. Codes declared to have 8 bits keep 8 bits: otherwise the program's
+    speed would depend on the codes of a particular weight. Codes of an argument keep them too: packing shorter codes
+    would cost time in every call."""
     whole = Weights(8, micro.offset)
     if codes.is_argument or kernel.rhs.magnitude > 16 or (codes.array is not None and codes.array.size == 0):
         return whole
     for bits in sorted(micro.bits):
         if bits < 8 and codes.high - codes.low < 1 << bits:
-            # Where short codes are multiplied as signed bytes, nobody needs the activations' sums.
+            # If short codes are multiplied as signed bytes, the sums of activations are not needed.
             return Weights(bits, codes.low, exact=micro.signed_short)
     if codes.array is None:
         return whole
@@ -39,7 +39,7 @@ def weights_for(codes: Codes, kernel: Kernel, micro: IntegerMicro) -> Weights:
 
 
 def decoded_weights(codes: Codes, micro: Micro) -> Weights:
-    """The shortest storage of codes that are decoded one by one: signed, or not where none is negative."""
+    """The shortest storage of codes that are decoded one by one: signed, or unsigned if none is negative."""
     low, high = codes.low, codes.high
     for bits in sorted(micro.bits):
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
@@ -50,7 +50,7 @@ def decoded_weights(codes: Codes, micro: Micro) -> Weights:
 
 
 def scaled_weights(codes: Codes, form: Scaled, micro: Micro) -> Weights | None:
-    """The shortest storage of codes that stand for numbers of a table; None where the micro-kernel has none."""
+    """The shortest storage of codes whose values are a table; None if the micro-kernel has none."""
     low, high = codes.low, codes.high
     for bits in sorted(micro.bits):
         if bits < 8 and high - low < 1 << bits:
@@ -58,7 +58,7 @@ def scaled_weights(codes: Codes, form: Scaled, micro: Micro) -> Weights | None:
             return Weights(bits, low, values=values)
     whole = tuple(form.values[code & 255] for code in range(-128, 128))
     if 8 not in micro.bits or not consecutive(whole):
-        return None  # what 256 codes stand for is not a table that fits registers
+        return None  # a table of 256 values does not fit registers
     return Weights(8, 0, signed=True, values=whole)
 
 
@@ -67,7 +67,7 @@ def consecutive(values: tuple[float, ...]) -> bool:
 
 
 def constant_zeros(decode: Stage, form: Scaled) -> Array | None:
-    """The zero points of a scaled form where they are an operand of the decode as it stands, and constant."""
+    """The zero points of a scaled form if the decode reads them unchanged from a constant; None otherwise."""
     for argument, source in zip(decode.body.arguments, decode.sources, strict=False):
         if argument == form.zero:
             if isinstance(source, Operand):
@@ -77,7 +77,8 @@ def constant_zeros(decode: Stage, form: Scaled) -> Array | None:
 
 
 def halves_by_turns(codes: Array, lanes: int) -> Array:
-    """`[.., N, K]` with `lanes` rows of the first half of N, as many of the second, and so on; each half padded."""
+    """Interleave the halves of N of `[.., N, K]`: `lanes` rows of the first, `lanes` rows of the second, and so on.
+    Each half is padded to a multiple of `lanes`."""
     *matrices, n, k = codes.shape
     halves = codes.reshape(*matrices, 2, n // 2, k)
     halves = np.pad(halves, [(0, 0)] * (halves.ndim - 2) + [(0, -(n // 2) % lanes), (0, 0)])
@@ -86,7 +87,7 @@ def halves_by_turns(codes: Array, lanes: int) -> Array:
 
 
 def emit_halves_by_turns(value: ir.Value, lanes: int) -> ir.Value:
-    """`halves_by_turns` of a tensor, at the insertion point."""
+    """Emit `halves_by_turns` of a tensor at the insertion point."""
     *matrices, n, k = ir.RankedTensorType(value.type).shape
     half = -(-n // 2 // lanes) * lanes
     padded = WeightLayout((2, half, k), ((2,), (half // lanes, lanes), (k,)), (1, 0, 2, 3))
@@ -99,8 +100,8 @@ def emit_halves_by_turns(value: ir.Value, lanes: int) -> ir.Value:
 
 
 def packed(gemm: Gemm, codes: Codes) -> ir.Value:
-    """The weight of a kernel in its layout, at the insertion point: a constant, a global that is computed when the
-    program is loaded, or for an argument ops in front of the kernel."""
+    """The weight of a kernel in its layout, at the insertion point: a constant; for parameters, a global that is
+    computed when the program is loaded; for an argument, the result of ops in front of the kernel."""
     if codes.array is not None:
         return constant_bytes(_packed_array(gemm, codes.array))
     value, rhs = gemm.kernel.rhs.value, gemm.kernel.rhs
@@ -111,7 +112,7 @@ def packed(gemm: Gemm, codes: Codes) -> ir.Value:
 
 
 def _layout(gemm: Gemm) -> WeightLayout:
-    """Of codes `[N, K]`."""
+    """The layout of codes `[N, K]`."""
     n = gemm.kernel.n if gemm.kernel.gate is None else gemm.panels * gemm.micro.panel
     return gemm.micro.layout(n, gemm.kernel.k, True, gemm.weights)
 

@@ -1,4 +1,4 @@
-"""Floats by a constant weight of floats: the weight lies in panels, its rows of a panel one behind the other."""
+"""Products of floats by a constant float weight, stored in panels of columns whose rows follow each other along K."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .float_micro import AVX2_FMA, AVX512_FMA, AmxHalf, Chains, FloatMicro, Floa
 from .micro import Weights
 from .weight_only import FloatChunk
 
-_WORD = 4  # bytes: a number of 32 bits, or two of 16
-_STEP = 4  # words along K that a turn multiplies
+_WORD = 4  # bytes: one float of 32 bits, or two of 16
+_STEP = 4  # words along K per iteration
 
 
 @dataclass(frozen=True)
 class PlainFma(Fma):
-    """Multiply-adds of f32 by weights that need no decoding."""
+    """f32 multiply-adds by weights that need no decoding."""
 
     bits: tuple[int, ...] = (8 * _WORD,)
 
     def rows(self, weights: Weights) -> int:
-        # Beside the accumulators: a weight of each vector, an activation.
+        # Registers besides the accumulators: a weight of each vector, an activation.
         return min(12, (self.registers - 1) // self.vectors - 1)
 
     def of(self, columns: int) -> PlainFma:
-        """With panels of two or three vectors, of which fewer lanes are without a column. One vector would wait for
-        activations more than it multiplies: only where a second would hold nothing."""
+        """The same with panels of two or three vectors, whichever leaves fewer lanes without a column. One vector,
+        which waits for activations longer than it multiplies, is used only if a second one would be empty."""
         if columns <= self.lanes:
             return replace(self, vectors=1)
         wasted = {vectors: -columns % (vectors * self.lanes) for vectors in (2, 3)}
@@ -38,7 +38,7 @@ class PlainFma(Fma):
         return _STEP
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
-        """`[N/p, K, p]`."""
+        """The layout `[N/p, K, p]`."""
         assert k_last
         np_, kp = -(-n // self.panel) * self.panel, -(-k // _STEP) * _STEP
         return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
@@ -58,12 +58,12 @@ def _sums(
     micro: Fma | Half, tile: FloatTile, words: e.Index, stored: ir.Type, spread: Callable[[ir.Value], ir.Value],
     product: Callable[[ir.Value, ir.Value, ir.Value], ir.Value],
 ) -> list[ir.Value]:  # fmt: skip
-    """The sums of a register tile of which a row has `words` along K, 32 bits each: a number, or two.
+    """Emit the sums of a register tile whose rows have `words` words along K, 32 bits each: one float, or two.
 
     Args:
-        stored: a vector of the weights of a word.
-        spread: the word of an activation, at its address, in each lane.
-        product: the running value, plus activations times weights.
+        stored: the type of a vector of weights, one word per lane.
+        spread: loads the word of activations at an address and broadcasts it to all lanes.
+        product: the accumulator plus activations times weights.
     """
     chains = Chains(tile.rows, micro.vectors, micro.lanes, _STEP)
     with e.loop(0, words, _STEP, chains.start) as turn:
@@ -83,14 +83,14 @@ def _sums(
 
 
 def _paired(micro: Half, n: int, k: int, weights: Weights) -> WeightLayout:
-    """`[N/p, K/2, p, 2]`: two neighbours along K of each column, as dot products of pairs take them."""
+    """The layout `[N/p, K/2, p, 2]`: dot products of pairs take two consecutive elements along K of each column."""
     np_, kp = -(-n // micro.panel) * micro.panel, -(-k // micro.depth(weights)) * micro.depth(weights)
     return WeightLayout((np_, kp), ((np_ // micro.panel, micro.panel), (kp // 2, 2)), (0, 2, 1, 3))
 
 
 @dataclass(frozen=True)
 class PlainHalf(Half):
-    """Dot products of pairs of bfloat16."""
+    """Dot products of bf16 pairs."""
 
     name: str = "avx512-bf16-plain"
     bits: tuple[int, ...] = (16,)
@@ -117,7 +117,7 @@ class PlainHalf(Half):
 
 @dataclass(frozen=True)
 class PlainTiles(AmxHalf):
-    """The same in tiles."""
+    """Dot products of bf16 pairs in AMX tiles."""
 
     name: str = "amx-bf16-plain"
     bits: tuple[int, ...] = (16,)
@@ -136,7 +136,7 @@ class PlainTiles(AmxHalf):
 
 
 class PlainChunk(FloatChunk):
-    """A chunk of a product by a weight of floats."""
+    """A chunk of a product by a float weight."""
 
     def _product(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: ir.Value, total: ir.Value,

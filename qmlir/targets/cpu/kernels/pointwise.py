@@ -1,5 +1,5 @@
-"""Elementwise ops from codes to codes on x86: a table in registers where the codes of one tensor decide the result,
-else the ops' bodies on vectors."""
+"""Kernels for elementwise ops from codes to codes on x86: a lookup in a table in registers if the result depends on the
+codes of one tensor alone, else the ops' bodies on vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 16384  # elements
 _UNROLL = 4
-_BYTES = 64  # of a vector of a table
+_BYTES = 64  # of a vector of codes
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PointwiseStrategy:
         if declined := lacks(self.target, *self.lanes.features):
             return declined
         if None in group.shape[1:]:
-            return Decline("an axis other than the first is dynamic", "sizes that are known")
+            return Decline("an axis other than the first is dynamic", "static sizes")
         if 0 in group.shape:
             return Decline("no elements")
         table = group.table if "avx512vbmi" in self.target.capabilities.cpu_features else None
@@ -62,7 +62,9 @@ class PointwiseStrategy:
             return Accept(TablePlan(group, table), Estimate(None))
         nest = Nest.of(group)
         if nest is None or (nest.sizes[-1] is not None and nest.sizes[-1] < self.lanes.lanes):
-            return Decline("neighbours of the result are not neighbours in what it is made of", "one order of the axes")
+            return Decline(
+                "the operands are not contiguous along the result's last axis", "the same axis order for all operands"
+            )
         return Accept(PointwisePlan(group, nest, self.lanes), Estimate(None))
 
 
@@ -71,7 +73,7 @@ class PointwiseStrategy:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table in the place of the group. One executable looks up all tables of a program, of any size."""
+    """Replaces the group by a table lookup. One executable serves all tables of a program and tensors of any size."""
 
     group: Pointwise
     table: Array
@@ -131,7 +133,7 @@ def _look_up(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) ->
     first = e.multiply(number, _CHUNK)
     last = e.minimum(e.add(first, _CHUNK), count)
 
-    def of(codes: ir.Value) -> ir.Value:
+    def look_up(codes: ir.Value) -> ir.Value:
         low, high = (
             e.intrinsic("llvm.x86.avx512.vpermi2var.qi.512", [a, codes, b], vector)
             for a, b in (quarters[:2], quarters[2:])
@@ -140,12 +142,12 @@ def _look_up(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) ->
 
     whole = e.add(first, e.multiply(e.divide(e.subtract(last, first), _BYTES), _BYTES))
     with e.loop(first, whole, _BYTES) as block:
-        e.store(of(e.load(vector, e.at(source, block.index))), e.at(result, block.index))
+        e.store(look_up(e.load(vector, e.at(source, block.index))), e.at(result, block.index))
     with e.loop(whole, last, _BYTES) as block:
         mask = e.first_lanes(e.subtract(last, block.index), _BYTES)
         whole_row = e.Buffer(source, e.integer(8), (count,))
         codes = e.load_vector(whole_row, (block.index,), _BYTES, mask)
-        e.store_vector(of(codes), e.Buffer(result, e.integer(8), (count,)), (block.index,), mask)
+        e.store_vector(look_up(codes), e.Buffer(result, e.integer(8), (count,)), (block.index,), mask)
 
 
 # ---------------------------------------------------------------------------------------------------- bodies
@@ -153,15 +155,16 @@ def _look_up(number: ir.Value, sizes: list[e.Index], buffers: list[e.Buffer]) ->
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops over the result, those merged that every tensor walks through alike: sizes (the first may be None), and
-    the step of each leaf in each loop, in elements."""
+    """The loops over the result: their sizes (the first may be None), and the step of each leaf in each loop, in
+    elements. Adjacent axes are merged into one loop if every tensor has one step for both."""
 
     sizes: tuple[int | None, ...]
     steps: Mapping[Read, tuple[int, ...]] = field(compare=False)
 
     @classmethod
     def of(cls, group: Pointwise) -> Nest | None:
-        """None where a leaf's elements do not follow each other as the result's do, in the last loop."""
+        """The nest of a group; None if steps are not known at compile time, or if a tensor's step in the last loop is
+        neither 0 nor 1."""
         shape = group.shape
         kept = [i for i, size in enumerate(shape) if size != 1]
         reads = [*group.leaves, *(c for c, a in group.constants.items() if a.size != 1)]
@@ -179,7 +182,7 @@ class Nest:
         for loop in loops:
             sizes.append(None if shape[loop[0]] is None else prod(shape[i] or 1 for i in loop))
         dynamic = loops and shape[loops[0][0]] is None
-        if dynamic and len(loops[0]) > 1:  # the static sizes that the dynamic one is multiplied by
+        if dynamic and len(loops[0]) > 1:  # `PointwiseKernel.factor` is the product of the merged static sizes
             sizes[0] = None
         steps = {read: tuple(s[loop[-1]] for loop in loops) for read, s in strides.items()}
         if not loops or any(s[-1] not in (0, 1) for s in steps.values()):
@@ -192,14 +195,14 @@ def _is_dynamic(read: Read) -> bool:
 
 
 def _counts_outermost(read: Read) -> bool:
-    """Whether an axis of dynamic size is the first of the result and the outermost of the tensor: steps are known
-    then."""
+    """Whether every dynamic axis is the outermost of the tensor and the first of the result, so that all steps are
+    static."""
     wide = [(axis, size) for axis, size in zip(read.axes, sizes_of(read.value), strict=True) if size != 1]
     return all(size is not None or (i == 0 and axis == 0) for i, (axis, size) in enumerate(wide))
 
 
 def _strides(read: Read, rank: int) -> list[int]:
-    """How many elements of a tensor lie between neighbours along each axis of the result."""
+    """The stride of a tensor along each axis of the result, in elements; 0 if it is broadcast along the axis."""
     found, step = [0] * rank, 1
     for axis, size in zip(reversed(read.axes), reversed(sizes_of(read.value)), strict=True):
         if axis is not None and size != 1:
@@ -210,7 +213,7 @@ def _strides(read: Read, rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PointwisePlan:
-    """The kernel in the place of the group."""
+    """Replaces the group by a dispatch of the kernel."""
 
     group: Pointwise
     nest: Nest
@@ -257,7 +260,7 @@ class PointwiseKernel:
         self.known: Evaluated | None = evaluated(group) if enumerable(group) else None
         rules = {**RULES, "arith.mulf": self._multiply, "arith.divf": self._divide}
         self.cloner = BodyCloner(lanes, rules, self.known.bound if self.known else lambda value: None)
-        # The first loop of a dynamic size counts that many times the sizes that were merged into it.
+        # The trip count of a dynamic first loop is its dynamic size times the static sizes merged into it.
         shape = group.shape
         self.factor = 1
         if nest.sizes[0] is None:
@@ -285,7 +288,7 @@ class PointwiseKernel:
         return e.divide_up(self._rows(dynamic), self._rows_of_chunk)
 
     def cost(self, *dynamic: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+        """About how many nanoseconds a call takes on one thread."""
         total: e.Index = len(self.group.steps)
         for size in self._sizes(dynamic):
             total = e.multiply(total, size)
@@ -319,7 +322,7 @@ class PointwiseKernel:
                 width = bits(buffer.element) // 8
                 scalar = e.load(buffer.element, e.at(buffer.address, e.multiply(starts[read], width)))
                 made[read] = e.broadcast(scalar, self.lanes)
-        for step in self.group.steps:  # what is the same for the whole row
+        for step in self.group.steps:  # those whose result is the same for the whole row
             self._step(step, made)
         low = e.multiply(piece, _CHUNK)
         high = e.minimum(e.add(low, _CHUNK), sizes[-1])
@@ -347,21 +350,22 @@ class PointwiseKernel:
         e.store_vector(here[self.group.steps[-1].result], flat, (e.add(begin, at),), mask)
 
     def _step(self, step: PointwiseStep, made: dict[Read, ir.Value]) -> None:
-        """Make the step's result where what it reads is made."""
+        """Emit the step if its operands are in `made` and its result is not."""
         if step.result not in made and all(r in made for r in step.reads):
             made[step.result] = self.cloner.clone(step.body, [made[r] for r in step.reads])
 
     # ---- rules
 
     def _multiply(self, cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-        """Nothing for a factor of 1."""
+        """Omit a multiplication by 1."""
         for i in (0, 1):
             if self.known is not None and self.known.constant(op.operands[1 - i]) == 1.0:
                 return operands[i]
         return RULES["arith.mulf"](cloner, op, operands)
 
     def _divide(self, cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-        """A product and a fused one for a quotient, where they give the same: a division takes five times as long."""
+        """Replace a division by a product and a fused multiply-add if these are bit-exact: a division takes five times
+        as long."""
         found = None if self.known is None else divides_by(self.known, op)
         if found is None:
             return None

@@ -1,5 +1,5 @@
-"""MaxPool of codes on x86: of the rows under a window first, with vectors of neighbours, then along the row, with loads
-that overlap; every stride-th of these is stored."""
+"""MaxPool of codes on x86: first the maximum of the rows under a window, on vectors of neighbouring columns, then the
+maximum along the row, with overlapping loads. Every stride-th result is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _BYTES = 64
 _CHUNK = 16384  # elements
-_MOST = 32768  # bytes of a row on the stack
+_MAX_ROW = 32768  # bytes of a row on the stack
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class PoolingStrategy:
         channels = sizes_of(group.codes)[1]
         if channels is None or 0 in sizes_of(group.op.results[0]):
             return Decline("dynamic channels, or no elements")
-        if max(group.strides) > 8 or (group.image[1] or 0) + sum((group.low[1], group.high[1])) > _MOST:
-            return Decline("a stride over 8, or rows that do not fit a thread's stack")
+        if max(group.strides) > 8 or (group.image[1] or 0) + sum((group.low[1], group.high[1])) > _MAX_ROW:
+            return Decline("a stride over 8, or rows that exceed a thread's stack")
         return Accept(PoolingPlan(group), Estimate(None))
 
 
 @dataclass(frozen=True)
 class PoolingPlan:
-    """The kernel in the place of the pooling, and behind it what the codes mean."""
+    """Replaces the pooling by a dispatch of the kernel, followed by the dequantisation of its codes."""
 
     pooling: CodePooling
 
@@ -104,7 +104,7 @@ class PoolingKernel:
         return e.divide_up(self._planes(dynamic), self.planes_of_chunk)
 
     def cost(self, *dynamic: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+        """About how many nanoseconds a call takes on one thread."""
         rows = self.pooling.window[0] * self.width + self.pooling.window[1] * self.out_width * self.pooling.strides[1]
         return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), a_nanosecond(TYPICAL_CORE.pooled))
 
@@ -125,12 +125,12 @@ class PoolingKernel:
             self._along(begin, result, row)
 
     def _down(self, top: e.Index, line: ir.Value, source: e.Buffer, row: e.Buffer) -> None:
-        """The largest of each column under the window. A row beside the image is the image's next, which is under the
-        window too."""
+        """Store the maximum of each column under the window to `row`. In place of a line outside the image, the nearest
+        line of the image is read, which is under the window too."""
         (kernel, _), low, stride = self.pooling.window, self.pooling.low[0], self.pooling.strides[0]
         offsets = []
         for k in range(kernel):
-            at = e.add(e.multiply(line, stride), k)  # `low` more than the row
+            at = e.add(e.multiply(line, stride), k)  # the line of the image, plus `low`
             at = e.subtract(arith.maxsi(e.index(at), e.index(low)), low)
             at = e.minimum(at, self.height - 1)
             offsets.append(e.multiply(e.add(top, at), self.width))
@@ -153,7 +153,7 @@ class PoolingKernel:
             columns(whole, e.first_lanes(self.width - whole, _BYTES))
 
     def _along(self, begin: e.Index, result: e.Buffer, row: e.Buffer) -> None:
-        """The largest under the window of each place of the result's row."""
+        """Store the maximum of each window along `row` to the result's row from `begin` on."""
         kernel, stride = self.pooling.window[1], self.pooling.strides[1]
         lanes = 1 << ((_BYTES // stride).bit_length() - 1)
         wide = e.vector_of(_BYTES, row.element)

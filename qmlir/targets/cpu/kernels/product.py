@@ -1,4 +1,4 @@
-"""The executable of a product: which chunks there are, and which rows, matrix and height of tiles each has."""
+"""The executable of a product: its chunks, and the rows, the matrix and the tile height of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Product:
         )
 
     def cost(self, size: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
+        """About how many nanoseconds a call takes on one thread. `size`: its rows, or the products of a batch."""
         kernel = self.gemm.kernel
         weights = (kernel.columns if kernel.side_by_side else kernel.n) * kernel.k
         if kernel.batch is not None and not kernel.side_by_side:
@@ -52,11 +52,11 @@ class Product:
         return e.multiply(size, self._chunks_of(kernel.m))
 
     def _chunks_of(self, rows: e.Index) -> e.Index:
-        """Of one product."""
+        """The number of chunks of one product."""
         return e.multiply(self.gemm.row_chunks(rows), self.gemm.column_chunks)
 
     def chunk(self, number: ir.Value, sizes: list[e.Index], buffers: list[Buffer]) -> None:
-        """All of one chunk, in tiles of the height that suits the number of rows."""
+        """Emit one chunk, in tiles of the height that suits the number of rows."""
         (count,) = sizes
         stack = Stack(self.gemm)
         if self.gemm.kernel.batch is None:
@@ -69,7 +69,7 @@ class Product:
                 count, lambda size: self.chunk_class(self.gemm, size, stack, count, buffers, group, group).emit(part)
             )
             return
-        # Products with the same matrix are neighbours, and share a chunk's part of it.
+        # Products by the same matrix are consecutive, and so are their chunks that read the same part of it.
         product, part = e.remainder(number, count), e.divide(number, count)
         indices = buffers[2 : 2 + len(gather_indices(self.gemm.kernel))]
         with self._matrix(product, indices) as matrix:
@@ -80,7 +80,8 @@ class Product:
 
     @contextmanager
     def _matrix(self, product: e.Index, indices: list[e.Buffer]) -> Iterator[e.Index]:
-        """Which matrix a product of the batch has, if its result is asked for."""
+        """The matrix of a product of the batch. The body is skipped at run time if the product's index is not that of a
+        matrix: its result is not needed then."""
         batch = self.gemm.kernel.batch
         assert batch is not None
         if batch.index is None:
@@ -92,7 +93,7 @@ class Product:
             yield arith.index_castui(ir.IndexType.get(), index)
 
     def _rows(self, product: e.Index, matrix: e.Index, indices: list[e.Buffer]) -> e.Index:
-        """How many rows a product of the batch has."""
+        """The number of rows of a product of the batch."""
         batch, rows = self.gemm.kernel.batch, self.gemm.kernel.m
         assert batch is not None
         assert rows is not None

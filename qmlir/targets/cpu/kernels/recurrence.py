@@ -1,9 +1,10 @@
-"""Recurrent layers on CPUs: one kernel is the whole loop over the steps.
+"""Recurrent layers on CPUs: one kernel computes the whole loop over the steps.
 
-A chunk is one direction and a block of rows of the batch, which no other row waits for. In each step a block of units
-at a time gets the sums of all its gates in registers and, from these, its new state, so that nothing but states is
-stored. The weights are packed as they are read: for each block of units, for each element of the state, a few vectors
-of each gate. They come from the caches once per step, whatever the rows.
+A chunk is one direction and a block of rows of the batch, which are independent of the other rows. In each step, one
+block of units after another, the sums of all gates are accumulated in registers and the new state is computed from
+them, so that only states are stored. The weights are packed in the order in which they are read: for each block of
+units and each element of the state, a few vectors of each gate. They are read from the caches once per step, for any
+number of rows.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from ..threads.program import has_helpers
 from . import emit as e
 from .chunks import Chunked, executable
 
-# Rows of a chunk, at most: more where the weights do not stay in a core's own cache from one chunk to the next.
+# The most rows of a chunk: more if the weights do not stay in a core's own cache from one chunk to the next.
 _ROWS, _MORE_ROWS, _OWN_CACHE = 16, 64, 1 << 20
-# Rows whose sums are in registers at once, at most. Of a dynamic number, those that are left go by halves.
+# The most rows whose sums are in registers at once. For a dynamic batch, the rest is computed in tiles of 2 and 1.
 _TILE, _DYNAMIC_TILE = 6, 4
 _UNROLL = 4
-# Beside its multiply-adds, a gate of a unit costs as much as so many operations.
+# The cost of a gate of a unit in addition to its multiply-adds, in operations.
 _GATE_OPERATIONS = 40
 
 
 @dataclass(frozen=True)
 class RecurrenceRegisters:
-    """The vectors of a CPU: lanes of f32, and how many sums are in registers at once."""
+    """The vectors of a CPU: f32 lanes, and how many sums are in registers at once."""
 
     name: str
     features: tuple[frozenset[str], ...]
@@ -47,7 +48,7 @@ ARM = RecurrenceRegisters("recurrence-neon", (frozenset({"neon"}),), lanes=4, su
 
 @dataclass(frozen=True)
 class UnitBlocks:
-    """How the units of a layer are split for one of its phases: blocks of so many vectors of each gate."""
+    """How the units of a layer are divided into blocks for one of its phases: each has `vectors` vectors per gate."""
 
     hidden: int
     gates: tuple[int, ...]
@@ -60,7 +61,7 @@ class UnitBlocks:
 
     @property
     def whole(self) -> int:
-        """Blocks without units that are not there."""
+        """The number of blocks without padding."""
         return self.hidden // self.width
 
     @property
@@ -69,7 +70,7 @@ class UnitBlocks:
 
 
 class RecurrenceKernel:
-    """The executable of a layer whose inputs have the static sizes `steps` and `batch`, None where they are dynamic."""
+    """The executable of a layer whose inputs have the static sizes `steps` and `batch`, None if dynamic."""
 
     def __init__(self, layer: Recurrence, steps: int | None, batch: int | None, registers: RecurrenceRegisters) -> None:
         self.layer, self.steps, self.batch, self.registers = layer, steps, batch, registers
@@ -82,12 +83,12 @@ class RecurrenceKernel:
             tiles = -(-self.rows // min(self.rows, most, _TILE))
             self.tiles = [-(-self.rows // tiles)]
         self.blocks = [self._blocks(phase) for phase in layer.phases]
-        # Two of states, that of the last step and that of this one, and what a phase makes for the next.
+        # Slots 0 and 1 are the states of the last and of this step; the others hold what a phase makes for the next.
         made = [name for phase in layer.phases for name in phase.writes if name not in ("h", "c")]
         self.slots = {name: 2 + i for i, name in enumerate(made)}
 
     def _blocks(self, phase: Phase) -> UnitBlocks:
-        """Those with the fewest units that are not there, of these the widest."""
+        """The blocks with the least padding, of these the widest."""
         gates, lanes, hidden = phase.gates, self.registers.lanes, self.layer.hidden
         most = max(1, self.registers.sums // (self.tiles[0] * len(gates)))
         all_vectors = -(-hidden // lanes)
@@ -96,12 +97,12 @@ class RecurrenceKernel:
 
     @property
     def workspace(self) -> int:
-        """Tensors `[D, B, H]` that are needed beside the results."""
+        """The number of tensors `[D, B, H]` that are needed in addition to the results."""
         return 2 + len(self.slots)
 
     def emit(self, name: str, tensors: Sequence[ir.Type], axes: Sequence[Sequence[int]]) -> str:
-        """For operands, results and a workspace of these types; returns the entry point. The sizes are those of steps
-        and of the batch, as far as they are dynamic."""
+        """Emit the executable for operands, results and a workspace of these types; return its entry point. Its sizes
+        are the number of steps and the batch, if they are dynamic."""
         kernel = Chunked(self._count, self._chunk, self._cost, shared=has_helpers(self.registers.features))
         return executable(name, [self.steps, self.batch], tensors, kernel, axes)
 
@@ -112,7 +113,7 @@ class RecurrenceKernel:
         return e.multiply(self._row_blocks(batch), self.layer.directions)
 
     def _cost(self, steps: e.Index, batch: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+        """About how many nanoseconds a call takes on one thread."""
         layer = self.layer
         row = layer.directions * layer.gates * layer.hidden * (2 * layer.hidden + _GATE_OPERATIONS)
         return e.divide(e.multiply(e.multiply(steps, batch), row), a_nanosecond(TYPICAL_CORE.floats))
@@ -146,7 +147,7 @@ class _Place:
     number: int
     block: e.Index
     slots: Mapping[str, e.Index]
-    masks: Mapping[int, ir.Value | None] = field(default_factory=dict)  # of the vectors that have units
+    masks: Mapping[int, ir.Value | None] = field(default_factory=dict)  # of each vector that has units
 
 
 class _Direction:
@@ -207,7 +208,7 @@ class _Direction:
     # ---- tiles
 
     def _rows(self, place: _Place) -> None:
-        """All rows of the chunk, as many at a time as there are registers for."""
+        """Emit all rows of the chunk, in tiles of as many rows as there are registers for."""
         start: e.Index = 0
         for tile in self.kernel.tiles:
             end = e.multiply(e.divide(self.count, tile), tile)
@@ -226,7 +227,7 @@ class _Direction:
                 self._unit(place, r, v, [sums[(r * gates + g) * place.blocks.vectors + v] for g in range(gates)])
 
     def _sums(self, place: _Place) -> list[ir.Value]:
-        """Of each row, gate and vector."""
+        """The sums of each row, gate and vector of units, in this order."""
         hidden, blocks = self.layer.hidden, place.blocks
         gates, vectors = len(blocks.gates), blocks.vectors
         zero = e.splat(0.0, self.lanes, self.f32)

@@ -1,4 +1,4 @@
-"""When the kernel for recurrent layers takes one. Every refusal is here; what is accepted can be emitted."""
+"""Decides when the kernel for recurrent layers takes one. All refusals are here; an accepted layer can be emitted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecurrencePlan:
-    """The kernel in the place of the call."""
+    """Replaces the call by a dispatch of the kernel."""
 
     layer: Recurrence
     kernel: RecurrenceKernel
@@ -43,7 +43,7 @@ class RecurrencePlan:
             inputs = [first, *packed, *others]
             work: list[Extent] = [kernel.workspace, layer.directions, batch, layer.hidden]
             results = [*(r.type for r in op.results), tensor_type(work, ir.F32Type.get())]
-        # Which size each dynamic axis has: the first of the inputs and of their results is of steps.
+        # The size of each dynamic axis: axis 0 of `inputs` and of the first result is the steps, others are the batch.
         kinds = [ir.RankedTensorType(t) for t in (*(v.type for v in inputs), *results)]
         by_steps = (0, len(inputs))
         axes = [
@@ -75,7 +75,7 @@ class RecurrencePlan:
 
 @dataclass(frozen=True)
 class RecurrenceStrategy:
-    """Recurrent layers of f32 with the vectors of one kind of CPU."""
+    """f32 recurrent layers on the vectors of one kind of CPU."""
 
     target: Target
     registers: RecurrenceRegisters
@@ -93,7 +93,7 @@ class RecurrenceStrategy:
 
 
 def _packed(weights: ir.Value, directions: int, blocks: UnitBlocks) -> ir.Value:
-    """`[D, G * H, H]` as the kernel reads the gates of a phase: `[D, blocks, H, gates * width]`."""
+    """Pack `[D, G * H, H]` in the order in which the kernel reads a phase's gates: `[D, blocks, H, gates * width]`."""
     h, first, count = blocks.hidden, blocks.gates[0], len(blocks.gates)
     gates = weights.type.shape[1] // h
     more = blocks.count * blocks.width - h

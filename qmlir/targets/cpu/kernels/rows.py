@@ -1,8 +1,9 @@
-"""Rows on x86: all passes over a row while it is in the first-level cache, a vector of neighbours at a time.
+"""Kernels for row groups on CPUs: all passes over a row, one vector at a time, while it is in the first-level cache.
 
-A chunk is a few rows. What a pass makes for a later one waits on the stack, or is read again where it leaves the
-kernel anyway. A reduction has several running vectors, so that it does not wait for its own last addition; a value of
-the row is a vector of equal lanes. Sums are of lanes first: their order is not the program's, as in any vector code.
+A chunk is a few rows. A value that a pass makes for a later one is kept on the stack, or read back from the result if
+it is a result of the kernel. A reduction has several accumulators, so that it does not wait for its own last addition.
+A value with one element per row is a vector of equal lanes. Sums are accumulated per lane first: their order differs
+from the program's, as in any vectorised code.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from .chunks import Chunked, executable
 from .rules import RULES
 
 _CHUNK = 16384  # elements
-_STACK = 64 << 10
+_STACK = 64 << 10  # bytes
 _UNROLL = 4
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """The vectors of a CPU, by lanes of f32."""
+    """The vectors of a CPU, in f32 lanes."""
 
     name: str
     features: tuple[frozenset[str], ...]
@@ -45,7 +46,7 @@ NEON = Lanes("rows-neon", (frozenset({"neon"}),), 4)
 
 
 def waiting(rows: RowGroup) -> list[ir.Value]:
-    """The values that a pass makes for later ones and that no memory holds: they wait on the stack."""
+    """The values that a pass makes for later ones and that are not results: they are kept on the stack."""
     phases = rows.phases()
     leaving = {v for v, _ in rows.outputs}
     made = {v: p for p, steps in enumerate(phases) for s in steps if s.result == WIDE for v in s.op.results}
@@ -57,12 +58,12 @@ def waiting(rows: RowGroup) -> list[ir.Value]:
 
 
 def stack_bytes(rows: RowGroup) -> int:
-    """Of the values that wait."""
+    """The bytes of the values that are kept on the stack."""
     return sum(bits(v.type.element_type) // 8 * rows.space.width for v in waiting(rows))
 
 
 def stack_fits(rows: RowGroup) -> bool:
-    """Whether they fit the stacks of IREE's threads."""
+    """Whether these values fit the stacks of IREE's threads."""
     return stack_bytes(rows) <= _STACK
 
 
@@ -76,7 +77,7 @@ class CpuRowsKernel:
         self.chunk_rows = max(1, _CHUNK // rows.space.width)
 
     def emit(self, name: str) -> str:
-        """At the insertion point; returns the entry point."""
+        """Emit the executable at the insertion point; return its entry point."""
         which = [[self.dynamic.index(a) for a in dynamic_axes(v)] for v, _ in self.tensors]
         kernel = Chunked(self._count, self._chunk, self._cost, shared=has_helpers(self.features))
         return executable(name, [None] * len(self.dynamic), [v.type for v, _ in self.tensors], kernel, which)
@@ -92,7 +93,7 @@ class CpuRowsKernel:
         return e.divide_up(self._total(dynamic), self.chunk_rows)
 
     def _cost(self, *dynamic: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+        """About how many nanoseconds a call takes on one thread."""
         steps = len(self.rows.steps) * self.rows.space.width
         return e.divide(e.multiply(self._total(dynamic), steps), a_nanosecond(TYPICAL_CORE.elements))
 
@@ -122,7 +123,7 @@ class RowEmitter:
         self.rows, self.lanes, self.row = kernel.rows, kernel.lanes, row
         self.memory, self.stack = memory, stack
         self.cloner = BodyCloner(self.lanes, RULES)
-        self.of_row: dict[ir.Value, ir.Value] = {}  # narrow values and scalars, in all lanes
+        self.of_row: dict[ir.Value, ir.Value] = {}  # narrow values and scalars, broadcast to all lanes
         self.leaving = {v for v, _ in self.rows.outputs}
 
     def emit(self) -> None:
@@ -142,10 +143,10 @@ class RowEmitter:
     # ---- a pass
 
     def _pass(self, steps: Sequence[RowStep]) -> None:
-        """All of `steps` over the row: blocks of several vectors, what is left of them, and of a vector."""
+        """Emit `steps` over the row: blocks of several vectors, then the remaining vectors; a partial one is masked."""
         if not steps:
             return
-        for step in steps:  # in front of the loop
+        for step in steps:  # narrow operands are loaded in front of the loop
             for value, how in zip(step.inputs, step.sources, strict=True):
                 if how in (NARROW, SCALAR):
                     self._narrow(value)
@@ -177,7 +178,7 @@ class RowEmitter:
     def _vector(
         self, steps: Sequence[RowStep], at: e.Index, running: list[ir.Value], mask: ir.Value | None
     ) -> list[ir.Value]:
-        """The steps on one vector; returns the running values."""
+        """Emit the steps on one vector; return the new accumulators."""
         here: dict[ir.Value, ir.Value] = {}
         after = list(running)
         number = 0
@@ -228,7 +229,7 @@ class RowEmitter:
             e.store_lanes(vector_, self._place(value, WIDE, at), mask)
 
     def _narrow(self, value: ir.Value) -> ir.Value:
-        """A value of the row, or of the program, in all lanes."""
+        """A value with one element per row, or in total, broadcast to all lanes."""
         value = self.rows.source(value)
         if value not in self.of_row:
             buffer, how = self.memory[value]
@@ -246,7 +247,7 @@ class RowEmitter:
         return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]
 
     def _total(self, reduction: Reduction, running: list[ir.Value]) -> ir.Value:
-        """All lanes of all running vectors, and what the reduction starts with, in every lane."""
+        """Combine all lanes of all accumulators and the reduction's start; the result is in every lane."""
         while len(running) > 1:
             pairs = zip(running[::2], running[1::2], strict=False)
             odd = running[-1:] if len(running) % 2 else []

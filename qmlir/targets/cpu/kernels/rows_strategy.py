@@ -1,4 +1,4 @@
-"""When the row kernel takes a group. Every refusal is here; what is accepted can be emitted."""
+"""Decides when the row kernel takes a group. All refusals are here; an accepted group can be emitted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CpuRowsPlan:
-    """The kernel in the place of the group, where its last op is."""
+    """Replaces the group by a dispatch of the kernel at the place of its last op."""
 
     rows: RowGroup
     lanes: Lanes
@@ -42,7 +42,7 @@ class CpuRowsPlan:
 
 @dataclass(frozen=True)
 class CpuRowsStrategy:
-    """Rows with the vectors of one kind of CPU."""
+    """Row groups on the vectors of one kind of CPU."""
 
     target: Target
     lanes: Lanes
@@ -58,5 +58,5 @@ class CpuRowsStrategy:
         if rows.space.width < self.lanes.lanes:
             return Decline(f"rows of {rows.space.width}", f"rows of {self.lanes.lanes} elements")
         if not stack_fits(rows):
-            return Decline("what waits between passes does not fit a thread's stack", "shorter rows")
+            return Decline("the values kept between passes exceed a thread's stack", "shorter rows")
         return Accept(CpuRowsPlan(rows, self.lanes), Estimate(None))

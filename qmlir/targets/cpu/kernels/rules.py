@@ -1,4 +1,4 @@
-"""Scalar ops that vectors have a better form for than the one that IREE's lowering gives them."""
+"""Rules that give scalar ops of bodies a better form on vectors than IREE's lowering does."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.V
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-    """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
+    """A product that LLVM must not contract with a following sum: the epilogues of docs/semantics.md round both."""
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
 
 def _bounded(predicate: str) -> Rule:
-    """The larger or smaller of a value and a constant, a comparison and a blend: a NaN stays, and of zeros the
-    constant's sign; LLVM's general form has steps for a constant that is NaN too."""
+    """A rule for the maximum or minimum of a value and a finite constant: a comparison and a blend. A NaN stays NaN; of
+    two zeros the result is the constant. LLVM's general form takes more steps, for a constant that may be NaN."""
 
     def rule(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
         bound = scalar_constant(op.operands[1])
@@ -39,31 +39,31 @@ def _bounded(predicate: str) -> Rule:
 
 
 def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
-    """A rounding that counts: IREE 3.13 takes a conversion to bf16 and back for none."""
+    """A conversion whose rounding is kept: IREE 3.13 removes a conversion to bf16 and back."""
     t = cloner.widen(op.results[0].type)
     return llvm.ArithmeticFenceOp(arith.truncf(t, operands[0])).result
 
 
 def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """Requantisation. Clamped first, where the number may not fit i32, then converted with the conversion's own
-    rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0; with a
-    zero point it is replaced by 0 first."""
+    """Requantisation: the value is clamped first if it may not fit i32, then converted; the conversion itself rounds to
+    even. A NaN passes both comparisons and is converted to the smallest i32, whose low byte is 0; with a zero point it
+    is replaced by 0 first."""
     form = requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
     if form is None:
         return None
     value, zero, lo, hi = form
     if _convertible(cloner.bound(value)) and (zero is None or _convertible(cloner.bound(zero))):
-        return _clamped_behind(cloner, value, zero, lo, hi)
+        return _clamped_as_integer(cloner, value, zero, lo, hi)
     whole = (lo, hi) in ((-128.0, 127.0), (0.0, 255.0))
     if not whole and (zero is not None or lo > 0 or hi < 0):
-        return None  # the 0 of a NaN would have to be clamped too
+        return None  # the 0 that a NaN becomes would have to be clamped too
     x = cloner.value(value, cloner.known)
     bounds = [cloner.splat(ir.FloatAttr.get(ir.F32Type.get(), bound)) for bound in (lo, hi)]
     offset = None
     if zero is not None:
         zeros = cloner.value(zero, cloner.known)
         bounds = [arith.subf(bound, zeros) for bound in bounds]  # integers: exact
-        # What a NaN stands for is clamped too: a zero point may be outside of the range.
+        # The 0 that replaces a NaN is clamped too: a zero point may be outside of the range.
         none = arith.cmpf(arith.CmpFPredicate.UNO, x, x)
         x = arith.select(none, cloner.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0)), x)
         offset = arith.fptosi(cloner.widen(op.results[0].type), zeros)
@@ -74,13 +74,13 @@ def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
 
 
 def _convertible(bound: float | None) -> bool:
-    """Whether a number, and its sum with another such one, fits i32."""
+    """Whether a value with this bound, and the sum of two such values, fits i32."""
     return bound is not None and bound < 2.0**30
 
 
-def _clamped_behind(cloner: BodyCloner, value: ir.Value, zero: ir.Value | None, lo: float, hi: float) -> ir.Value:
-    """Requantisation of a number that is known to fit i32: clamped as an integer, which a saturating narrowing of the
-    ops behind it does on the way."""
+def _clamped_as_integer(cloner: BodyCloner, value: ir.Value, zero: ir.Value | None, lo: float, hi: float) -> ir.Value:
+    """Requantisation of a value that is known to fit i32: converted, then clamped as an integer. A consumer that
+    narrows with saturation does this clamp itself."""
     i32 = e.integer(32)
     codes = _converted(cloner, cloner.value(value, cloner.known))
     if zero is not None:
@@ -90,7 +90,7 @@ def _clamped_behind(cloner: BodyCloner, value: ir.Value, zero: ir.Value | None, 
 
 
 def _converted(cloner: BodyCloner, x: ir.Value) -> ir.Value:
-    """f32 to i32, rounded to even. Vectors of four are Arm's, whose conversion makes 0 of a NaN."""
+    """f32 to i32, rounded to even. Vectors of four lanes are Arm's, whose conversion turns a NaN into 0."""
     words = cloner.widen(e.integer(32))
     if cloner.lanes == 16:
         none, all_, current = e.splat(0, 16, e.integer(32)), e.constant(-1, 16), e.constant(4, 32)

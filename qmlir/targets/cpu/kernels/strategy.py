@@ -1,4 +1,4 @@
-"""When a built-in kernel takes a product. Every refusal is here; what is accepted can be emitted."""
+"""Decides when a built-in kernel takes a product. All refusals are here; an accepted product can be emitted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .weight_only import DecodingChunk, ScaledChunk
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
 
-# Below so many rows, packing a weight in every call costs more than the product.
+# With fewer rows, packing a weight in every call costs more than the product.
 _ROWS_FOR_PACKING = 16
 # Fields of `gemm.ChunkSizes`; the first value is its default.
 _KNOBS = (
@@ -56,13 +56,13 @@ _KNOBS = (
     Knob("lhs_bytes", (48 << 10, 16 << 10, 24 << 10, 32 << 10)),
 )
 
-# Rows that are read where they lie stay in the second-level cache.
+# The rows of a chunk that are read in place stay in the second-level cache.
 _CACHED_ROWS = Knob("chunk_rows", (256, 64, 128, 512))
 
 
 @dataclass(frozen=True)
 class CpuKernelPlan:
-    """A kernel in the place of the contraction and of what is fused with it."""
+    """Replaces the contraction and the ops fused with it by a dispatch of the kernel."""
 
     kernel: Kernel
     micro: Micro
@@ -72,11 +72,12 @@ class CpuKernelPlan:
 
     @cached_property
     def _gemm(self) -> Gemm:
-        """Made before anything is replaced: it looks at where the activations come from."""
+        """The sizes of the chunks. First used before any op is replaced, because they depend on the activations'
+        producers."""
         return Gemm(self.kernel, self.micro, self.weights, ChunkSizes(**self.chosen))
 
     def estimate(self, has: Capabilities) -> Estimate:
-        """For choosing between sizes of chunks."""
+        """The cost model's estimate for these chunk sizes."""
         return Estimate(None, cost=cost_of(self._gemm, has))
 
     def apply(self, op: OpLike) -> None:
@@ -112,13 +113,13 @@ _Product = TypeVar("_Product", bound="CpuProductStrategy")
 
 @dataclass(frozen=True)
 class CpuProductStrategy(ABC):
-    """Products by one micro-kernel: what integer products and products of floats by codes have in common."""
+    """Products by one micro-kernel: the base of the strategies for products of integers and of floats."""
 
     target: Target
     micro: Micro
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.ChunkSizes`
-    rival: CpuProductStrategy | None = None  # takes what it is faster at, until this one is asked for by its name
-    plain: ClassVar[bool] = False  # whether weights are multiplied as they are
+    rival: CpuProductStrategy | None = None  # takes the products at which it is faster, unless this one is requested
+    plain: ClassVar[bool] = False  # whether weights are floats, multiplied without decoding
 
     @property
     def name(self) -> str:
@@ -145,11 +146,11 @@ class CpuProductStrategy(ABC):
         if declined is not None:
             return declined
         if contraction.op is None:
-            return Decline("what is fused with it is not known", "none needed")
+            return Decline("the ops that are fused with it are not known", "none needed")
         return self.of_group(contraction.op)
 
     def of_group(self, op: OpLike) -> Accept | Decline:
-        """Whether it computes a product and what is fused with it."""
+        """Whether this micro-kernel computes the contraction `op` and the ops fused with it."""
         try:
             kernel = describe(op, extended=True, plain=self.plain)
         except Unfit as unfit:
@@ -157,15 +158,15 @@ class CpuProductStrategy(ABC):
         return self.check(kernel)
 
     def lacks(self) -> Decline | None:
-        """A refusal where the target has not the instructions."""
+        """A refusal if the target lacks the instructions."""
         return lacks(self.target, *self.micro.features)
 
     @abstractmethod
     def unlike(self, contraction: Contraction) -> Decline | None:
-        """A refusal of another kind of contraction, or of other types."""
+        """A refusal if the contraction's kind or types are not those of this strategy."""
 
     def too_few(self, n: int) -> Decline | None:
-        """A refusal where columns leave most of a tile unused."""
+        """A refusal if `n` columns leave most of a tile unused."""
         if 4 * n < self.micro.lanes:
             return Decline(
                 f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
@@ -177,7 +178,7 @@ class CpuProductStrategy(ABC):
         """Whether this micro-kernel computes `kernel`."""
         codes = codes_of(kernel)
         if codes.is_argument:
-            kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
+            kernel = kernel.without_gate()  # packing in every call does not interleave the halves for a gate
         declined = self.too_few(kernel.n) or self.unfit(kernel, codes)
         if declined is not None:
             return declined
@@ -191,12 +192,12 @@ class CpuProductStrategy(ABC):
                 f"a group size of {depth} or a multiple",
             )
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
-            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
+            return Decline(f"groups of {kernel.group} along K exceed a thread's stack", "shorter groups")
         plan = CpuKernelPlan(kernel, self.micro, weights, codes, self.chosen)
         return self._unrivalled(kernel, Accept(plan, plan.estimate(self.target.capabilities)))
 
     def _unrivalled(self, kernel: Kernel, answer: Accept) -> Accept | Decline:
-        """The answer, or a refusal of what the other strategy is faster at."""
+        """The answer, or a refusal if the rival is estimated to be faster."""
         other = None if self.rival is None else self.rival.check(kernel)
         ours = answer.estimate.cost
         if self.rival is None or not isinstance(other, Accept) or ours is None or other.estimate.cost is None:
@@ -212,7 +213,7 @@ class CpuProductStrategy(ABC):
 
     @abstractmethod
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
-        """A refusal of where the operands lie, and of weights."""
+        """A refusal of the operands' layouts, or of the kind of weight."""
 
     @abstractmethod
     def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
@@ -256,7 +257,7 @@ class KernelStrategy(CpuProductStrategy):
 
 @dataclass(frozen=True)
 class CpuWeightOnlyStrategy(CpuProductStrategy):
-    """Floats by a constant weight of codes, decoded in registers."""
+    """Products of floats by a constant weight of codes, which are decoded in registers."""
 
     def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction
@@ -277,14 +278,16 @@ class CpuWeightOnlyStrategy(CpuProductStrategy):
             if weights is not None:
                 return weights
         if reason := unclonable(kernel.rhs.decode.body):
-            return Decline(f"what dequantises the weight has no form on vectors: {reason}", "codes of 4 bits or less")
+            return Decline(
+                f"the op that dequantises the weight cannot be vectorised: {reason}", "codes of 4 bits or less"
+            )
         return decoded_weights(codes, self.micro)
 
 
 @dataclass(frozen=True)
 class HalfStrategy(CpuWeightOnlyStrategy):
-    """Floats of 16 bits by a constant weight of short codes, multiplied as they are: exact products, scaled behind the
-    sum."""
+    """Products of 16-bit floats by a constant weight of short codes. The unscaled values of the codes are multiplied,
+    so that products are exact; the scale is applied to the sum."""
 
     micro: Half
 
@@ -306,7 +309,10 @@ class HalfStrategy(CpuWeightOnlyStrategy):
             return weights
         zeros = constant_zeros(kernel.rhs.decode, form)
         if zeros is None or not consecutive(tuple(weights.values or ())):
-            return Decline("the zero points are not known, or codes are not consecutive numbers", "the f32 kernel")
+            return Decline(
+                "the zero points are not constant, or the values of the codes are not consecutive integers",
+                "the f32 kernel",
+            )
         low, high = (int(zeros.min()), int(zeros.max())) if zeros.size else (0, 0)
         if high - low + len(values) > 32:
             return Decline(f"zero points from {low} to {high}", "a range of at most 16")
@@ -315,7 +321,7 @@ class HalfStrategy(CpuWeightOnlyStrategy):
 
 @dataclass(frozen=True)
 class PlainStrategy(CpuProductStrategy):
-    """Floats by a constant weight of floats."""
+    """Products of floats by a constant weight of floats."""
 
     micro: FloatMicro
     plain: ClassVar[bool] = True
@@ -327,7 +333,7 @@ class PlainStrategy(CpuProductStrategy):
         return None
 
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
-        if codes.is_argument:  # what a shorter weight is widened to takes several times its memory
+        if codes.is_argument:  # a shorter weight, widened, would take several times its memory
             return Decline("the weight is an argument or computed", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k":
             return Decline("K is not the last axis of the activation", "an activation [M, K]")

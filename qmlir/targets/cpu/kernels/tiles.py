@@ -1,7 +1,7 @@
 """Intel's tile registers: 16 rows of 64 bytes each (Intel SDM, volume 1, chapter 18).
 
 A register tile of up to 32 rows by 32 columns is four accumulators: tiles 0 and 1 are the first 16 rows, 2 and 3 the
-rest. Tiles 4 and 5 hold their activations, 6 and 7 the weights of 16 columns each.
+rest. Tiles 4 and 5 hold the activations of these rows, 6 and 7 the weights of 16 columns each.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ....core.mlir import ir
 
 ROWS = 32  # of a register tile
-ROW_BYTES = 128  # of its 32-bit sums
+ROW_BYTES = 128  # of a row of its 32-bit sums
 
 
-_HEIGHTS_AT = 48  # in a configuration: a byte for each tile
+_HEIGHTS_AT = 48  # offset in a configuration: a byte for each tile
 
 
 def begin(rows: int) -> ir.Value:
-    """Emit what makes the registers ready for tiles of `rows` rows; returns the address of their configuration."""
+    """Emit the configuration of the registers for tiles of `rows` rows; return its address."""
     heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
     config = bytearray(64)
     config[0] = 1  # palette
@@ -39,8 +39,8 @@ def begin(rows: int) -> ir.Value:
 
 @contextmanager
 def with_rows(area: ir.Value, present: e.Index, rows: int) -> Iterator[None]:
-    """Inside, the registers have the heights for the `present` rows of a register tile of `rows`. What they held is
-    lost where these are fewer."""
+    """Configure the registers, inside the context, for the `present` rows of a register tile of `rows`. If these are
+    fewer, the contents of the registers are lost."""
     fewer = arith.cmpi(arith.CmpIPredicate.ult, e.index(present), e.index(rows))
     with e.when(fewer):
         _configure(area, present)
@@ -57,15 +57,15 @@ def _configure(area: ir.Value, rows: e.Index) -> None:
 
 
 def end() -> None:
-    """Emit what releases them."""
+    """Emit the release of the registers."""
     e.intrinsic("llvm.x86.tilerelease", [])
 
 
 def permit() -> None:
-    """Emit what asks Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs
-    it once, for all its threads; asking again costs a fraction of a microsecond, and a plain runtime has nobody else to
-    ask. `qmlir.load` asks first, and refuses the program where Linux says no; a plain runtime ends at the first tile
-    instruction then (SIGILL)."""
+    """Emit the request for permission to use tiles: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process
+    needs it once, for all its threads. Asking again costs a fraction of a microsecond, and in a plain runtime nothing
+    else asks. `qmlir.load` asks first, and refuses the program if Linux denies it; a plain runtime then ends at the
+    first tile instruction (SIGILL)."""
     number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
     llvm.InlineAsmOp(
         e.integer(64), [number, request, feature], "syscall",
@@ -84,15 +84,15 @@ def multiply(
     """Emit the sums of a register tile.
 
     Args:
-        instruction: of LLVM, that multiplies tiles.
-        turns: emits the loop along K; calls its argument in it with the activations' address and stride in bytes, and
+        instruction: LLVM's intrinsic that multiplies tiles.
+        turns: emits the loop along K; in it, calls its argument with the activations' address and stride in bytes, and
             the address of the weights: 16 rows of `ROW_BYTES`.
-        start: address of what the sums start from, laid out as `out`; None for zero.
+        start: address of the initial sums, laid out as `out`; None for zero.
         out: address of the sums, `[rows][ROW_BYTES]`.
-        present: how many rows there are in memory; None for all.
+        present: how many of the rows are in memory; None for all.
     """
     second = rows > 16
-    # Of a tile that lacks the second half of its rows a row of the first is multiplied again, to no use.
+    # If the second half of the rows is not in memory, rows of the first half are read again; their sums are not used.
     second_row: e.Index = 16
     if second and present is not None:
         second_row = arith.select(e.at_most(17, present), e.index(16), e.index(0))

@@ -1,4 +1,4 @@
-"""Functions of vectors of f32, as instructions on registers."""
+"""Functions of f32 vectors, computed in registers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from . import emit as e
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-# 2 ** x on [-0.5, 0.5] to 1e-7 of itself, interpolated at Chebyshev's points.
+# The coefficients of 2 ** x on [-0.5, 0.5], interpolated at the Chebyshev points; relative error 1e-7.
 _EXP2 = (1.00000012, 0.693147182, 0.240221068, 0.0555035696, 0.00967603177, 0.00133908633)
 # Added to x in [-127, 128), it leaves round(x) + 127 in the low bits.
 _MAGIC = 1.5 * 2.0**23 + 127
 
 
 def transposed(rows: list[ir.Value]) -> list[ir.Value]:
-    """A square of vectors, by interleaving the first half with the second as often as halves can be made."""
+    """Transpose a square of vectors by interleaving its first half with its second, log2(lanes) times."""
     lanes = len(rows)
     half = lanes // 2
     low = [i // 2 + (i % 2) * lanes for i in range(lanes)]
@@ -29,12 +29,12 @@ def transposed(rows: list[ir.Value]) -> list[ir.Value]:
 
 
 def larger(a: ir.Value, b: ir.Value) -> ir.Value:
-    """`vmaxps`, one instruction: where `a` is not a number, the other."""
+    """The larger of two values as one instruction, `vmaxps`; `b` if `a` is NaN."""
     return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
 
 def exp2(x: ir.Value) -> ir.Value:
-    """2 ** x for x <= 0, and 0 below -127. No number stays none."""
+    """2 ** x for x <= 0, and 0 below -127. NaN stays NaN."""
     lanes, f32 = x.type.shape[0], x.type.element_type
 
     def splat(value: float) -> ir.Value:

@@ -1,9 +1,9 @@
-"""Floats by weights that are codes.
+"""Products of floats by weights of codes.
 
-Where a weight is a table's entry times a scale (`kernels/scaled.py`), the entries are multiplied and each group's sum
-is scaled. Else every code is decoded in registers as the program says, and multiplied as f32; such weights lie as in
-integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as two's complement or
-unsigned, so that a shift or two give the code.
+If a weight is a table entry times a scale (`kernels/scaled.py`), the entries are multiplied and each group's sum is
+scaled. Otherwise every code is decoded in registers by the program's own ops and multiplied as f32. Such weights are
+stored as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), in two's complement
+or unsigned, so that one or two shifts extract a code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .micro import QUAD
 
 
 class FloatChunk(Chunk):
-    """What both have in common: activations, copied as what the micro-kernel multiplies."""
+    """The base of both chunks: copies activations in the type that the micro-kernel multiplies."""
 
     micro: FloatMicro
 
@@ -39,7 +39,7 @@ class FloatChunk(Chunk):
 
     @property
     def _in_place(self) -> bool:
-        """Whether one row is multiplied from where it lies; that of a convolution is gathered."""
+        """Whether the tile is one row that is multiplied in place; a row of a convolution is gathered."""
         alike = self.lhs_buffer.element == self.micro.lhs_type and self.kernel.lhs.window is None
         return alike and self.size.rows == 1 and self.size.padded_k == self.kernel.k
 
@@ -52,7 +52,7 @@ class FloatChunk(Chunk):
             super()._copy(tile, first_k)
 
     def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
-        """Zeros behind them."""
+        """See `Chunk`; stores zeros behind the activations."""
         window = self.kernel.lhs.window
         if window is not None:
             all_of_k = self.size.blocks == 1
@@ -79,14 +79,14 @@ class FloatChunk(Chunk):
         if ragged:
             step(whole, e.first_lanes(e.subtract(left, whole), lanes))
             end = e.add(whole, lanes)
-        # Up to the end of the last step: a weight of no code times whatever the stack held might be no number.
+        # Zeros up to the end of the last step: a padding weight times old contents of the stack might be NaN.
         for at in range(-(-self.kernel.k // lanes) * lanes, self.size.padded_k, lanes):
             behind = e.add(end, at - -(-self.kernel.k // lanes) * lanes)
             e.store(e.splat(0.0, lanes, self.micro.lhs_type), e.at(target, e.multiply(behind, bytes_)))
 
 
 class ScaledChunk(FloatChunk):
-    """A chunk of a product by a table's entries, each group of which is scaled."""
+    """A chunk of a product by table entries; the sum of each group is scaled."""
 
     def _product(
         self,
@@ -114,7 +114,7 @@ class ScaledChunk(FloatChunk):
         self, number: e.Index | None, columns: list[PanelColumns], lhs: ir.Value, rhs: ir.Value, codes: e.Index,
         total: ir.Value, fresh: bool,
     ) -> None:  # fmt: skip
-        """One group's sums, scaled, onto `total`; with `fresh` in its place."""
+        """Add the scaled sums of one group to `total`, or store them there if `fresh`."""
         form = scaled(self._decode)
         assert form is not None
         held = self._held(self._decode.operands, columns, number)
@@ -137,7 +137,7 @@ class ScaledChunk(FloatChunk):
             e.store(part, place)
 
     def _arguments(self, held: dict[tuple[Operand, int], ir.Value], v: int) -> dict[ir.Value, ir.Value]:
-        """The arguments of the decode's body but for the code."""
+        """The values of the arguments of the decode's body, except the code."""
         known = {}
         for argument, source in zip(self._decode.body.arguments, self._decode.sources, strict=False):
             if isinstance(source, Operand):
@@ -185,7 +185,7 @@ class DecodingChunk(FloatChunk):
         add: bool,
         held: dict[tuple[Operand, int], ir.Value],
     ) -> None:
-        """`depth` codes with the same scales."""
+        """Emit the product over `depth` codes with the same scales; `add`: whether to add to `total`."""
         lanes, fields, rows = self.micro.lanes, self.weights.fields, self.size.rows
         words, values = e.vector_of(lanes, e.integer(32)), e.vector_of(lanes, self._f32)
         row_bytes = 4 * self.micro.panel

@@ -1,5 +1,5 @@
-"""Where the rows of a convolution lie in its image `[images, H * W * C]`. Lines and columns are counted from the
-margin, which is around each image and not in memory."""
+"""Positions of the rows of a convolution in its image `[images, H * W * C]`. Lines and columns are counted from the
+start of the margin, the padding around each image, which is not in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def corner_of(window: Window, row: e.Index) -> tuple[e.Index, e.Index, e.Index]:
 
 
 def is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
-    """Whether all that a result reads is in the image."""
+    """Whether the window that starts at `(y, x)` is in the image, without the margin."""
     conditions = []
     for axis, at in enumerate((y, x)):
         extent, margin = int(window.image[1 + axis] or 0), window.margin[axis]
@@ -37,19 +37,19 @@ def is_inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
 
 
 def element_at(window: Window, y: e.Index, x: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:
-    """The line and the column that an element of the filter multiplies, of the window that starts at `(y, x)`."""
+    """The line and the column that element `number` of the filter multiplies, in the window that starts at `(y, x)`."""
     across = window.kernel[1]
     line = e.add(y, e.multiply(e.divide(number, across), window.dilations[0]))
     return line, e.add(x, e.multiply(e.remainder(number, across), window.dilations[1]))
 
 
 def is_pixel(window: Window, line: e.Index, column: e.Index) -> ir.Value:
-    """Whether a pixel is one of the image."""
+    """Whether a pixel is in the image, not in the margin."""
     places = zip(window.margin, (line, column), window.image[1:3], strict=True)
     return e.all_of([e.between(margin, at, margin + extent - 1) for margin, at, extent in places])
 
 
 def pixel_at(window: Window, line: e.Index, column: e.Index) -> e.Index:
-    """Where the channels of a pixel start in its image."""
+    """The offset in elements of the channels of a pixel in its image."""
     top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
     return e.multiply(e.add(e.multiply(top, window.image[2]), left), window.image[3])

@@ -1,5 +1,5 @@
-"""Emits what threads need: loads and stores in order, read-modify-write, pauses, system calls. All words are i64 but
-for futexes, which are i32."""
+"""Emits synchronisation of threads: ordered loads and stores, read-modify-write, pauses, system calls. All words are
+i64 except futexes, which are i32."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def as_word(pointer: ir.Value) -> ir.Value:
 
 
 def get(address: ir.Value, width: int = 64) -> ir.Value:
-    """A load that sees all that was written before what it reads (acquire)."""
+    """A load after which everything that was written before the value it reads is visible (acquire)."""
     return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_ACQUIRE).result
 
 
 def get_in_order(address: ir.Value, width: int = 64) -> ir.Value:
-    """A load that no earlier exchange or addition of this thread is behind (sequentially consistent)."""
+    """A load that is not moved before an earlier exchange or addition of this thread (sequentially consistent)."""
     return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_SEQ_CST).result
 
 
 def put(value: ir.Value, address: ir.Value) -> None:
-    """A store behind all earlier ones (release)."""
+    """A store that becomes visible after all earlier ones (release)."""
     llvm.StoreOp(value, address, alignment=8, ordering=_RELEASE)
 
 
@@ -62,22 +62,22 @@ def _modify(operation: int, address: ir.Value, value: ir.Value) -> ir.Value:
 
 
 def exchange(address: ir.Value, value: ir.Value) -> ir.Value:
-    """Write, and return what was there."""
+    """Write `value`; return the old value."""
     return _modify(_EXCHANGE, address, value)
 
 
 def add(address: ir.Value, value: ir.Value) -> ir.Value:
-    """Add, and return what was there."""
+    """Add `value`; return the old value."""
     return _modify(_ADD, address, value)
 
 
 def keep(address: ir.Value, mask: ir.Value) -> ir.Value:
-    """Keep the bits of `mask`, and return what was there."""
+    """Clear the bits that are not in `mask`; return the old value."""
     return _modify(_AND, address, mask)
 
 
 def replace(address: ir.Value, expected: ir.Value, new: ir.Value) -> ir.Value:
-    """Write `new` where `expected` is; whether it was, an i1."""
+    """Write `new` if the old value is `expected`; return whether it was, an i1."""
     order = ir.IntegerAttr.get(_integer(64), _SEQ_CST)
     pair = llvm.AtomicCmpXchgOp(address, expected, new, order, order).operation.results[0]
     return llvm.ExtractValueOp(_integer(1), pair, [1]).result
@@ -119,8 +119,8 @@ def loop(
     starts: list[ir.Value],
     passed: list[ir.Type],
 ) -> None:
-    """`before(carried)` returns whether to go on and values of the types `passed`, which `body` gets; what that returns
-    is carried to the next round."""
+    """Emit a while loop. `before(carried)` returns whether to continue, and values of the types `passed`, which `body`
+    gets; the values that `body` returns are carried to the next iteration."""
     op = scf.WhileOp(passed, starts)
     first = op.before.blocks.append(*[s.type for s in starts])
     with ir.InsertionPoint(first):
@@ -141,7 +141,7 @@ def _assembly(text: str, constraints: str, operands: list[ir.Value], result: ir.
 
 
 def pause() -> None:
-    """Tell the core that this is a loop that waits."""
+    """Tell the core that this is a spin loop."""
     _assembly("pause", "~{memory}", [])
 
 
@@ -152,8 +152,8 @@ def cycles() -> ir.Value:
 
 
 def cpu() -> ir.Value:
-    """The number of the CPU that this thread is on, i64. Linux keeps it in the counter's auxiliary register, with the
-    node above it."""
+    """The number of the CPU that this thread runs on, i64. Linux keeps it in the low bits of the counter's auxiliary
+    register, below the number of the node."""
     both = _assembly("rdtscp; movl %ecx, %ecx", "={rcx},~{rax},~{rdx}", [], _integer(64))
     return arith.andi(both, constant(4095))
 
@@ -175,7 +175,7 @@ def wake_all(address: ir.Value) -> None:
 
 
 def give_way() -> None:
-    """Let another thread have this CPU."""
+    """Yield this CPU to another thread."""
     _system_call(_SCHED_YIELD)
 
 
@@ -195,9 +195,9 @@ FAULTS = (
 def call(function: ir.Value, first: ir.Value, second: ir.Value) -> None:
     """Call a function by its address (i64) with two words.
 
-    By assembly: IREE 3.13 fails on a call through a pointer (`iree-codegen-resolve-workgroup-count-hints`). What the
-    System V convention lets a function change is named; the 128 bytes below the stack pointer, which it lets us use,
-    are skipped.
+    The call is inline assembly because IREE 3.13 fails on a call through a pointer
+    (`iree-codegen-resolve-workgroup-count-hints`). The registers that the System V convention lets a function change
+    are listed as clobbers; the 128 bytes below the stack pointer, which it lets the caller use, are skipped.
     """
     changed = ["rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "rbx"]
     changed += [f"xmm{i}" for i in range(16)] + ["memory", "dirflag", "fpsr", "flags"]

@@ -1,4 +1,4 @@
-"""What a program has so that the runtime can tell it of its team: a number, and a function that sets it."""
+"""Adds the address of the team's board to a program: a global, and a function with which the runtime sets it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ _ARM = frozenset({"neon", "dotprod", "i8mm"})
 
 
 def has_helpers(features: Iterable[frozenset[str]]) -> bool:
-    """Whether a team of threads may help with kernels for CPUs that have one of these sets of features. Helpers are for
-    x86-64, whose system calls and calls they make (`atomics.py`); IREE's task system shares the work of others."""
+    """Whether a team of threads may help with kernels for CPUs that have one of these sets of features. Helpers need
+    the system calls and the calling convention of x86-64 (`atomics.py`); on other CPUs IREE's task system distributes
+    the work."""
     return all(_ARM.isdisjoint(needed) for needed in features)
 
 
 def threads_of(features: Iterable[frozenset[str]]) -> dict[str, str]:
-    """What a kernel's plan says of who shares its work."""
+    """The facts of a kernel's plan about the threads that share its work."""
     return {} if has_helpers(features) else {"threads": TASKS}
 
 
 def team_of(op: OpLike, features: Iterable[frozenset[str]] = ()) -> ir.Value:
-    """The address of the team, i64, at the insertion point; 0 until the runtime has set it, and where kernels with
-    these features have no helpers. Adds to the module of `op` what that takes."""
+    """The address of the team's board, i64, at the insertion point; 0 until the runtime has set it, and 0 if kernels
+    with these features have no helpers. Adds the global and its setter to the module of `op`."""
     if not has_helpers(features):
         return arith.constant(ir.IntegerType.get_signless(64), 0)
     module = op

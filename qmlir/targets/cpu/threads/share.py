@@ -1,4 +1,4 @@
-"""The caller's side: an executable of one workgroup whose chunks are shared out."""
+"""The caller's side: an executable of one workgroup whose chunks threads share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ....core.mlir import arith, func, ir, llvm, memref, scf
 from ....ir.attributes import pointer_type
 from . import atomics as a, board, cost as cost_model
 
-# Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
+# Emits the work of one chunk, given its number (index) and the words that `share` was given, reloaded.
 WorkBody: TypeAlias = "Callable[[ir.Value, list[ir.Value]], None]"
 
 _TOTAL, _WORDS = 0, 8  # offsets in the frame
@@ -51,14 +51,14 @@ def share(
     bit = ir.IntegerType.get_signless(1)
     (mine,) = a.either(useful, take, lambda: [a.constant(0, 1)], [bit])
 
-    a.either(mine, lambda: _together(name, team, frame, total, cost), lambda: _alone(name, frame, total), [])
+    a.either(mine, lambda: _with_helpers(name, team, frame, total, cost), lambda: _alone(name, frame, total), [])
 
 
 def by_turns(
     name: str, module: ir.Block, number: ir.Value, step: ir.Value, total: ir.Value, words: Sequence[ir.Value],
     body: WorkBody,
 ) -> None:  # fmt: skip
-    """The same without helpers: this call does every `step`-th chunk from `number` on, both of index type."""
+    """As `share`, without helpers: this call computes every `step`-th chunk from `number` on, both of index type."""
     with ir.InsertionPoint(module):
         _chunk_function(f"{name}_chunk", len(words), body)
     _chunks_of(name, _frame(total, words), number, total, step)
@@ -91,12 +91,12 @@ def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
 def _chunk_function(name: str, count: int, body: WorkBody) -> None:
     """`(frame, chunk)`: the work of one chunk."""
     made = _private(name, [pointer_type(), _type()])
-    # It has two callers, and its buffers twice would not fit the stack of IREE's threads.
+    # It has two callers; inlined into both, its buffers would not fit the stack of IREE's threads.
     made.attributes["no_inline"] = ir.UnitAttr.get()
     with ir.InsertionPoint(made.add_entry_block()):
         frame, number = made.arguments
-        # Volatile: where LLVM inlines this it would know again that IREE aligns its buffers, which those that a caller
-        # lends (qmlir/kernels/zero_copy.py) are not, and would use loads that ask for it.
+        # Volatile: if LLVM inlined this function, it would know again that IREE aligns its buffers, and would use
+        # aligned loads. Buffers that a caller lends (qmlir/kernels/zero_copy.py) are not aligned.
         words = [
             llvm.LoadOp(_type(), a.word(frame, _WORDS + 8 * i), alignment=8, volatile_=True).result
             for i in range(count)
@@ -106,7 +106,7 @@ def _chunk_function(name: str, count: int, body: WorkBody) -> None:
 
 
 def _share_function(name: str, chunk: str) -> None:
-    """`(board, frame, participant)`: chunks of the participant's own range, then of the others', until none is left."""
+    """`(board, frame, participant)`: run chunks of the participant's range, then of the others', until none is left."""
     made = _private(name, [pointer_type(), pointer_type(), _type()])
     with ir.InsertionPoint(made.add_entry_block()):
         place, frame, who = made.arguments
@@ -137,7 +137,7 @@ def _share_function(name: str, chunk: str) -> None:
 
 
 def _job_function(name: str, share_name: str) -> None:
-    """What helpers call by its address: `(board, participant)`."""
+    """The function that helpers call by its address: `(board, participant)`."""
     made = llvm.LLVMFuncOp(
         name, ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, i64)>")), sym_visibility="private"
     )
@@ -150,7 +150,7 @@ def _job_function(name: str, share_name: str) -> None:
 
 
 def _frame(total: ir.Value, words: Sequence[ir.Value]) -> ir.Value:
-    """What chunks read, on the caller's stack: the caller outlives its helpers' work."""
+    """The frame that chunks read, on the caller's stack: the caller returns only after its helpers have finished."""
     size = _WORDS + 8 * len(words)
     buffer = memref.AllocaOp(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)), [], [], alignment=64).result
     address = arith.index_cast(_type(), memref.ExtractAlignedPointerAsIndexOp(buffer).result)
@@ -160,7 +160,7 @@ def _frame(total: ir.Value, words: Sequence[ir.Value]) -> ir.Value:
     return frame
 
 
-def _together(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost: ir.Value) -> None:
+def _with_helpers(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost: ir.Value) -> None:
     """With the lock held: put the job on the board, work, and wait for the helpers that joined."""
     place = a.as_pointer(team)
 
@@ -189,7 +189,7 @@ def _together(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost:
     epoch = arith.addi(arith.shrui(a.get(at(board.GATE)), a.constant(board.EPOCH_SHIFT)), a.constant(1))
     opened = arith.ori(arith.shli(epoch, a.constant(board.EPOCH_SHIFT)), a.constant(board.OPEN))
     a.exchange(at(board.GATE), opened)
-    # In this order: a helper counts itself as a sleeper, then looks at the gate for the last time.
+    # Open the gate, then read the sleepers: a helper counts itself as a sleeper, then reads the gate for the last time.
     a.when(a.differ(a.get_in_order(at(board.SLEEPERS)), a.constant(0)), lambda: _wake(place, cost))
     func.CallOp([], f"{name}_share", [place, frame, a.constant(0)])
     closed = a.keep(at(board.GATE), a.constant(~board.OPEN))
@@ -198,7 +198,7 @@ def _together(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost:
 
 
 def _wake(place: ir.Value, cost: ir.Value) -> None:
-    """Wake the sleepers when enough work has gone without them."""
+    """Wake the sleepers if enough work has run without them."""
     missed = arith.addi(a.get(a.word(place, board.MISSED)), cost)
 
     def wake() -> list[ir.Value]:
@@ -211,7 +211,7 @@ def _wake(place: ir.Value, cost: ir.Value) -> None:
     a.put(left, a.word(place, board.MISSED))
 
 
-_PATIENT = 2048  # pauses before the caller gives way: a helper without a CPU may need this one
+_MAX_PAUSES = 2048  # pauses before the caller yields its CPU, which a helper without one may need
 
 
 def _wait(counter: ir.Value, value: ir.Value) -> None:
@@ -220,7 +220,7 @@ def _wait(counter: ir.Value, value: ir.Value) -> None:
 
     def pause(values: list[ir.Value]) -> list[ir.Value]:
         a.pause()
-        a.when(a.less(a.constant(_PATIENT), values[0]), a.give_way)
+        a.when(a.less(a.constant(_MAX_PAUSES), values[0]), a.give_way)
         return [arith.addi(values[0], a.constant(1))]
 
     a.loop(waiting, pause, [a.constant(0)], [_type()])

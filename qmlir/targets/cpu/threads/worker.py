@@ -8,7 +8,7 @@ from . import atomics as a, board
 
 
 def module() -> ir.Module:
-    """`@main(tensor<2xi64>) -> tensor<1xi64>`: the address of the board and the number of this helper, from 1."""
+    """The program, `@main(tensor<2xi64>) -> tensor<1xi64>`, of the board's address and this helper's number, from 1."""
     i64, index = ir.IntegerType.get_signless(64), ir.IndexType.get()
     made = ir.Module.create()
     given, done = ir.RankedTensorType.get([2], i64), ir.RankedTensorType.get([1], i64)
@@ -46,7 +46,7 @@ def _helper() -> None:
 
 
 def _serve(place: ir.Value, who: ir.Value) -> None:
-    """Join every job that there is room in; spin, then sleep, while there is none."""
+    """Join every job that has room for another helper; while there is none, spin, then sleep."""
     i64 = ir.IntegerType.get_signless(64)
     mask = _mask_buffer()
 
@@ -87,7 +87,7 @@ def _serve(place: ir.Value, who: ir.Value) -> None:
             a.add(at(board.LEFT), a.constant(1))
 
         a.when(entered, work)
-        # Another helper that entered at the same moment is a reason to try again, a full or closed gate is not.
+        # Try again if another helper entered at the same moment, but not if the gate is full or closed.
         finished = arith.ori(entered, arith.xori(arith.andi(same, room), a.constant(1, 1)))
         return [arith.select(finished, epoch, last), a.cycles()]
 
@@ -123,8 +123,8 @@ def _mask_buffer() -> ir.Value:
 
 
 def _leave_cpu(place: ir.Value, mask: ir.Value) -> None:
-    """Move this thread to any CPU of the process but the caller's: two threads that wait for each other on one CPU are
-    parted by the kernel's balancer only after milliseconds. A process that has one CPU keeps it."""
+    """Move this thread to any CPU of the process except the caller's: two threads that wait for each other on one CPU
+    are separated by Linux's load balancer only after milliseconds. If the process has one CPU, the thread stays."""
     i64 = ir.IntegerType.get_signless(64)
     cpu = a.get(a.word(place, board.CALLER_CPU))
     taken, rest = arith.shrui(cpu, a.constant(6)), arith.andi(cpu, a.constant(63))

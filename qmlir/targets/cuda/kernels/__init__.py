@@ -1,21 +1,23 @@
 """Kernels for NVIDIA GPUs, written as IR through the bindings.
 
 instructions.py  cp.async, ldmatrix, mma.sync, ... as functions
-machine.py       what the common kernels ask of NVIDIA GPUs; scalar ops of bodies that these have a better form for
+machine.py       the `Machine` of NVIDIA GPUs, and rules for scalar ops that have a better form there
 tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
-product.py       a product in tiles: its weight, and what it keeps busy
+product.py       a tiled product: its weight, shared memory and cost
 mma_loop.py      products on tensor cores: the schedule of the common loop, fragments, groups along K
-mma_gemm.py      the same as programs of tiles
-wgmma_gemm.py    the same on Hopper's wgmma
-decode.py        weights of codes as floats
+mma_gemm.py      products on `mma.sync` as tile programs
+handed_groups.py groups along K that are distributed over warps
+wgmma_gemm.py    products on Hopper's wgmma
+decode.py        weights of codes, dequantised to floats in registers
+halves.py        integer codes to 16-bit floats, two at a time
 fp8.py           one-byte floats on both sides
-scaled_instructions.py, scaled_gemm.py  small floats with scales of blocks: the table of their instructions, the kernel
 wgmma_fp8.py     the same on Hopper's wgmma
+scaled_instructions.py, scaled_gemm.py  small floats with block scales: the table of their instructions, the kernel
 gemv.py          products of a few rows: lanes share K
 choose.py        the tiles that a product may have
-strategy.py      when a kernel takes a contraction; every refusal is there
-float_strategy.py  the same of floats
+strategy.py      when an integer kernel takes a contraction; every refusal is there
+float_strategy.py  the same for float kernels
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from .strategy import CudaProductStrategy
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:
-    """Every strategy and choice of its tile that is shipped for a target: `qmlir-select{prefer=STRATEGY choice=CHOICE}`
-    asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
+    """Yield every strategy of a target with every choice of its tile. `qmlir-select{prefer=STRATEGY choice=CHOICE}`
+    requests one; a product takes it only if shared memory and its groups along K allow that."""
 
     for strategy in backend_of(target).strategies(target):
         if isinstance(strategy, CudaProductStrategy) and not strategy.name.endswith("-conv"):

@@ -16,36 +16,38 @@ from .mma_gemm import MmaGemm
 from .product import TiledProduct
 from .tile import TILES, Tile
 
-# K of a tile, where groups are shorter than it or no multiple of it.
-_STEPS = (512, 256, 128, 64, 32, 16)
+# Candidates for a tile's K, longest first, if the groups do not allow its own.
+_TILE_KS = (512, 256, 128, 64, 32, 16)
 
 _SHORT_TILE = 64  # codes along K
-_ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
+_MAX_ACCUMULATORS = 128  # registers of a lane that may hold sums; with more, it spills
 
 
 def spills(kernel: Kernel, tile: Tile, storage: CodeFormat) -> bool:
-    """Whether sums, those of groups apart from their total and beside what combines them, do not fit the registers."""
+    """Whether a lane's sums do not fit its registers. With groups, their totals and the operands that combine them need
+    registers as well."""
     if kernel.combine is None or handed_groups.hands_over(kernel, tile):
-        return tile.accumulators > _ACCUMULATORS
-    # Codes of two bits are taken apart with more in registers.
-    return tile.accumulators > _ACCUMULATORS // (4 if storage.fields < 4 else 8)
+        return tile.accumulators > _MAX_ACCUMULATORS
+    # Unpacking 2-bit codes takes more registers.
+    return tile.accumulators > _MAX_ACCUMULATORS // (4 if storage.fields < 4 else 8)
 
 
 def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
-    """The tile with its K cut to what the groups allow, None where none does."""
+    """The tile, its K shortened to one that the groups allow; None if there is none."""
     if kernel.group is None:
         return tile
-    if kernel.group % _STEPS[-1]:
+    if kernel.group % _TILE_KS[-1]:
         return None
     if handed_groups.hands_over(kernel, tile) and handed_groups.fits(kernel, tile):
         return tile
     most = tile.k
     if kernel.combine is not None:
-        # It takes registers that a long tile's addresses would need, if the sums are many.
+        # With many sums, combining takes the registers that the addresses of a long tile would need.
         most = min(most, max(kernel.group, _SHORT_TILE) if tile.is_small else _SHORT_TILE)
-    for step in _STEPS:
+    for step in _TILE_KS:
         if step <= most and (kernel.group % step == 0 or step % kernel.group == 0):
-            # Else warps along K ask for whole tiles, and combine no groups: one warp multiplies a narrow tile alone.
+            # Otherwise the tile gets one warp along K, as several need its whole K and cannot combine groups. If groups
+            # are combined, only a narrow tile is kept, which one warp then multiplies alone.
             if step == tile.k and kernel.combine is None:
                 return tile
             if kernel.combine is not None and tile.warps[2] > 1 and tile.warps[:2] != (1, 1):
@@ -55,14 +57,13 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
 
 
 def fitting_registers(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
-    """The same, None where its sums do not fit the registers."""
+    """As `fitting`, but None if the sums do not fit the registers."""
     cut = fitting(kernel, tile)
     return None if cut is None or spills(kernel, cut, storage) else cut
 
 
 def _usable(gemm: TiledProduct) -> bool:
-    """Whether warps along K get whole chunks of the weight, and rows of it are whole chunks; and groups of channels
-    whole tiles."""
+    """Whether each warp along K gets whole chunks of the weight's rows, and each group of channels whole tiles."""
     tile, fields, window = gemm.tile, gemm.storage.fields, gemm.kernel.lhs.window
     if window is not None and window.groups > 1 and gemm.kernel.n // window.groups % tile.n:
         return False
@@ -74,8 +75,8 @@ def candidates(
     make: Callable[[Kernel, Nvidia, CodeFormat, bool, Tile], TiledProduct] = MmaGemm,
     fit: Callable[[Kernel, Tile, CodeFormat], Tile | None] = fitting_registers,
 ) -> Iterator[TiledProduct]:  # fmt: skip
-    """The kernel on each of the tiles that fit. The smallest come first: of tiles that all wait for memory they are
-    best, for more workgroups ask for it, and no row is multiplied for nothing."""
+    """Yield the kernel on each tile that fits, smallest tiles first. If all tiles are bound by memory, the smallest are
+    best: more workgroups issue loads, and fewer padding rows are multiplied."""
     for whole in sorted(tiles, key=lambda tile: tile.m * tile.n):
         tile = fit(kernel, whole, storage)
         if tile is None:
@@ -90,8 +91,8 @@ def candidates(
 
 
 def gemv_for(kernel: Kernel, storage: CodeFormat, constant: bool, target: Target) -> Gemv | str:
-    """The kernel for a few rows, with two workgroups for each multiprocessor where there are columns for it; or why
-    there is none."""
+    """The kernel for a few rows, or the reason why there is none. At least two workgroups run per multiprocessor, if N
+    is large enough."""
     units, shared_memory = Figures(target.capabilities).units, target.capabilities.shared_memory
     for columns, k_warps in ((4, 1), (4, 2), (4, 4), (2, 4), (1, 4)):
         made = gemv(kernel, nvidia(target), storage, constant, columns, k_warps)

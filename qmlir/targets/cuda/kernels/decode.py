@@ -1,4 +1,4 @@
-"""Weights of codes as floats: the op that dequantises them, on a lane's part of a fragment."""
+"""Weights of codes, dequantised to floats in registers: the `decode` stage on a lane's part of a fragment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tile import Tile
 
 
 class DecodeBlock(Protocol):
-    """A workgroup's tile: where a lane's part of a fragment of the weight is, and what it is read from."""
+    """The part of a `Block` that a decoder needs: its tile, and which columns of the weight this lane holds."""
 
     @property
     def gemm(self) -> TiledProduct: ...
@@ -34,11 +34,11 @@ class DecodeBlock(Protocol):
 
 
 class Decoder:
-    """Makes fragments of a block's weight. Without a `decode` stage it holds nothing.
+    """Decodes the fragments of a block's weight. Without a `decode` stage it does nothing.
 
     Attributes:
-        held: what the stage reads, for the tile of K that is multiplied: for each operand and place along K a vector
-            for each run of columns that are neighbours.
+        held: the stage's operands for the tile of K that is multiplied, ordered by group along K, run of neighbouring
+            columns, and operand; each is a vector over the columns of the run, or a scalar.
     """
 
     def __init__(self, block: DecodeBlock) -> None:
@@ -49,12 +49,12 @@ class Decoder:
         self._lanes = next(width for width in (4, 2, 1) if width <= block.interleave and n % width == 0)
         self._runs = block.n_fragments // self._lanes
         group, tile = block.kernel.group, block.tile
-        share = tile.k // tile.warps[2]  # of one warp
+        share = tile.k // tile.warps[2]  # of K, of one warp
         self._groups = 1 if group is None or group >= share else share // group
         self.halves = halves(block.kernel, block.gemm.storage)
 
     def load(self, k_tile: e.Index) -> list[ir.Value]:
-        """What the stage reads at a tile."""
+        """Load the stage's operands for tile `k_tile`."""
         if self.stage is None:
             return []
         read, found = self.block.epilogue.column_operands, []
@@ -66,8 +66,8 @@ class Decoder:
         return found
 
     def _group(self, k_tile: e.Index, number: int) -> e.Index:
-        """The group of this warp's part of a tile; behind the last one, where K is padded, the last again: what is
-        multiplied there is zero, and has to stay it."""
+        """Group `number` of this warp's part of a tile. Past the end, where K is padded, it is the last group again:
+        activations are zero there, and a valid scale keeps the products zero."""
         tile, group = self.block.tile, self.block.kernel.group
         if group is None:
             return 0
@@ -78,7 +78,7 @@ class Decoder:
         return found if whole else e.minimum(found, self.block.kernel.groups - 1)
 
     def _column(self, run: int) -> e.Index:
-        """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
+        """This lane's first column in fragment `run * lanes`; its columns in the following fragments are neighbours."""
         block, fragment = self.block, run * self._lanes
         outer, inside = divmod(fragment, block.interleave)
         lane = block.tiled.weight.place("column", lane=block.lane)
@@ -86,7 +86,7 @@ class Decoder:
         return n if block.kernel.n % block.tile.n == 0 else e.minimum(n, block.kernel.n - self._lanes)
 
     def fragment(self, word: ir.Value, number: int, column: int, step: int) -> list[ir.Value]:
-        """Field `number` of a stored word, decoded: the two registers of fragment `column` at a step of this warp."""
+        """Decode field `number` of a stored word to the two registers of fragment `column` at a step of this warp."""
         assert self.stage is not None
         if self.halves is not None:
             return self._pairs(self.halves, word, number, column, step)
@@ -96,7 +96,7 @@ class Decoder:
         return [e.lane(pairs, i) for i in range(2)]
 
     def _pairs(self, form: Halves, word: ir.Value, number: int, column: int, step: int) -> list[ir.Value]:
-        """The same, by two floats at a time."""
+        """As `fragment`, two floats at a time."""
         stage = self.stage
         assert stage is not None
         operands = {

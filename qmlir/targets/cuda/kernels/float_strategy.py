@@ -1,4 +1,4 @@
-"""When a kernel of ours takes a contraction of floats: 16-bit ones by weights of codes, one-byte ones on both sides."""
+"""When a built-in kernel takes floats: 16-bit floats by weights of codes, or one-byte floats on both sides."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class CudaWeightOnlyStrategy(CudaProductStrategy):
         return self.tiled(kernel, c, codes, storages=[stored_in_rows(codes, kernel)], step=32)
 
 
-# The sums of a group are beside those of all: too many for the 128 registers that each of 512 threads may have.
+# A group's sums are held in addition to the totals: too many for the 128 registers that each of 512 threads may have.
 _FP8_TILES = tuple(tile for tile in TILES if tile.threads < 512)
-# Where the sums of a tile are apart from those before it, twice the registers, or words of scales are beside them.
-_FEW_SUMS = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and not tile.stream_k)
+# For kernels with more to hold: totals separate from a tile's sums (twice the registers), or words of scales.
+_FEW_SUMS_TILES = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and not tile.stream_k)
 
 
 @dataclass(frozen=True)
@@ -74,25 +74,25 @@ class Fp8Strategy(CudaProductStrategy):
 
 @dataclass(frozen=True)
 class FastFp8Strategy(Fp8Strategy):
-    """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
+    """As `Fp8Strategy`, by the fp8 instruction. This departs from the semantics, so it must be asked for."""
 
     name: str = "mma-sync-fp8-fast"
-    tiles: tuple[Tile, ...] = _FEW_SUMS
+    tiles: tuple[Tile, ...] = _FEW_SUMS_TILES
 
     def unlike(self, c: Contraction) -> Decline | None:
-        if declined := super().unlike(c) or self._without():
+        if declined := super().unlike(c) or self._no_instruction():
             return declined
         if not self.asked:
             how = f"ask for it: qmlir-select{{prefer={self.name}}}"
             return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
         return None
 
-    def _without(self) -> Decline | None:
-        """A refusal where the target has no such instruction."""
+    def _no_instruction(self) -> Decline | None:
+        """A refusal if the target does not have the instruction."""
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
         if "wgmma" in self.target.capabilities.features:
-            # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
+            # Seen in the machine code of ptxas: F2FP and HMMA, where sm_89 and sm_120 have QMMA.
             return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
                            "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
         return None
@@ -102,7 +102,7 @@ class FastFp8Strategy(Fp8Strategy):
 
 
 def _short(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
-    """A tile whose sums along K are not longer than they may be."""
+    """The tile, shortened so that no sum along K has more than `LONGEST` codes; None if it does not fit."""
     fitting = fitting_registers(kernel, tile, storage)
     if fitting is None or fitting.k <= LONGEST:
         return fitting
@@ -113,7 +113,7 @@ def _short(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
 
 @dataclass(frozen=True)
 class WgmmaFastFp8Strategy(FastFp8Strategy):
-    """The same on `wgmma`, straight from shared memory: see `wgmma_fp8.py`."""
+    """As `FastFp8Strategy`, on `wgmma`, which reads both sides from shared memory: see `wgmma_fp8.py`."""
 
     name: str = "wgmma-fp8-fast"
     tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
@@ -126,7 +126,7 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
                            "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
         return self.tiled(kernel, c, constant_codes(kernel), WgmmaFp8Gemm, fit, step=0)
 
-    def _without(self) -> Decline | None:
+    def _no_instruction(self) -> Decline | None:
         if "wgmma" not in self.target.capabilities.features:
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
         return None
@@ -134,10 +134,10 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
 
 @dataclass(frozen=True)
 class ScaledMmaStrategy(CudaProductStrategy):
-    """Products of small floats with a scale for each block along K, on instructions that take both."""
+    """Products of small floats with one scale per block along K, on instructions that take both."""
 
     name: str = "mma-sync-scaled"
-    tiles: tuple[Tile, ...] = _FEW_SUMS
+    tiles: tuple[Tile, ...] = _FEW_SUMS_TILES
 
     doubles_e2m1 = True
 

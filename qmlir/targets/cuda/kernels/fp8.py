@@ -1,11 +1,12 @@
 """One-byte floats by one-byte floats on `mma.sync`.
 
-By default codes become f16 in registers, exactly: every e4m3 and e5m2 is one, and the sums are those of f16 products,
-in f32. The words that `ldmatrix` gives a lane hold four neighbours along K of a row, where the instruction's operands
-of f16 want two at 2 t and two at 2 t + 8: both sides are permuted alike, so the same codes meet, in another order.
+By default codes are converted to f16 in registers. This is exact, because every e4m3 and e5m2 value is an f16 value;
+their products are summed in f32. A word that `ldmatrix` gives lane t of a quad has four neighbours along K of a row,
+while the f16 instruction takes two at 2 t and two at 2 t + 8. K is permuted alike on both sides, so the same codes
+meet, in another order.
 
-`fast` uses the instruction for the codes themselves, which keeps about 14 bits of its sums up to Hopper (DeepSeek-V3
-technical report, section 3.3); sums of each tile of K, at most `LONGEST` codes, are added up in f32.
+`fast` uses the fp8 instruction, which keeps about 14 bits of its sums up to Hopper (DeepSeek-V3 technical report,
+section 3.3). The sums of each tile of K, at most `LONGEST` codes, are therefore added up in f32.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ LONGEST = 128  # codes along K of one sum of `fast`
 
 @dataclass(frozen=True)
 class HalfMma(gpu.Multiply):
-    """`mma.sync.m16n8k16` on f16, made of one-byte floats: 4 sums, 2 and 1 words of codes a lane."""
+    """`mma.sync.m16n8k16` on f16 converted from one-byte floats. A lane has 2 and 1 words of codes, and 4 sums."""
 
-    converts: bool  # whether there is an instruction that makes f16 of e4m3
+    converts: bool  # whether the target has an instruction that converts e4m3 to f16
 
     @property
     def operand(self) -> str:
@@ -41,7 +42,7 @@ class HalfMma(gpu.Multiply):
         return "f16"
 
     def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
-        """The words of rows r and r + 8 as the registers of both rows at 2 t, then at 2 t + 8."""
+        """Convert the words of rows r and r + 8 to the registers of both rows at 2 t, then of both at 2 t + 8."""
         pairs = [self._halves(word, self.lhs_kind) for word in words]
         return [pair[i] for i in range(2) for pair in pairs]
 
@@ -52,7 +53,7 @@ class HalfMma(gpu.Multiply):
         return gpu.alike("f16", 16)(lhs, rhs, acc)
 
     def _halves(self, word: ir.Value, kind: str) -> Sequence[ir.Value]:
-        """The four codes of a word as two words of two f16."""
+        """Convert the four codes of a word to two words of two f16."""
         if kind != "e4m3" or not self.converts:
             return halves_of_word(word, FORMATS[kind], "f16")
         i16 = e.integer(16)
@@ -63,7 +64,7 @@ class HalfMma(gpu.Multiply):
 
 class _Block(Block):
     def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
-        """Separate sums of a tile and those before it, where the instruction keeps fewer bits than f32 has."""
+        """Sum a tile separately from the totals if the instruction keeps fewer bits than f32 has."""
         if isinstance(self.mma, HalfMma):
             return super()._tile(stage, state)
         inside = super()._tile(stage, self.zeros())

@@ -1,9 +1,9 @@
-"""Products of a few rows, bound by the memory that the weight is read from.
+"""Products of a few rows, bound by reading the weight from memory.
 
-The threads that share K of a few columns are warps: their lanes read 16 bytes of every column's weights at once,
-multiply them by the same codes of each row (`dp4a`), and add up their sums by shuffles. Warps of a workgroup
-take other columns, or other parts of K where there are few columns. Sums of groups meet in shared memory, where one
-thread a result combines them in order and runs the stages.
+The lanes of a warp share K of a few columns. Each lane reads 16 bytes of every column's weights at once and multiplies
+them by the same codes of each row (`dp4a`); shuffles add up the lanes' sums. The warps of a workgroup take different
+columns, or different parts of K if there are few columns. Sums of groups are collected in shared memory, where one
+thread per result combines them in order and runs the stages.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .product import moved
 
 WARP, _WARPS = 32, 4  # threads, warps of a workgroup
 MOST_ROWS = 8
-_TOGETHER = 32  # groups, whose scales are read at once: each read takes as long as memory does
+_GROUPS_READ_TOGETHER = 32  # groups whose scales are read together, because each separate read waits for memory
 
 
 def gemv(kernel: Kernel, machine: Nvidia, storage: CodeFormat, constant: bool, columns: int, k_warps: int) -> Gemv:
-    """The kernel of `columns` columns of a warp, whose workgroups have `k_warps` warps that share columns."""
+    """The kernel with `columns` columns per warp, whose workgroups have `k_warps` warps that share columns."""
     rows = MOST_ROWS if kernel.m is None else kernel.m
     split = WorkSplit(WARP * k_warps, _WARPS // k_warps, 1, rows, columns)
     return Gemv(kernel, machine, storage, constant, split, "dp4a, K shared by lanes")
@@ -44,8 +44,8 @@ def gemv(kernel: Kernel, machine: Nvidia, storage: CodeFormat, constant: bool, c
 
 @dataclass(frozen=True)
 class Gemv(DotKernel):
-    """An integer kernel for a few rows, of which the last ones may not be there; its weight lies in rows of whole
-    chunks."""
+    """An integer kernel for up to `most_rows` rows; the last ones may be missing at run time. Its weight is stored in
+    rows of whole chunks."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Gemv(DotKernel):
 
     @property
     def k_warps(self) -> int:
-        """Of a workgroup that share columns."""
+        """Warps of a workgroup that share columns."""
         return self.split.workers // WARP
 
     @property
@@ -71,7 +71,7 @@ class Gemv(DotKernel):
         busy = {
             "multiply": f.dots(self.threads * columns * (CHUNK // 4) * fields * rows),
             "cache": f.cache(self.threads * columns * CHUNK),
-            "activations": f.shared(self.threads * CHUNK * fields * rows),  # in the L1 cache
+            "activations": f.shared(self.threads * CHUNK * fields * rows),  # from the L1 cache
             "latency": f.latency / together,
         }
         steps = -(-self.chunks // self.split.workers)
@@ -92,12 +92,12 @@ class Gemv(DotKernel):
 
     @property
     def parts(self) -> int:
-        """Sums along K that one result is made of: of groups, or of warps."""
+        """Partial sums along K of one result: one per group, or one per warp."""
         return self.k_warps if self.kernel.combine is None else self.kernel.groups
 
     @property
     def shared_bytes(self) -> int:
-        # Of the parts, and of the rows' sums behind them.
+        # For the partial sums, followed by those of the row sums.
         return 4 * self.parts * self.most_rows * (self.shape[1] + int(uses_row_sums(self.kernel)))
 
     @property
@@ -105,9 +105,9 @@ class Gemv(DotKernel):
         return -(-self.kernel.n // self.shape[1])
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
-        # Of the packed weight as it is: other kernels that read it may ask for longer rows.
+        # The row length of the packed weight itself: another kernel that reads it may have padded the rows further.
         weight = Rows(self.kernel.n, ir.RankedTensorType(inputs[1]).shape[-1], CHUNK, e.integer(8))
-        # No row, no workgroup: the kernel reads the last row where one is not there.
+        # Without rows no workgroup is launched, so a missing row can be read as the last one.
         raster, epilogue = InBands(self.kernel, *self.shape, flat=True), Epilogue(self.kernel, self.machine, 1)
         steps = -(-self.chunks // WARP)
         activations = rows_of(self.kernel, self.weights.depth, steps * WARP * self.weights.depth)
@@ -116,7 +116,7 @@ class Gemv(DotKernel):
 
 
 class _Block(DotLoop):
-    """One workgroup's work. A step is a chunk of each lane; warps that share columns take steps in turn."""
+    """The work of one workgroup. A step is one chunk per lane; warps that share columns take steps in turn."""
 
     plan: Gemv
 
@@ -125,25 +125,25 @@ class _Block(DotLoop):
         self.weight, self.per_round, self.steps = weight, 1, -(-gemv.chunks // WARP)
         self.parts = e.shared([gemv.parts, gemv.most_rows, gemv.shape[1] + self.summing], e.integer(32))
 
-    def _stand(self, tile_row: e.Index, tile_column: e.Index) -> None:
+    def _find_outputs(self, tile_row: e.Index, tile_column: e.Index) -> None:
         gemv = self.plan
         self.thread = gpu.thread_id(WARP * _WARPS)
         self.lane, warp = e.remainder(self.thread, WARP), e.divide(self.thread, WARP)
         self.worker, self.workers = e.remainder(warp, gemv.k_warps), gemv.k_warps
         n_warp = e.divide(warp, gemv.k_warps)
-        self.first_warp = e.less(n_warp, 1)  # of those that read the same codes along K
+        self.first_warp = e.less(n_warp, 1)  # of the warps that read the same codes along K
         self.local = e.multiply(n_warp, gemv.split.columns)
         self.n0 = e.multiply(tile_column, gemv.shape[1])
         self.column = self.safe_column = e.add(self.n0, self.local)
         self.rows = self.safe_rows = list(range(gemv.most_rows))
-        # Where LLVM can tell which words, or bytes, of a chunk every lane has, it reads 16 bytes in their place: more
-        # than the last lane has.
+        # If LLVM can prove which words or bytes of a chunk every lane has, it merges their loads into one of 16 bytes,
+        # which reads past the end in the last lane.
         ragged = self.kernel.k % CHUNK and gemv.chunks % WARP == 0
-        self.chunk = gpu.hidden(self.lane) if ragged else self.lane  # of a step
+        self.chunk = gpu.hidden(self.lane) if ragged else self.lane  # in a step
 
     @property
     def keeps(self) -> e.Condition:
-        """Each thread finishes other results."""
+        """Every thread finishes results of its own."""
         return True
 
     # ---- sums along K
@@ -160,12 +160,12 @@ class _Block(DotLoop):
         return [self.weight.load(column, self.rhs, chunk) for column in columns]
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        """Nothing in registers: each warp's sums are in shared memory."""
-        self._share(across(totals, WARP, WARP), self.worker, e.equal(self.lane, 0))
+        """Write each warp's sums to shared memory. Nothing stays in registers."""
+        self._store_sums(across(totals, WARP, WARP), self.worker, e.equal(self.lane, 0))
         return []
 
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
-        """The same of groups, each of which neighbouring lanes share."""
+        """Write each group's sums to shared memory; neighbouring lanes share a group. Nothing stays in registers."""
         gemv = self.plan
         lanes = (self.kernel.group or 1) // gemv.weights.depth
         with e.loop(self.worker, last, self.workers) as each:
@@ -173,11 +173,11 @@ class _Block(DotLoop):
             number = e.add(e.multiply(each.index, WARP), self.lane)
             there = True if gemv.chunks % WARP == 0 else e.less(number, gemv.chunks)
             wanted = e.both(e.equal(e.remainder(self.lane, lanes), 0), there)
-            self._share(across(values, lanes, WARP), e.divide(number, lanes), wanted)
+            self._store_sums(across(values, lanes, WARP), e.divide(number, lanes), wanted)
         return []
 
-    def _share(self, totals: Sequence[ir.Value], part: e.Index, wanted: e.Condition) -> None:
-        """Each column's and row's sum to shared memory."""
+    def _store_sums(self, totals: Sequence[ir.Value], part: e.Index, wanted: e.Condition) -> None:
+        """Write the sum of each column and row to shared memory."""
         gemv, width = self.plan, self._width
 
         def write(first: int, columns: int, local: e.Index) -> None:
@@ -197,7 +197,7 @@ class _Block(DotLoop):
         return -(-self.plan.most_rows * self.plan.shape[1] // (WARP * _WARPS))
 
     def where(self, number: int) -> Where:
-        """Of a result of this thread. Neighbouring threads have neighbouring columns."""
+        """The place of a result of this thread. Neighbouring threads have neighbouring columns."""
         gemv, n = self.plan, self.kernel.n
         at = e.add(self.thread, number * WARP * _WARPS)
         row, column = e.divide(at, gemv.shape[1]), e.add(self.n0, e.remainder(at, gemv.shape[1]))
@@ -205,7 +205,7 @@ class _Block(DotLoop):
         return Where(row, column, safe_row, column if n % gemv.shape[1] == 0 else e.minimum(column, n - 1))
 
     def finish(self, state: Sequence[ir.Value]) -> None:
-        """One result of a thread after the other: what its parts in shared memory are together."""
+        """Finish this thread's results one after another, each from its partial sums in shared memory."""
         e.barrier()
         results, threads = self.plan.most_rows * self.plan.shape[1], WARP * _WARPS
         for i in range(self.run_count):
@@ -216,11 +216,12 @@ class _Block(DotLoop):
                 self._stored(run, at)
 
     def runs(self, totals: list[ir.Value]) -> list[Run]:
-        """Of one result: its sum, and that of its row."""
+        """The run of one result: its sum, and the sum of its row."""
         return self.of_bytes([e.gathered(totals[:1])], totals[1:] or [None], self.plan.weights.shift)
 
     def _total(self, at: Where, local: e.Index) -> Run:
-        """Of a result in column `local` of the workgroup: parts added up, or combined in the order of groups."""
+        """The run of a result in column `local` of the workgroup: its partial sums added up, or combined in the order
+        of the groups."""
         columns = [local, *([self.plan.shape[1]] if self.summing else [])]
 
         def part(number: e.Index) -> list[ir.Value]:
@@ -230,7 +231,7 @@ class _Block(DotLoop):
             parts = [part(p) for p in range(self.plan.parts)]
             return self.runs([reduce(arith.addi, values) for values in zip(*parts, strict=True)])[0]
         total, groups = self.epilogue.start(), self.kernel.groups
-        rest = groups % _TOGETHER
+        rest = groups % _GROUPS_READ_TOGETHER
 
         def combined(total: ir.Value, first: e.Index, count: int) -> ir.Value:
             with self.epilogue.scope():
@@ -240,7 +241,7 @@ class _Block(DotLoop):
             return total
 
         if groups > rest:
-            with e.loop(0, groups - rest, _TOGETHER, [total]) as group:
-                group.next = [combined(group.values[0], group.index, _TOGETHER)]
+            with e.loop(0, groups - rest, _GROUPS_READ_TOGETHER, [total]) as group:
+                group.next = [combined(group.values[0], group.index, _GROUPS_READ_TOGETHER)]
             total = group.results[0]
         return Run(combined(total, groups - rest, rest))

@@ -1,13 +1,13 @@
-"""Integer codes as 16-bit floats, two at a time, without a conversion of integers.
+"""Integer codes to 16-bit floats, two at a time, without integer-to-float conversions.
 
-The bits of a short code put into the low bits of a float's mantissa make `base + code`: 1024 + code in f16 (10 bits of
-mantissa), 128 + code in bf16 (7 bits). Base and zero point come off in one subtraction of two floats, which is exact,
-and the scale follows in one product (Kim, Henry, Fahim, Awadalla, "Who Says Elephants Can't Run", 2022, section 3; the
-idea is that of Marlin's kernels). A code's float times a scale of its own type is exact in f32 before it is rounded, so
-one product of 16-bit floats gives the same bits as the f32 product, rounded, that the program writes. In f16 a field
-may stand higher in the mantissa: of `1024 + 2^p code` a fused multiply-add by 2^-p leaves the code, without a shift.
+A short code in the low bits of a float's mantissa gives `base + code`: 1024 + code in f16 (10 mantissa bits), 128 +
+code in bf16 (7 bits). One subtraction of two floats removes base and zero point exactly, and one product applies the
+scale (Kim, Henry, Fahim, Awadalla, "Who Says Elephants Can't Run", 2022, section 3; Marlin's kernels use the same
+idea). The product of a code's float and a scale of the same type is exact in f32 before it is rounded, so one product
+of 16-bit floats is bit-exact with the f32 product, rounded, that the program writes. In f16 a field may be higher in
+the mantissa: a fused multiply-add by 2^-p recovers the code from `1024 + 2^p code` without a shift.
 
-Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + code, and one conversion of two floats.
+With f32 scales, or codes too long for the type, f32 is used likewise: 2^23 + code, then one conversion of two floats.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .machine import RULES, rounded
 
 _MANTISSA = {"f16": 10, "bf16": 7, "f32": 23}
 _BASE_BITS = {"f16": 0x6400, "bf16": 0x4300, "f32": 0x4B000000}  # of 2 ^ mantissa
-_PAIR = 0x00010001  # a number of 16 bits in both halves of a word
+_PAIR = 0x00010001  # times a 16-bit value: that value in both halves of a word
 
 
 @dataclass(frozen=True)
 class Halves:
-    """`((field ^ flip) + offset - zero) * scale` of a stored field, its bits without a sign, in `element`, rounded to
-    `result`."""
+    """The decoding `((field ^ flip) + offset - zero) * scale` of a stored field, whose bits are read as unsigned. It is
+    computed in `element` and rounded to `result`."""
 
     element: str  # "f16" | "bf16" | "f32"
     result: str
     flip: int
     offset: int
-    zero: ir.Value | None  # values of the decode's body, None where they are 0 and 1
+    zero: ir.Value | None  # zero and scale are values of the decode's body; None if they are 0 and 1
     scale: ir.Value | None
 
     @property
@@ -48,7 +48,7 @@ class Halves:
     def fragment(
         self, word: ir.Value, number: int, bits: int, held: tuple[ir.Value, ir.Value | None]
     ) -> list[ir.Value]:
-        """Both words of a step: of the codes at 2 t and 2 t + 1, and those 8 behind. `held`: see there."""
+        """Both words of a step: the codes at 2 t and 2 t + 1, then those 8 further on. `held`: see the method."""
         less, scale = held
         place = bits * number
         if self.element != "f16" or place + bits > _MANTISSA["f16"]:
@@ -64,7 +64,7 @@ class Halves:
         return found
 
     def _based(self, word: ir.Value, low: int, bits: int, place: int) -> ir.Value:
-        """`base + 2 ^ place * (field ^ flip)` of the fields at bit `low` and 16 bits above."""
+        """`base + 2 ^ place * (field ^ flip)` for the fields at bit `low` and 16 bits above."""
         mask = (1 << bits) - 1
         bias = _BASE_BITS[self.element] | self.flip << place
         if self.element != "f32":
@@ -74,7 +74,7 @@ class Halves:
         return e.as_type(e.gathered(both), e.vector_of(2, ir.F32Type.get()))
 
     def _whole(self, based: ir.Value, place: int, less: ir.Value) -> ir.Value:
-        """Of `base + 2 ^ place * field`, `base + field - less`. No step of it is rounded."""
+        """Turn `base + 2 ^ place * field` into `base + field - less`. No step rounds."""
         if not place:
             return arith.subf(based, less)
         scale = 2.0**-place
@@ -83,8 +83,8 @@ class Halves:
         return e.intrinsic("llvm.fma", [based, e.splat(scale, 2, kind), offset], based.type)
 
     def held(self, stage: Stage, operands: dict[ir.Value, ir.Value]) -> tuple[ir.Value, ir.Value | None]:
-        """What comes off both floats of a word, and what they are multiplied by (None: nothing), as vectors of two.
-        `operands`: scalars of the body's arguments."""
+        """The subtrahend of both floats of a word, and their scale (None: no scale), as vectors of two. `operands`:
+        scalar values of the body's arguments."""
         cloner = BodyCloner(1, RULES)
         known = {argument: e.broadcast(value, 1) for argument, value in operands.items()}
         for argument, source in zip(stage.body.arguments, stage.sources, strict=False):
@@ -107,7 +107,7 @@ class Halves:
 
 
 def halves(kernel: Kernel, storage: CodeFormat) -> Halves | None:
-    """How the weight's codes become pairs of the activation's type; None where they are no such numbers."""
+    """How the weight's codes become pairs of the activation's type; None if their decoding has another form."""
     if kernel.rhs.decode is None:
         return None
     element = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
@@ -122,15 +122,15 @@ def _form(decode: Stage, result: str, storage: CodeFormat) -> Halves | None:
 
 
 def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: CodeFormat) -> Halves | None:
-    """The form computed in `element`."""
+    """The form, computed in `element`; None if that is not possible exactly."""
     if storage.bits > _MANTISSA[element]:
         return None
     scale = form.scale
     if scale is not None and element != "f32" and str(scale.type) != element:
-        scale = _widened(scale)
+        scale = _before_extension(scale)
         if scale is None or str(scale.type) != element:
             return None
-    # What each field stands for, in the order of its bits.
+    # The value that each field represents, in the order of its bits.
     fields, sign = range(1 << storage.bits), 1 << (storage.bits - 1)
     found = [form.values[((f ^ sign) - sign if storage.signed else f) & 255] for f in fields]
     for flip in (0, sign):
@@ -141,8 +141,8 @@ def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: Co
     return None
 
 
-def _widened(value: ir.Value) -> ir.Value | None:
-    """The number that is only made longer, None of any other."""
+def _before_extension(value: ir.Value) -> ir.Value | None:
+    """The operand of the `arith.extf` that makes a value; None for any other value."""
     made = made_by(value, "arith.extf")
     if made is None:
         return None
@@ -150,7 +150,7 @@ def _widened(value: ir.Value) -> ir.Value | None:
 
 
 def _exact(form: Halves, decode: Stage, bits: int) -> bool:
-    """Whether what comes off, and what is left, are whole numbers that the type has."""
+    """Whether the subtrahend and the difference are always integers that `element` represents exactly."""
     low = high = 0
     if form.zero is not None:
         bounds = _bounds(form.zero, decode)
@@ -164,7 +164,8 @@ def _exact(form: Halves, decode: Stage, bits: int) -> bool:
 
 
 def _bounds(zero: ir.Value, decode: Stage) -> tuple[int, int] | None:
-    """Of an operand that is made i32: of its values where they are constant, else of its type."""
+    """The range of a zero point that is extended to i32: of its values if they are constant, else of its type. None if
+    it is not such an operand."""
     owner = made_by(zero, "arith.extsi", "arith.extui")
     if owner is None:
         return None

@@ -1,9 +1,9 @@
-"""Groups along K that warps share: each warp makes the sums of other groups, and all of them combine every group's, in
-ascending order.
+"""Groups along K, distributed over warps: each warp computes the sums of different groups, and then all warps combine
+the sums of every group in ascending order.
 
-So a product of few rows has as many warps under way as K has groups, and the same bits as one that adds them up alone.
-The sums of a tile's groups go through shared memory. There each warp has one run of neighbouring columns of every
-lane's results, and adds the groups to it, one behind the other.
+So a product of few rows can keep as many warps busy as K has groups, and is bit-exact with one whose warp combines all
+groups alone. The sums of a tile's groups pass through shared memory. Each warp owns one run of neighbouring columns of
+every lane's results, and adds the groups to it one after another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tile import Tile
 
 
 class SharedBlock(Protocol):
-    """A workgroup's tile, as far as its groups are concerned."""
+    """The part of a `Block` that `HandedGroups` needs."""
 
     kernel: Kernel
     tile: Tile
@@ -40,34 +40,34 @@ class SharedBlock(Protocol):
 
 
 def hands_over(kernel: Kernel, tile: Tile) -> bool:
-    """Whether warps along K of the tile have groups of their own."""
+    """Whether the tile's warps along K compute different groups."""
     return kernel.combine is not None and tile.warps[2] > 1
 
 
 def lanes(tile: Tile) -> int:
-    """Columns of the run that a warp combines, of each lane: its share of what a lane has of the tile."""
+    """Columns, per lane, of the run that a warp combines: the warp's share of a lane's results of the tile."""
     return tile.accumulators // tile.warps[2]
 
 
 def fits(kernel: Kernel, tile: Tile) -> bool:
-    """Whether a warp's share of a tile's K is whole groups, and its share of the results one run."""
+    """Whether a warp's share of a tile's K consists of whole groups, and its share of the results is one run."""
     share, per_lane = tile.k // tile.warps[2], lanes(tile)
     group = kernel.group or share
-    columns = tile.warp[1] // 4  # of a lane in a row
+    columns = tile.warp[1] // 4  # per lane in a row
     return share % group == 0 and per_lane in (1, 2, 4, 8) and columns % per_lane == kernel.n % per_lane == 0
 
 
 def shared_bytes(kernel: Kernel, tile: Tile, sums: bool) -> int:
-    """Of what is handed over: the sums of a tile's groups, and with `sums` those of its rows, in four lanes each."""
+    """Shared memory for the sums of a tile's groups, and with `sums` for the row sums, which four lanes each hold."""
     groups = tile.k // (kernel.group or tile.k)
     return 4 * tile.m * (tile.n + 4 * tile.warps[1] * sums) * groups
 
 
 class HandedGroups:
-    """The totals of one run of this warp."""
+    """Computes the totals of this warp's run."""
 
     def __init__(self, block: SharedBlock, steps: int) -> None:
-        """`steps`: of the instruction, in a warp's share of a tile."""
+        """`steps`: steps of the instruction in a warp's share of a tile."""
         tile, kernel = block.tile, block.kernel
         assert kernel.group is not None
         warps = tile.warps[2]
@@ -81,7 +81,7 @@ class HandedGroups:
         self.row_sums = e.shared([self.inside, rows, holders], kernel.acc_type) if block.wants_sums else None
 
     def totals(self, first: e.Index, last: e.Index, ring: Sequence[ir.Value]) -> list[ir.Value]:
-        """Over the groups of the tiles from `first` to `last`."""
+        """The totals over all groups of the tiles from `first` to `last`."""
         block, start = self.block, [self.block.epilogue.start()]
         read = self._read(first)
         with e.loop(first, last, 1, [*ring, *start, *read]) as tile:
@@ -100,13 +100,13 @@ class HandedGroups:
         return [tile.results[len(ring)]]
 
     def _group(self, k_tile: e.Index, i: int) -> e.Index:
-        """Of a tile's groups the `i`th; behind the last one the last again."""
+        """The number of a tile's `i`th group; past the last group, the last one again."""
         group = e.add(e.multiply(k_tile, self.inside), i)
         groups = self.block.kernel.groups
         return group if groups % self.inside == 0 else e.minimum(group, groups - 1)
 
     def _read(self, k_tile: e.Index) -> list[ir.Value]:
-        """What combines the groups of a tile."""
+        """Read the operands that combine the groups of a tile."""
         read = self.block.group_reads.read
         return [value for i in range(self.inside) for value in read(self._group(k_tile, i))]
 
@@ -119,7 +119,7 @@ class HandedGroups:
                 e.store(run.row_sum, self.row_sums, [group, row, self.holder])
 
     def _combined(self, total: ir.Value, k_tile: e.Index, i: int, known: Sequence[ir.Value]) -> ir.Value:
-        """The total and the `i`th group of a tile; one that is not there leaves it as it is."""
+        """The total with the `i`th group of a tile combined; unchanged if there is no such group."""
         block, at = self.block, self.block.where(0)
         group = self._group(k_tile, i)
         with block.epilogue.scope():

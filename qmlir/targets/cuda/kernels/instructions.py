@@ -1,4 +1,4 @@
-"""The instructions of NVIDIA GPUs that kernels are written in, as functions. Names and limits: PTX ISA."""
+"""The instructions of NVIDIA GPUs that kernels use, as functions. Names and limits: PTX ISA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
 
 
 def _do(name: str, **attributes: ir.Attribute) -> None:
-    """An operation without operands and results."""
+    """Create an operation without operands and results."""
     ir.Operation.create(name, results=[], operands=[], attributes=attributes)
 
 
@@ -25,7 +25,7 @@ def thread_id(threads: int) -> ir.Value:
 
 
 def hidden(number: e.Index) -> ir.Value:
-    """An index below 2^32 of which the compiler does not know more."""
+    """An index below 2^32, behind assembly that hides any tighter bound from the compiler."""
     i32 = e.integer(32)
     return e.as_index(llvm.InlineAsmOp(i32, [arith.index_cast(i32, e.index(number))], "mov.u32 $0, $1;", "=r,r").res)
 
@@ -42,8 +42,7 @@ def async_copy(
     unit: int,
     wanted: e.Condition,
 ) -> None:
-    """`cp.async` of `size` elements of `unit` bytes; where `wanted` does not hold nothing is read and zeros are
-    written."""
+    """`cp.async` of `size` elements of `unit` bytes. If `wanted` is false, it reads nothing and writes zeros."""
     count = [] if wanted is True else [e.index(e.choose(wanted, size, 0))]
     more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
@@ -55,12 +54,12 @@ def async_copy(
 
 
 def commit() -> None:
-    """End a group of copies: those since the last one."""
+    """Commit the copies since the last commit as one group."""
     _do("nvvm.cp.async.commit.group")
 
 
 def wait(pending: int) -> None:
-    """Wait until at most `pending` groups of copies are under way."""
+    """Wait until at most `pending` groups of copies are in flight."""
     _do("nvvm.cp.async.wait.group", n=ir.IntegerAttr.get(e.integer(32), pending))
 
 
@@ -68,7 +67,8 @@ def wait(pending: int) -> None:
 
 
 def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> list[ir.Value]:
-    """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
+    """`count` tiles of 8 rows by 16 bytes: each lane gets one 32-bit word of each, lane `8 i + j` addresses row j of
+    tile i."""
     element = ir.MemRefType(source.type).element_type
     kind = e.vector_of([count, 32 // e.bits(element)], element)
     loaded = e.operation(
@@ -80,7 +80,7 @@ def ldmatrix(source: ir.Value, row: e.Index, column: e.Index, count: int) -> lis
 
 
 RESULT = Layout.of(lane="n1 n2 m0 m1 m2", value="n0 m3")
-# Of `mma.sync` by depth and bits of an operand (PTX ISA, "Matrix fragments for mma.m16n8k16", "... k32").
+# Fragments of `mma.sync`, by depth and bits of an operand (PTX ISA, "Matrix fragments for mma.m16n8k16", "... k32").
 FRAGMENTS = {
     (16, 8): Fragments(Layout.of(lane="k2 k3 m0 m1 m2", value="k0 k1 m3"),
                        Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1"), RESULT),
@@ -93,7 +93,7 @@ FRAGMENTS = {
 
 @dataclass(frozen=True)
 class Multiply(ABC):
-    """`mma.sync.m16n8k{depth}` as a kernel uses it: words of 32 bits from shared memory, made operands, to sums.
+    """`mma.sync.m16n8k{depth}` as a kernel uses it: 32-bit words from shared memory become operands, operands sums.
 
     Attributes:
         lhs_kind, rhs_kind: PTX's names of the types in shared memory.
@@ -123,16 +123,16 @@ class Multiply(ABC):
 
     @property
     def rate(self) -> str:
-        """The type at whose rate it multiplies."""
+        """The operand type whose rate applies to it (see `Figures.rate`)."""
         return {"s8": "i8", "f16": "f16", "bf16": "f16"}.get(self.lhs_kind, "f8E4M3FN")
 
     @property
     def name(self) -> str:
-        """As `qmlir inspect --layout` knows it."""
+        """The name that `qmlir inspect --layout` takes."""
         return f"mma.sync.m16n8k{self.fragments.shape[2]}.{self.operand}"
 
     def lhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
-        """Words of the activation in shared memory as operands."""
+        """Convert words of the activation from shared memory to operands."""
         return list(words)
 
     def rhs(self, words: Sequence[ir.Value]) -> list[ir.Value]:
@@ -145,7 +145,8 @@ class Multiply(ABC):
 
 @dataclass(frozen=True)
 class Mma(Multiply):
-    """A lane holds 4, 2 and 4 registers of the operands and sums (2, 1, 4 at half depth)."""
+    """An instruction whose operands are the words themselves. A lane holds 4 and 2 registers of the operands and 4 of
+    the sums (2, 1 and 4 at half depth)."""
 
     def __call__(self, lhs: Sequence[ir.Value], rhs: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
         if self.lhs_kind.startswith("e"):  # sm_89 and newer
@@ -170,7 +171,7 @@ class Mma(Multiply):
 
 
 def alike(kind: str, depth: int) -> Mma:
-    """The instruction whose operands both are of a type."""
+    """The instruction whose operands are both of type `kind`."""
     return Mma(kind, kind, FRAGMENTS[depth, 16 if kind.endswith("f16") else 8], acc="i32" if kind == "s8" else "f32")
 
 
@@ -180,7 +181,7 @@ MMA = (
 
 
 def of_sums(text: str, words: Sequence[ir.Value], acc: Sequence[ir.Value]) -> list[ir.Value]:
-    """The four sums of an instruction that takes words and four sums of f32."""
+    """The four f32 sums of an instruction that takes words and four f32 sums."""
     kind = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
     constraints = ",".join(["=f"] * 4 + ["r"] * len(words) + ["f"] * 4)
     made = llvm.InlineAsmOp(kind, [*words, *acc], text, constraints).res
@@ -195,12 +196,12 @@ def field_of(struct: ir.Value, position: int, t: ir.Type) -> ir.Value:
 # ------------------------------------------------------------------------------------------------------- warps
 
 
-# By its least and greatest code, the type that a conversion saturates to.
+# The type that a conversion saturates to, by its smallest and largest code.
 CODES = {(-128.0, 127.0): "s8", (0.0, 255.0): "u8"}
 
 
 def converted(numbers: ir.Value, kind: str) -> ir.Value:
-    """A vector of f32 as integers of `kind`, i32: rounded to even, saturated, 0 for NaN."""
+    """Convert a vector of f32 to integers of `kind`, held as i32: rounded to even, saturated, 0 for NaN."""
     i32, text = e.integer(32), f"cvt.rni.{kind}.f32 $0, $1;"
     return e.gathered([llvm.InlineAsmOp(i32, [x], text, "=r,f").res for x in e.elements(numbers)])
 
@@ -211,9 +212,9 @@ def dp4a(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
 
 
 def count(counters: ir.Value, number: e.Index, size: int) -> ir.Value:
-    """Add one to an i32 of `size` bytes in global memory; what it was before. What this workgroup stored before its
-    last barrier is seen by whoever counts there later, and what those stored who counted earlier by this one (PTX ISA,
-    memory consistency model: release and acquire patterns)."""
+    """Add one to the i32 counter `number` in global memory, one every `size` bytes; return its previous value. This
+    workgroup's stores before its last barrier are visible to workgroups that count later; those of workgroups that
+    counted earlier are visible to this one (PTX ISA, memory consistency model: release and acquire patterns)."""
     i64 = e.integer(64)
     base = arith.index_castui(i64, memref.ExtractAlignedPointerAsIndexOp(counters).result)
     place = arith.addi(base, arith.index_castui(i64, e.index(e.multiply(number, size))))
@@ -225,7 +226,7 @@ def count(counters: ir.Value, number: e.Index, size: int) -> ir.Value:
 
 
 def fence_shared() -> None:
-    """What this thread has written to shared memory is seen by the asynchronous proxy, which `wgmma` reads through."""
+    """Make this thread's writes to shared memory visible to the asynchronous proxy, through which `wgmma` reads."""
     kind, space = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), ir.Attribute.parse("#nvvm.shared_space<cta>")
     _do("nvvm.fence.proxy", kind=kind, space=space)
 
@@ -236,8 +237,9 @@ def address(memory: ir.Value) -> ir.Value:
 
 
 def descriptor(base: ir.Value, offset: e.Index) -> ir.Value:
-    """Of a matrix in shared memory, K last, rows of 128 bytes in the swizzle of 128 bytes (PTX ISA, "Matrix-descriptor
-    format"): its address, eight rows every 1024 bytes, swizzle mode 1; all but the mode in units of 16 bytes."""
+    """The descriptor of a K-major matrix in shared memory, with rows of 128 bytes in the 128-byte swizzle (PTX ISA,
+    "Matrix-descriptor format"): its address, eight rows every 1024 bytes, swizzle mode 1. Fields other than the mode
+    are in units of 16 bytes."""
     i64 = e.integer(64)
     start = arith.shrui(arith.addi(base, arith.index_castui(i64, e.index(offset))), e.constant(4, i64))
     fixed = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
@@ -246,8 +248,8 @@ def descriptor(base: ir.Value, offset: e.Index) -> ir.Value:
 
 @dataclass(frozen=True)
 class Wgmma:
-    """`wgmma.mma_async.m64n{columns}k32` of codes of one byte, both sides in shared memory. A lane's accumulators are
-    one LLVM structure; between the product that writes them and a wait nobody may touch them.
+    """`wgmma.mma_async.m64n{columns}k32` on one-byte codes, both sides in shared memory. A lane's accumulators are one
+    LLVM structure, which may not be read or written between the product that writes it and a wait.
 
     Attributes:
         kinds: PTX's names of both operands' types.
@@ -270,16 +272,16 @@ class Wgmma:
         return e.operation("llvm.mlir.zero", self._accumulators, [])
 
     def new(self) -> ir.Value:
-        """Accumulators whose values are not known: for products that do not add to them."""
+        """Accumulators with undefined values, for products that do not add to them."""
         return e.operation("llvm.mlir.undef", self._accumulators, [])
 
     def fence(self, acc: ir.Value) -> ir.Value:
-        """The accumulators, what was written to them before seen by the products that follow."""
+        """The accumulators behind a fence, so that the products that follow see earlier writes to them."""
         return self._through("wgmma.fence.sync.aligned;", acc)
 
     def multiply(self, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, adds: bool = True) -> ir.Value:
-        """Products of what both descriptors name; `acc`, which they are added to or take the place of, is being written
-        until a wait."""
+        """Multiply the matrices of both descriptors. The products are added to `acc`, or replace it; `acc` is being
+        written until a wait."""
         fixed = {
             "shape": f"#nvvm.shape<m = 64, n = {self.columns}, k = 32>",
             **{f"type{side}": f"#nvvm.wgmma_type<{kind}>" for side, kind in zip("AB", self.kinds, strict=True)},
@@ -295,7 +297,7 @@ class Wgmma:
         return e.operation("nvvm.wgmma.mma_async", acc.type, [acc, lhs, rhs], **attributes)
 
     def done(self, acc: ir.Value, pending: int = 0) -> ir.Value:
-        """The accumulators once all but the last `pending` groups of products are done."""
+        """Wait until all but the last `pending` groups of products are done; return the accumulators."""
         return self._through(f"wgmma.wait_group.sync.aligned {pending};", acc)
 
     def results(self, acc: ir.Value) -> list[ir.Value]:
@@ -311,8 +313,7 @@ class Wgmma:
         return ir.Type.parse(f"!llvm.struct<({', '.join([str(self._sum)] * (self.columns // 2))})>")
 
     def _through(self, instruction: str, acc: ir.Value) -> ir.Value:
-        """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across
-        it."""
+        """Pass all accumulators through an instruction, so that no read or write of them is moved across it."""
         registers = self.results(acc)
         kind = "=r" if self.integers else "=f"
         constraints = ",".join([kind] * len(registers) + [str(i) for i in range(len(registers))])
@@ -324,5 +325,5 @@ def wgmma_commit() -> None:
 
 
 def wgmma_wait(pending: int) -> None:
-    """Wait until at most `pending` groups of products are under way."""
+    """Wait until at most `pending` groups of products are in flight."""
     _do("nvvm.wgmma.wait.group.sync.aligned", group=ir.IntegerAttr.get(e.integer(64), pending))

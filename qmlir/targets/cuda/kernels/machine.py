@@ -1,4 +1,4 @@
-"""What kernels ask of NVIDIA's GPUs, and scalar ops that these have a better form for than IREE's lowering gives."""
+"""The `Machine` of NVIDIA GPUs, and rules for scalar ops that have a better form there than IREE's lowering gives."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from . import instructions as gpu
 
 
 def rounded(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """A vector of f32 rounded to 16-bit floats. To bf16 by `cvt.rn.bf16x2.f32`, for which IREE 3.13 writes a dozen
-    instructions on integers."""
+    """Round a vector of f32 to 16-bit floats. For bf16 this becomes `cvt.rn.bf16x2.f32`, where IREE 3.13 emits a dozen
+    integer instructions."""
     if isinstance(kind.element_type, ir.BF16Type) and isinstance(value.type.element_type, ir.F32Type):
         return llvm.FPTruncOp(kind, value).result
     return arith.truncf(kind, value)
@@ -26,8 +26,8 @@ def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Valu
 
 
 def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """Requantisation by one conversion, which rounds to even, saturates and makes 0 of a NaN (PTX ISA, `cvt`). An SM
-    converts 16 numbers a clock, where it adds 128."""
+    """Requantise by one conversion, which rounds to even, saturates and turns NaN into 0 (PTX ISA, `cvt`). An SM does
+    16 conversions per clock, but 128 additions."""
     form = requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
     if form is None:
         return None
@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = {"math.roundeven": roundeven, "arith.truncf": _truncf, 
 
 @dataclass(frozen=True)
 class Nvidia(Machine):
-    """NVIDIA's GPUs from sm_80 on."""
+    """NVIDIA GPUs from sm_80 on."""
 
     rules = RULES
     vectors_in_memory = False
@@ -63,17 +63,18 @@ class Nvidia(Machine):
         return gpu.dp4a(a, b, total)
 
     def release(self) -> None:
-        """Nothing: barriers and what is counted order it (PTX ISA, memory consistency model: causality order)."""
+        """Nothing: the barriers and the atomic of `count` order the stores (PTX ISA, memory consistency model:
+        causality order)."""
 
     def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
         return gpu.count(counters, number, 4)
 
     def leave(self) -> None:
-        """No copy is on its way, and nobody reads what was copied."""
+        """Wait until no copy is in flight and no thread reads a copied tile."""
         gpu.wait(0)
         e.barrier()
 
 
 def nvidia(target: Target) -> Nvidia:
-    """The instructions of a target."""
+    """The machine of a target."""
     return Nvidia(target.capabilities.subgroup_sizes[0])

@@ -1,4 +1,4 @@
-"""Products on tensor cores, as programs of tiles: see `mma_loop.py`."""
+"""Products on tensor cores, as tile programs around the loop of `mma_loop.py`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ...gpu_kernels.tiled import TileProgram
 from .mma_loop import Block
 from .product import TiledProduct
 
-_MANY_SUMS = 16  # registers of a lane, where as many are beside them
+_MANY_SUMS = 16  # registers of a lane, with as many again for the totals
 
 
 @dataclass(frozen=True)
 class MmaGemm(TiledProduct):
-    """A kernel by `mma.sync`; `block` is what a workgroup does."""
+    """A kernel on `mma.sync`; `block` is the class of its loop."""
 
     block: ClassVar[type[Block]] = Block
 
     @property
     def attributes(self) -> Mapping[str, int]:
-        """Of the device function."""
-        # ptxas spills to get another block onto a multiprocessor, unless one is said to do: what decodes a
-        # weight, where K is shared, and the sums of a group beside those of all.
+        """Attributes of the device function."""
+        # ptxas spills to fit another block onto a multiprocessor, unless it is told that one is enough. It does so for
+        # kernels that decode a weight and share K, and for those that hold a group's sums in addition to the totals.
         decodes = self.workgroups and self.decodes and self.tile.is_small
         combines = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
         return {"nvvm.minctasm": 1} if decodes or combines else {}

@@ -1,12 +1,12 @@
 """Products on tensor cores, by `mma.sync`.
 
-A workgroup computes one tile of the result. Tiles of both operands come to shared memory by `cp.async`, several ahead
-of the one that is multiplied (`shared_tile.py`); `ldmatrix` brings them to registers; the stages of the kernel run on
-the accumulators, and only the result is written.
+A workgroup computes one tile of the result. `cp.async` copies tiles of both operands to shared memory, several ahead of
+the one that is multiplied (`shared_tile.py`); `ldmatrix` loads them to registers; the stages of the kernel run on the
+accumulators, and only the result is written.
 
-Columns go to fragments in turn, so that a lane ends up with neighbours: of `fragments` fragments of 8 columns, column c
-of fragment j is column `fragments * c + j` of the result. A lane holds columns 2 t and 2 t + 1 of each, so
-`2 * fragments` neighbours, which it loads scales for and stores as one vector.
+Neighbouring columns are assigned to fragments in turn, so that a lane holds neighbours: of `fragments` fragments of 8
+columns, column c of fragment j is column `fragments * c + j` of the result. Lane t of a quad has columns 2 t and
+2 t + 1 of each fragment, so `2 * fragments` neighbours: it loads their scales and stores their results as one vector.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .handed_groups import HandedGroups
 from .product import TiledProduct
 from .shared_tile import SharedTile
 
-# Of each fragment and chunk the stored word of this lane.
+# The stored word of this lane, by fragment and chunk.
 Words: TypeAlias = "dict[tuple[int, int], ir.Value]"
 
-_ONES = 0x01010101  # a word of four codes of one
-_FLIP = 0x80808080  # turns the top bit of four codes
+_ONES = 0x01010101  # a word of four codes 1
+_FLIP = 0x80808080  # inverts the top bit of four codes
 
 
 class Block(TileLoop):
-    """One workgroup's work: its threads bring tiles of K ahead (`_copies`), and wait for one (`advance`) before warps
-    multiply it. Warps along K take steps of each tile in turn, and add their sums at the end, or have groups of their
-    own (`handed_groups.py`)."""
+    """The work of one workgroup. Its threads copy tiles of K ahead of use (`_copies`), and wait for one (`advance`)
+    before the warps multiply it. Warps along K take different steps of each tile and add up their sums at the end, or
+    they compute different groups (`handed_groups.py`)."""
 
     def __init__(self, gemm: TiledProduct, workgroup: Workgroup) -> None:
         kernel, tile, epilogue = gemm.kernel, gemm.tile, workgroup.epilogue
@@ -47,14 +47,14 @@ class Block(TileLoop):
         self.m0, self.n0 = (e.multiply(at, size) for at, size in zip(workgroup.tile, gemm.shape, strict=True))
         self._whole = isinstance(self.rows, int) and self.rows % tile.m == 0, kernel.n % tile.n == 0
         self._lanes()
-        self.end: e.Index = 0  # the tile of K behind the last one
+        self.end: e.Index = 0  # one past the last tile of K
         self._sides(workgroup.lhs, workgroup.rhs)
         if kernel.combine is not None and (tile.is_small or gemm.hands_over):
             held = [self.where(r).safe_row for r in range(0, self.run_count, self.per_row)]
             self.group_reads = epilogue.ahead(kernel.combine.operands, held, self._columns(range(self.per_row)))
 
     def _lanes(self) -> None:
-        """Where this lane's part of a fragment is."""
+        """Find this lane's place in the tile and in a fragment."""
         lane, warp = e.remainder(self.thread, 32), e.divide(self.thread, 32)
         rows, columns = self.tile.warp
         self.lane = lane
@@ -69,9 +69,9 @@ class Block(TileLoop):
         self.decoder = Decoder(self)
 
     def _sides(self, lhs: ir.Value, rhs: ir.Value) -> None:
-        """The rings of both sides."""
+        """Make the shared-memory rings of both sides."""
         shapes, kernel, rows = self.gemm.shapes, self.kernel, self.rows
-        # Of the packed weight as it is: other kernels that read it may ask for longer rows.
+        # The row length of the packed weight itself: another kernel that reads it may have padded the rows further.
         rhs_length = ir.MemRefType(rhs.type).shape[-1] if self.gemm.constant else kernel.k
         common = (self.thread, self.tile.threads)
         few = rows if isinstance(rows, int) and rows < shapes[0].rows else None
@@ -86,7 +86,7 @@ class Block(TileLoop):
             # All columns of a tile are filters of one group.
             group = e.divide(self.n0, kernel.n // window.groups) if window.groups > 1 else 0
             image = Image(window, e.multiply(group, window.channels))
-            padding = window.padding ^ (-0x80 if kernel.lhs.flipped else 0)  # what stands for it in memory
+            padding = window.padding ^ (-0x80 if kernel.lhs.flipped else 0)  # as it is stored in memory
             self.lhs = SharedTile(
                 shapes[0], lhs, kernel.k, *common, lambda row: image.row(self._lhs_row(row)), image.address, few,
                 window.channels, image.there, padding,
@@ -94,7 +94,7 @@ class Block(TileLoop):
         self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, self.place.of_matrix)
 
     def _lhs_row(self, row: e.Index) -> e.Index:
-        """The row of the activation that a row of the tile holds: past the last one, the last one again."""
+        """The row of the activation that a row of the tile holds; past the last row, the last one again."""
         m = e.add(self.m0, row)
         if not self._whole[0]:
             m = self.place.inside(m)
@@ -115,12 +115,12 @@ class Block(TileLoop):
 
     @property
     def ahead(self) -> int:
-        """Tiles of K under way."""
+        """Tiles of K in flight."""
         return self.tile.stages - 1
 
     def start(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        """The tiles under way. Carried are the places in the ring of the tile that is multiplied and of the one that is
-        brought, and what decodes the weight."""
+        """Start copying the first tiles. The loop carries the ring positions of the tile to multiply and of the tile to
+        copy, and the operands that decode the weight."""
         self.end = last
         for stage in range(self.ahead):
             self._copies(e.add(first, stage), stage)
@@ -129,7 +129,7 @@ class Block(TileLoop):
 
     @property
     def _read_ahead(self) -> int:
-        """Tiles of K between what decodes a weight is read and its use: memory takes longer than one."""
+        """Tiles of K by which the operands that decode a weight are read ahead: memory takes longer than one tile."""
         return self.ahead if self.tile.is_small else 1
 
     def _copies(self, k_tile: e.Index, stage: e.Index) -> None:
@@ -139,7 +139,7 @@ class Block(TileLoop):
         gpu.commit()
 
     def advance(self, k_tile: e.Index, ring: Sequence[ir.Value]) -> None:
-        """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
+        """Wait for tile `k_tile`, then copy the tile that is furthest ahead to the position of the tile before it."""
         gpu.wait(self.ahead - 1)
         e.barrier()
         self._copies(e.add(k_tile, self.ahead), ring[1])
@@ -154,19 +154,19 @@ class Block(TileLoop):
         ring, read = held[:2], held[2:]
         count = len(read) // self._read_ahead
         self.decoder.held = read[:count]
-        # What is read here is needed tiles later.
+        # These operands are needed `_read_ahead` tiles later.
         new = self.decoder.load(e.minimum(e.add(step, self._read_ahead), e.subtract(self.end, 1)))
         self.advance(step, ring)
         return self._tile(ring[0], totals), [*self.moved(ring), *read[count:], *new]
 
     def groups(self, first: e.Index, last: e.Index, held: list[ir.Value]) -> list[ir.Value]:
-        """Several groups of a tile, one behind the other."""
+        """See `TileLoop`. The groups of one tile are combined one after another."""
         if self.gemm.hands_over:
             return HandedGroups(self, self._steps_per_warp).totals(first, last, held)
         if not self._shares_tiles:
             return super().groups(first, last, held)
         inside = self.tile.k // (self.kernel.group or self.tile.k)
-        rest = self.kernel.groups % inside  # groups of a last tile that has not all
+        rest = self.kernel.groups % inside  # groups of an incomplete last tile
         whole = e.subtract(last, int(rest > 0))
         totals = [self.epilogue.start() for _ in range(self.run_count)]
         with e.loop(first, whole, 1, [*held, *totals]) as k_tile:
@@ -192,7 +192,7 @@ class Block(TileLoop):
         return totals
 
     def _tile(self, stage: e.Index, state: Sequence[ir.Value]) -> list[ir.Value]:
-        """The state after this warp's steps of one tile."""
+        """The accumulators after this warp's steps of one tile."""
         return self.steps_of(stage, state, range(self._steps_per_warp))
 
     @property
@@ -200,7 +200,7 @@ class Block(TileLoop):
         return self.tile.k // self.mma.depth // self.tile.warps[2]
 
     def added(self, totals: list[ir.Value]) -> list[ir.Value]:
-        """Sums over the warps along K, through shared memory, in the first of them."""
+        """Add up the sums of the warps along K through shared memory; the first of these warps gets the result."""
         others, holders = self.tile.warps[2] - 1, self.tile.threads // self.tile.warps[2]
         if not others:
             return totals
@@ -217,12 +217,12 @@ class Block(TileLoop):
     # ---- a tile of K
 
     def zeros(self) -> list[ir.Value]:
-        """Accumulators, fragment by fragment, and after them the row sums'."""
+        """Zero accumulators, fragment by fragment, followed by those of the row sums."""
         count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
         return [e.zero(self.kernel.acc_type)] * (4 * count)
 
     def steps_of(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
-        """The state after some steps of one tile."""
+        """The accumulators after some steps of one tile."""
         state = list(state)
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
         rhs: dict[int, tuple[Words, int]] = {}
@@ -243,7 +243,7 @@ class Block(TileLoop):
         return [value for fragment in acc for value in fragment]
 
     def _lhs_words(self, stage: e.Index, i: int, step: int) -> list[ir.Value]:
-        """A fragment of 16 rows: words of rows r and r + 8, then of the same at the next chunk."""
+        """The words of a fragment of 16 rows: of rows r and r + 8, then of the same rows at the next chunk."""
         chunks = self.mma.step_bytes // CHUNK
         row = e.remainder(self.lane, 16)
         first = e.multiply(e.add(e.multiply(self.k_warp, self._steps_per_warp), step), chunks)
@@ -259,7 +259,8 @@ class Block(TileLoop):
         return words
 
     def _rhs_words(self, stage: e.Index, step: int) -> dict[int, tuple[Words, int]]:
-        """The stored words of all fragments, for each step whose codes share the chunks of this one."""
+        """The stored words of all fragments, for `step` and every other step whose codes are in the same chunks; with
+        the number of each among these steps."""
         storage = self.gemm.storage
         fields, per_step = storage.fields, self.mma.depth // CHUNK
         if per_step >= fields:
@@ -283,8 +284,8 @@ class Block(TileLoop):
         return {s: (words, i) for i, s in enumerate(steps)}
 
     def _rhs_fragment(self, words: Words, number: int, j: int, step: int) -> list[ir.Value]:
-        """Fragment j at a step, the `number`th of those whose codes share the chunks that `words` are of; taken apart
-        only now, as registers are few."""
+        """Fragment j at a step, which is the `number`th of those whose codes share the chunks of `words`. Codes are
+        unpacked only here, because registers are scarce."""
         if self.kernel.rhs.decode is not None:
             return self.decoder.fragment(words[j, 0], number, j, step)
         storage, per_step = self.gemm.storage, self.mma.depth // CHUNK
@@ -294,7 +295,7 @@ class Block(TileLoop):
     # ---- from fragments to runs of neighbouring columns
 
     def runs(self, totals: list[ir.Value]) -> list[Run]:
-        """Of all columns, or of the first ones that there are sums of: those of a row one behind the other."""
+        """The runs of all columns, or of the first ones if `totals` has no more; runs of a row are consecutive."""
         fragments = [totals[i : i + 4] for i in range(0, len(totals), 4)]
         across = len(fragments) // self.m_fragments - int(self.wants_sums)
         sums: list[list[ir.Value]] = fragments[self.m_fragments * across :]
@@ -311,7 +312,7 @@ class Block(TileLoop):
         return self.of_bytes(runs, row_sums, self.gemm.storage.shift)
 
     def _unpadded(self, total: ir.Value) -> ir.Value:
-        """A row's sum without what flipped zeros behind its end have added."""
+        """A row's sum without the zeros past its end, each of which is -128 once flipped."""
         padding = self.gemm.padded_k - self.kernel.k
         if not self.kernel.lhs.flipped or not padding or self.kernel.group is not None:
             return total
@@ -319,7 +320,7 @@ class Block(TileLoop):
 
     @property
     def per_row(self) -> int:
-        """Runs in a row that this thread finishes."""
+        """Runs per row that this thread finishes."""
         return 1 if self.gemm.hands_over else self.across
 
     @property
@@ -327,8 +328,8 @@ class Block(TileLoop):
         return 1 if self.gemm.hands_over else 2 * self.m_fragments * self.across
 
     def where(self, number: int) -> Where:
-        """Of a run of a row: those of rows r and r + 8 of each 16. Of warps along K that have groups of their own each
-        finishes another one."""
+        """The place of a run, in row r or r + 8 of each 16 rows. If warps along K compute different groups, each
+        finishes another run."""
         run = self.k_warp if self.gemm.hands_over else number
         r, v = e.divide(run, self.across), e.remainder(run, self.across)
         row, safe_row = self.epilogue.once(("row", r), lambda: self._row(r))
@@ -336,13 +337,13 @@ class Block(TileLoop):
         return Where(row, column, safe_row, safe_column)
 
     def _row(self, r: e.Index) -> tuple[e.Index, e.Index]:
-        """The row of half `r`, and one that is there."""
+        """The row of half `r`, and an existing row to read in its place."""
         inside = e.add(self.tiled.result.place("row", lane=self.lane), e.multiply(r, 8))
         m = e.add(self.m0, e.add(self.warp_row, inside))
         return m, m if self._whole[0] else self.place.inside(m)
 
     def _column(self, v: e.Index) -> tuple[e.Index, e.Index]:
-        """The first column of run `v` of this lane, and one that is there."""
+        """The first column of run `v` of this lane, and an existing column to read in its place."""
         per_run = len(self.tiled.held) // self.lanes
         first = self.tiled.result.place("column", lane=self.lane)
         inside = e.add(first, e.multiply(e.divide(v, per_run), self.tiled.result.extent("column")))
@@ -350,7 +351,7 @@ class Block(TileLoop):
         return n, n if self._whole[1] else e.minimum(n, self.kernel.n - self.lanes)
 
     def _columns(self, numbers: Sequence[int]) -> list[e.Index]:
-        """The first ones of runs of a row."""
+        """The first column to read of each run of a row in `numbers`."""
         return [self.where(v).safe_column for v in numbers]
 
     def _combined(self, totals: list[ir.Value], parts: list[ir.Value], group: e.Index) -> list[ir.Value]:
@@ -363,8 +364,8 @@ class Block(TileLoop):
     def _in_rows(
         self, totals: Sequence[ir.Value], runs: Sequence[Run], group: e.Index, columns: Sequence[int]
     ) -> list[ir.Value]:
-        """Totals of some columns' runs with one more group's. What is the same in a row is read when its turn comes, as
-        registers are few."""
+        """The totals of the runs in some columns with one more group combined. Per-row operands are read when their row
+        is reached, because registers are scarce."""
         assert self.kernel.combine is not None
         made: list[ir.Value] = []
         for i, (total, run) in enumerate(zip(totals, runs, strict=True)):
@@ -375,7 +376,7 @@ class Block(TileLoop):
         return made
 
     def store(self, runs: Sequence[Run]) -> None:
-        """Nothing is made of rows that are not there."""
+        """Finish and store the runs of the rows that exist."""
         operands = [o for stage in self.kernel.stages for o in stage.operands]
         self.epilogue.hold(operands, 0, [], self._columns(range(self.per_row)))
         for first in range(0, len(runs), self.per_row):

@@ -1,4 +1,4 @@
-"""A product in tiles on tensor cores, in figures: what it multiplies by, and what a tile takes."""
+"""The figures of a tiled product on tensor cores: its instruction, and the memory, registers and time of a tile."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .tile import Tile
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-_TYPICAL_ROWS = 512  # what a dynamic M is taken as
-# Of the rate that `wgmma` has (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
+_TYPICAL_ROWS = 512  # assumed for a dynamic M
+# Relative to the rate of `wgmma` (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
 _MMA_SYNC_ON_HOPPER = 0.63
-_OTHER_REGISTERS = 64  # of a lane, beside its sums
-# Measured on an H100 (`python -m benchmarks.gpu`): clocks from one instruction of a warp to the next, where weights are
-# decoded or groups combined, and where activations are found in an image; instructions of a code beside its decoding,
-# of a group of a result, of a warp in a step, of a chunk of 16 codes in an image, and of a code that is read there by
-# itself; and of the latency of memory what no step is shorter than.
+_OTHER_REGISTERS = 64  # of a lane, in addition to its sums
+# Measured on an H100 (`python -m benchmarks.gpu`): clocks from one instruction of a warp to the next, while decoding
+# weights or combining groups, and while addressing activations in an image; instructions per code in addition to its
+# decoding, per group of a result, per warp in a step, per chunk of 16 codes in an image, and per code that is read
+# there alone; and the part of the memory latency that a step takes at least.
 _WAIT, _WAIT_IN_IMAGE = 4, 7
-_BESIDE_DECODING, _OF_GROUP, _OF_STEP, _OF_CHUNK, _OF_LONE_CODE = 3, 11, 120, 36, 12
-_STEP = 0.3
-# Conversions of a multiprocessor in a clock are 16, other operations 128 (CUDA programming guide, throughput of
-# arithmetic instructions). What rounds goes with the conversion behind it.
+_PER_CODE, _PER_GROUP, _PER_STEP, _PER_CHUNK, _PER_LONE_CODE = 3, 11, 120, 36, 12
+_LEAST_STEP = 0.3
+# A multiprocessor does 16 conversions per clock, but 128 other operations (CUDA programming guide, throughput of
+# arithmetic instructions). A rounding is part of the conversion that follows it.
 _CONVERSION = 8
 _COSTS = {
     "arith.sitofp": _CONVERSION, "arith.uitofp": _CONVERSION, "arith.fptosi": _CONVERSION, "math.roundeven": 0,
@@ -48,7 +48,7 @@ _COSTS = {
 
 @dataclass(frozen=True)
 class TileFigures(TiledKernel):
-    """What a tile takes of a kernel of integers, or of 16-bit floats by a weight of codes, which it reads in rows.
+    """What a tile needs for a kernel of integers, or of 16-bit floats by codes. The weight is stored in rows.
 
     Attributes:
         constant: whether the weight is packed, its K padded.
@@ -74,12 +74,12 @@ class TileFigures(TiledKernel):
 
     @property
     def decodes(self) -> bool:
-        """Whether each code is made a float in registers."""
+        """Whether each code is decoded to a float in registers."""
         return self.unit == 2
 
     @property
     def decoding(self) -> float:
-        """Instructions that make a float of a code."""
+        """Instructions that decode a code to a float; 0 if codes are not decoded."""
         form = halves(self.kernel, self.storage) if self.decodes else None
         return 0 if not self.decodes else 5 if form is None else 2 if form.element == form.result else 4
 
@@ -93,7 +93,7 @@ class TileFigures(TiledKernel):
 
     @property
     def _tiles_per_step(self) -> int:
-        """Tiles of K that are multiplied as one: those of a group whose sum is combined, else one."""
+        """Tiles of K in one round of the loop: those of a group if groups are combined, else one."""
         return max(1, (self.kernel.group or 0) // self.tile.k) if self.kernel.combine is not None else 1
 
     @property
@@ -102,7 +102,7 @@ class TileFigures(TiledKernel):
 
     @property
     def promotions(self) -> float:
-        """Operations of one lane that a code along K takes of a result, beside the product."""
+        """Operations of one lane per result and code along K, in addition to the product."""
         return 0.0
 
     @property
@@ -113,15 +113,15 @@ class TileFigures(TiledKernel):
 
     @property
     def shapes(self) -> tuple[RingShape, RingShape]:
-        """Of the rings in shared memory."""
+        """The shapes of both sides' rings in shared memory."""
         t = self.tile
-        # Of few rows only those that there are: lanes of others read the last one again, whose results nobody stores.
+        # Only rows that exist, if there are few: lanes of other rows read the last one, and store no results.
         rows = t.m if self.asynchronous else min(t.m, self.kernel.m or t.m)
         return RingShape(rows, t.k * self.unit, t.stages), RingShape(t.n, t.k // self.storage.fields, t.stages)
 
     @property
     def shared_bytes(self) -> int:
-        # Warps along K but the first hand over their sums, row sums among them: a fragment of 8 columns a warp.
+        # All warps along K except the first hand over their sums, and row sums: a fragment of 8 columns per warp.
         sums = 8 * self.tile.warps[1] * int(uses_row_sums(self.kernel))
         handed = 4 * self.tile.m * (self.tile.n + sums) * (self.tile.warps[2] - 1)
         if self.hands_over:
@@ -130,7 +130,7 @@ class TileFigures(TiledKernel):
 
     @property
     def tiled(self) -> TiledMma:
-        """Fragments side by side: how many of them neighbouring columns go to in turn."""
+        """The fragments side by side, and how many of them neighbouring columns are assigned to in turn."""
         fragments = self.tile.warp[1] // 8
         return TiledMma(
             self.mma.fragments, "b", self.mma.depth, interleave=next(f for f in (4, 2, 1) if fragments % f == 0)
@@ -138,7 +138,7 @@ class TileFigures(TiledKernel):
 
     @property
     def hands_over(self) -> bool:
-        """Whether warps along K have groups of their own: see handed_groups.py."""
+        """Whether warps along K compute different groups: see handed_groups.py."""
         return handed_groups.hands_over(self.kernel, self.tile)
 
     @property
@@ -153,7 +153,7 @@ class TileFigures(TiledKernel):
 class TiledProduct(TileFigures):
     """A kernel on one tile."""
 
-    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
+    workgroups: int = 0  # number that share K of all tiles (`stream_k`); 0: one workgroup per tile
 
     @property
     def name(self) -> str:
@@ -187,7 +187,7 @@ class TiledProduct(TileFigures):
 
     @property
     def sharing(self) -> Sharing | None:
-        """How workgroups share K, if they do: of all warps the first ones along K hold sums."""
+        """How workgroups share K, if they do. Only the first warps along K hold sums."""
         if not self.workgroups:
             return None
         sums = self.tile.warp[0] // 16 if uses_row_sums(self.kernel) and self.kernel.combine is None else 0
@@ -196,14 +196,14 @@ class TiledProduct(TileFigures):
 
     @property
     def sharable(self) -> bool:
-        """Whether the tile can be made in parts."""
+        """Whether workgroups can share K of the tile."""
         kernel, group = self.kernel, self.kernel.group
-        # A last tile of K with fewer groups than others is multiplied by other code than they are.
+        # `Block.groups` multiplies an incomplete last tile behind its loop, even if a share of K ends before it.
         whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
         return kernel.batch is None and whole
 
     def shared_among(self, target: Target) -> TiledProduct:
-        """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
+        """The kernel with as many workgroups as run at the same time: two per multiprocessor if they fit, else one."""
         registers = (self.tile.accumulators + _OTHER_REGISTERS) * self.tile.threads
         has = target.capabilities
         fit = 2 * self.shared_bytes <= has.shared_memory and 2 * registers <= has.unit_registers
@@ -212,7 +212,7 @@ class TiledProduct(TileFigures):
     def work(self, target: Target, f: Figures) -> Work:
         kernel, tile, fields = self.kernel, self.tile, self.storage.fields
         m = f.rows(kernel.m, _TYPICAL_ROWS)
-        # Of a dynamic number of blocks one for each matrix.
+        # A dynamic number of blocks is taken as one per matrix.
         products = 1 if kernel.batch is None else kernel.batch.size or kernel.batch.matrices
         tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * products
         each = -(-tiles // f.units)
@@ -220,49 +220,49 @@ class TiledProduct(TileFigures):
         if self.workgroups:
             together = self.workgroups // f.units
         reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.capabilities.features and not self.asynchronous else 1.0
-        # Of one code along K.
+        # The times below are per code along K.
         multiply = f.multiply(2 * tile.m * tile.n / reached, self.mma.rate)
         promote = f.operations(tile.m * tile.n * self.promotions) / 2  # half of it is hidden by products
         alone = {"promote": promote} if promote else {}
         warps = together * tile.threads // 32
-        decode = tile.warps[0] * tile.n * (self.decoding + _BESIDE_DECODING) if self.decodes else 0.0
-        combine = 0.0 if kernel.combine is None else tile.m * tile.n * _OF_GROUP / (kernel.group or tile.k)
-        issued = (decode + combine + (0 if self.asynchronous else _OF_STEP * tile.threads / tile.k)) / 32
+        decode = tile.warps[0] * tile.n * (self.decoding + _PER_CODE) if self.decodes else 0.0
+        combine = 0.0 if kernel.combine is None else tile.m * tile.n * _PER_GROUP / (kernel.group or tile.k)
+        issued = (decode + combine + (0 if self.asynchronous else _PER_STEP * tile.threads / tile.k)) / 32
         busy = {
             "multiply": multiply,
             "shared memory": f.shared(self.shared_reads),
             "cache": f.cache(min(m, tile.m) * self.unit + tile.n / fields),
             "decode": f.issued(issued, warps, _WAIT),
             "image": f.issued(tile.m * self._in_image / 32, warps, _WAIT_IN_IMAGE),
-            # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
+            # A workgroup waits if fewer bytes are in flight than the latency of memory requires.
             "latency": f.latency / ((tile.stages - 1) * tile.k) / together,
-            "step": _STEP * f.latency / tile.k / together,
+            "step": _LEAST_STEP * f.latency / tile.k / together,
         }
         finish = f.operations(tile.m * tile.n * self._finishing)
         memory = moved(kernel, m, self.padded_k, fields)
         if (sharing := self.sharing) is None:
             return Work(each, self.padded_k, busy, alone, fixed=f.latency / together + finish, memory=memory)
-        steps = -(-tiles * self.k_steps // self.workgroups) * together  # of a multiprocessor
+        steps = -(-tiles * self.k_steps // self.workgroups) * together  # per multiprocessor
         depth = steps * self.padded_k / self.k_steps
         once = sharing.seconds(together, f) + finish * tiles / f.units
         return Work(1, depth, busy, alone, once=once, memory=memory)
 
     @property
     def _in_image(self) -> float:
-        """Instructions for a code of a row that is read from an image."""
+        """Instructions per code of a row that is read from an image."""
         window = self.kernel.lhs.window
         if window is None:
             return 0.0
-        return _OF_CHUNK / CHUNK if copy_size(window.channels * self.unit) else _OF_LONE_CODE
+        return _PER_CHUNK / CHUNK if copy_size(window.channels * self.unit) else _PER_LONE_CODE
 
     @property
     def _finishing(self) -> float:
-        """Operations of a lane for a result: those of the bodies, and a store."""
+        """Operations of a lane per result: those of the bodies, and a store."""
         bodies = [op for stage in self.kernel.stages for op in stage.body.operations]
         return 1 + sum(_COSTS.get(op.operation.name, 1) for op in bodies)
 
 
 def moved(kernel: Kernel, m: int, padded_k: int, fields: int) -> float:
-    """Bytes of a weight with `fields` codes in a byte, of `m` rows of activations and of the result."""
+    """Bytes of a weight with `fields` codes per byte, and of `m` rows of the activation and of the result."""
     unit = 1 if kernel.rhs.decode is None else 2
     return kernel.n * padded_k / fields + m * kernel.k * unit + m * kernel.columns * bits(kernel.result_type) / 8

@@ -1,7 +1,8 @@
-"""Products on `mma.sync` with scales of blocks along K: MXFP8, MXFP4, NVFP4.
+"""Products on `mma.sync` with block scales along K: MXFP8, MXFP4, NVFP4.
 
-The loop is that of other products; K is counted in bytes, so that two codes of e2m1 are one. Beside the codes a lane
-holds the scales of its rows and columns, four along K in a word, which it asks memory for a tile ahead.
+The loop is that of other products (`mma_loop.py`). K is counted in bytes, so that two e2m1 codes count as one. In
+addition to the codes a lane holds the scales of its rows and columns, four along K per word, which it loads at least
+one tile ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NO_SIGNS = 0x7F7F7F7F
 
 
 def words_of(instruction: ScaledMma, tile: Tile) -> int:
-    """Words of scales of a row that a warp takes of a tile; 0 where they are not whole ones."""
+    """Words of scales per row that a warp uses of a tile; 0 if they are not whole words."""
     steps, rest = divmod(tile.k // tile.warps[2], instruction.depth)
     words, more = divmod(steps * instruction.fragments.blocks, SCALES_PER_WORD)
     return 0 if rest or more else words
@@ -38,7 +39,7 @@ class _ScaledBlock(Block):
         self.scales = self.decoder = _Scales(self)
 
     def steps_of(self, stage: e.Index, state: Sequence[ir.Value], steps: Sequence[int]) -> list[ir.Value]:
-        """One by one: each takes other bytes of the words of scales."""
+        """As in `Block`, one step at a time: each takes its scales from other bytes of the words."""
         found = list(state)
         for step in steps:
             self.mma = replace(self.gemm.instruction, first=self.scales.at(step)[1])
@@ -73,36 +74,36 @@ class ScaledGemm(MmaGemm):
 
 
 class _Scales(Decoder):
-    """Words of scales: of each fragment of rows, then of columns, those along K.
+    """The words of scales along K, for each fragment of rows, then for each fragment of columns.
 
-    The sign of a scale has gone to its codes, so its bit is dropped (`scaled_strategy.py`).
+    The sign of a scale has been moved to its codes, so its bit is dropped (`gpu_kernels/scaled.py`).
     """
 
     def __init__(self, block: _ScaledBlock) -> None:
         super().__init__(block)
-        self._scaled = block
+        self._scaled_block = block
         instruction = block.gemm.instruction
         self._blocks = instruction.fragments.blocks
         self._words = words_of(instruction, block.tile)
-        self._all = -(-block.kernel.k * 8 // instruction.code_bits // instruction.block // SCALES_PER_WORD)
+        self._word_count = -(-block.kernel.k * 8 // instruction.code_bits // instruction.block // SCALES_PER_WORD)
         self._signed = instruction.scale == "ue4m3"
 
     def at(self, step: int) -> tuple[int, int]:
-        """Which word along K an instruction of this warp takes scales of, and from which byte on."""
+        """The word along K with the scales of a step of this warp, and the first byte of these scales in it."""
         return divmod(step * self._blocks, SCALES_PER_WORD)
 
     def row(self, i: int, step: int) -> ir.Value:
-        """Of fragment `i` of rows."""
+        """The word of row fragment `i` at a step."""
         return self.held[i * self._words + self.at(step)[0]]
 
     def column(self, j: int, step: int) -> ir.Value:
-        """Of fragment `j` of columns."""
-        return self.held[(self._scaled.m_fragments + j) * self._words + self.at(step)[0]]
+        """The word of column fragment `j` at a step."""
+        return self.held[(self._scaled_block.m_fragments + j) * self._words + self.at(step)[0]]
 
     def load(self, k_tile: e.Index) -> list[ir.Value]:
-        """Of tile `k_tile`. Behind the last word the last again: what it is multiplied with are zeros, and where it is
-        no number, so is its own product."""
-        block, fragments = self._scaled, self._scaled.gemm.instruction.fragments
+        """Load the words of tile `k_tile`. Past the last word it is the last one again: the codes there are zeros, and
+        if one of its scales is NaN, the sum is NaN anyway."""
+        block, fragments = self._scaled_block, self._scaled_block.gemm.instruction.fragments
         assert fragments.a_scale is not None
         assert fragments.b_scale is not None
         lhs, rhs = block.kernel.scales
@@ -112,11 +113,11 @@ class _Scales(Decoder):
         places = [(lhs, ROW, block._lhs_row(e.add(row, 16 * i))) for i in range(block.m_fragments)]
         places += [(rhs, COLUMN, block._rhs_row(e.add(column, 8 * j))) for j in range(block.n_fragments)]
         return [
-            self._word(operand, {axis: place, GROUP: e.minimum(e.add(first, i), self._all - 1)})
+            self._word(operand, {axis: place, GROUP: e.minimum(e.add(first, i), self._word_count - 1)})
             for operand, axis, place in places
             for i in range(self._words)
         ]
 
     def _word(self, operand: Operand, places: dict[str, e.Index]) -> ir.Value:
-        word = self._scaled.epilogue.number(operand, places)
+        word = self._scaled_block.epilogue.number(operand, places)
         return arith.andi(word, e.constant(_NO_SIGNS, e.integer(32))) if self._signed else word

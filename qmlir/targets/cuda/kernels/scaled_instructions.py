@@ -1,6 +1,6 @@
-"""Instructions of tensor cores that multiply codes with a scale for each block along K, as a table.
+"""The table of tensor core instructions that multiply codes with one scale per block along K.
 
-A row is an instruction: strategies, kernels, `qmlir inspect --layout` and the documentation take it from here.
+A row is an instruction; strategies, kernels, `qmlir inspect --layout` and the documentation read it from here.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from ....kernels.tile.instruction import Fragments
 from ....kernels.tile.layout import Layout
 from .instructions import FRAGMENTS, RESULT, Multiply, of_sums
 
-# Of the scales (PTX ISA, "Warp-level block scaling"), with thread-id 0: of a quad of lanes the first two hold scales of
-# A, the first one those of B.
+# Lanes with the scales (PTX ISA, "Warp-level block scaling"), with thread-id 0: in each quad the first two lanes hold
+# the scales of A, the first lane those of B.
 _ROW_SCALES, _COLUMN_SCALES = "m3 . m0 m1 m2", ". . n0 n1 n2"
 
 
 def _scaled(fragments: Fragments, blocks: int) -> Fragments:
-    """With `blocks` scales along K, a power of two."""
+    """The fragments with `blocks` scales along K, a power of two."""
     value = " ".join(f"s{i}" for i in range(blocks.bit_length() - 1))
     return replace(fragments, a_scale=Layout.of(lane=_ROW_SCALES, value=value),
                    b_scale=Layout.of(lane=_COLUMN_SCALES, value=value))  # fmt: skip
 
 
-# Codes of e2m1 are two in a byte (PTX ISA, "Matrix fragments for mma.m16n8k64").
+# Two e2m1 codes share a byte (PTX ISA, "Matrix fragments for mma.m16n8k64").
 _E2M1 = Fragments(Layout.of(lane="k3 k4 m0 m1 m2", value="k0 k1 k2 m3 k5"),
                   Layout.of(lane="k3 k4 n0 n1 n2", value="k0 k1 k2 k5"), RESULT)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledMma(Multiply):
-    """`mma.sync` of codes with a scale for each block along K: a row of the table below.
+    """`mma.sync` on codes with one scale per block along K: a row of the table below.
 
-    A register of scales holds four of them along K, of which one instruction takes as many as it has blocks, from byte
-    `first` on. Operands are words of codes, and behind them the word of scales.
+    A register holds four scales along K, of which one instruction takes as many as it has blocks, from byte `first` on.
+    Operands are words of codes, followed by the word of scales.
     """
 
     kind: str  # PTX's name of the kind
-    scale: str  # and of the type of scales
+    scale: str  # PTX's name of the type of scales
     first: int = 0
 
     @property
@@ -49,16 +49,16 @@ class ScaledMma(Multiply):
 
     @property
     def rate(self) -> str:
-        return "i8"  # bytes are multiplied as fast as integers of 8 bits, also those of two codes
+        return "i8"  # bytes are multiplied as fast as 8-bit integers, even with two codes per byte
 
     @property
     def block(self) -> int:
-        """Codes of one scale."""
+        """Codes per scale."""
         return self.fragments.shape[2] // self.fragments.blocks
 
     @property
     def code_bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return 8 * self.depth // self.fragments.shape[2]
 
     @property
@@ -79,9 +79,9 @@ class ScaledMma(Multiply):
         return of_sums(text, [*lhs, *rhs], acc)
 
 
-# Of RTX Blackwell (PTX ISA 8.7): MXFP8, MXFP4, NVFP4. Of the sum of an instruction's products the tensor core keeps as
-# many bits as of f16 products, or more: 25 behind the point of the largest one, 35 of e2m1 (Xie et al., MMA-Sim,
-# arXiv 2511.10909, which was compared with the device).
+# RTX Blackwell (PTX ISA 8.7): MXFP8, MXFP4, NVFP4. In the sum of an instruction's products the tensor core keeps at
+# least as many bits as for f16: 25 fractional bits of the largest product, 35 for e2m1 (Xie et al., MMA-Sim, arXiv
+# 2511.10909, which was compared with the device).
 SCALED = (
     *(ScaledMma(a, b, _scaled(FRAGMENTS[32, 8], 1), kind="mxf8f6f4", scale="ue8m0")
       for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),

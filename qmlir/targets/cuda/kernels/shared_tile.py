@@ -1,8 +1,8 @@
-"""A ring of tiles of one operand in shared memory: who copies what there, and where a fragment is found.
+"""A ring of tiles of one operand in shared memory: which thread copies what, and where a fragment is read.
 
-Rows are stored in chunks of 16 bytes, the unit of `ldmatrix`. Chunk c of row r lies at place `c ^ (r / lines & mask)`
-of its row (an XOR swizzle over lines of 128 bytes, the width of all banks): eight rows at one chunk then meet all banks
-once, both when they are copied and when `ldmatrix` reads them.
+Rows are stored in chunks of 16 bytes, the unit of `ldmatrix`. Chunk c of row r is stored at `c ^ (r / lines & mask)` in
+its row (an XOR swizzle over lines of 128 bytes, the width of all banks). The same chunk of eight rows then touches each
+bank once, both when it is copied and when `ldmatrix` reads it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.weights import CHUNK
 from . import instructions as gpu
 
-_LINE = 128  # bytes that the 32 banks hold side by side
-_ALIGNMENT = 1024  # of a ring: the swizzles of `wgmma` repeat after eight lines
+_LINE = 128  # bytes of one word in each of the 32 banks
+_ALIGNMENT = 1024  # bytes, of a ring: the swizzle of `wgmma` repeats after eight lines
 
 
 def copy_size(row_bytes: int) -> int:
-    """Bytes that one asynchronous copy of a row of `row_bytes` can move, 0 where its alignment allows none."""
+    """Bytes that one asynchronous copy of a row of `row_bytes` can move, 0 if its alignment allows none."""
     return next((size for size in gpu.COPY_SIZES if row_bytes % size == 0), 0)
 
 
 @dataclass(frozen=True)
 class RingShape:
-    """Of a ring: `stages` tiles of `rows` rows, each `width` bytes long, a power of two of chunks."""
+    """The shape of a ring: `stages` tiles of `rows` rows. A row has `width` bytes, a power of two of chunks."""
 
     rows: int
     width: int
@@ -43,17 +43,17 @@ class RingShape:
         return self.width // CHUNK
 
     def place(self, row: e.Index, chunk: e.Index) -> e.Index:
-        """Where in its row a chunk of a row lies, in chunks."""
+        """The swizzled position of a chunk in its row, in chunks."""
         lines = max(1, _LINE // self.width)
         turn = e.bit_and(e.divide(row, lines), min(self.chunks, _LINE // CHUNK) - 1)
         return e.exclusive_or(chunk, turn)
 
 
-_Row = TypeVar("_Row")  # what a row is known by
+_Row = TypeVar("_Row")  # identifies a row of the source
 
 
 def _everywhere(row: object, k: e.Index) -> bool:
-    """No element is missing."""
+    """The default of `SharedTile.there`: no element is missing."""
     return True
 
 
@@ -63,12 +63,12 @@ class SharedTile(Generic[_Row]):
 
     Attributes:
         source: the operand in memory, rows of `length` elements.
-        global_row: from a row of the tile to what `address` knows a row by: the row of `source` that it holds, which is
-            there.
-        address: from a row and a place along K to the place in `source`.
-        aligned: how many elements along K are neighbours in `source`, from every multiple of so many on.
-        rows: how many rows of a tile are wanted, where that is known and fewer than all: the others are zeros.
-        there: from a row and a place along K whether `source` has it; elsewhere elements are `padding`.
+        global_row: maps a row of the tile to the row of `source` that it holds, which exists. `address` takes the
+            result.
+        address: maps a row and a position along K to the position in `source`.
+        aligned: how many elements along K are contiguous in `source`, from every multiple of that number on.
+        rows: how many rows of a tile are needed, if that is known and fewer than all; the others are zeros.
+        there: maps a row and a position along K to whether `source` has the element; missing ones are `padding`.
     """
 
     shape: RingShape
@@ -100,7 +100,7 @@ class SharedTile(Generic[_Row]):
             self._places.append((down, there, self.global_row(safe)))
 
     def copy(self, k_tile: e.Index, stage: e.Index, wanted: e.Condition) -> None:
-        """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
+        """Copy tile `k_tile` to `stage`, or fill that with zeros if the tile is not `wanted`."""
         size = copy_size(gcd(self.length, self.aligned or self.length) * self._unit) // self._unit
         width = self.shape.width // self._unit
         first = e.add(e.multiply(k_tile, width), e.multiply(self._chunk, self._per_chunk))
@@ -138,7 +138,7 @@ class SharedTile(Generic[_Row]):
                 vector.StoreOp(code, self.memory, [e.index(i) for i in to], alignment=size * self._unit)
 
     def _elements(self, row: e.Index, column: e.Index, source_row: _Row, first: e.Index, wanted: e.Condition) -> None:
-        """A chunk of a row of odd length, one by one through registers."""
+        """Copy a chunk element by element through registers, if rows are not aligned for an asynchronous copy."""
         parts = []
         for part in range(self._per_chunk):
             test, there = self._ragged(e.add(first, part), wanted), self.there(source_row, e.add(first, part))
@@ -152,6 +152,7 @@ class SharedTile(Generic[_Row]):
         vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)
 
     def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[ir.Value]:
-        """`ldmatrix`: each lane names a row and a chunk. `turn_row` is the row, less a multiple of 8."""
+        """`ldmatrix`, with a row and a chunk from each lane. `turn_row`, for the swizzle, is the row modulo 8 or `row`
+        less any multiple of 8."""
         first = e.add(e.multiply(stage, self.shape.rows), row)
         return gpu.ldmatrix(self.memory, first, e.multiply(self.shape.place(turn_row, chunk), self._per_chunk), count)

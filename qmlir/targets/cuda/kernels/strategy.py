@@ -1,4 +1,4 @@
-"""When a kernel of integers takes a contraction. Every refusal is here; what is accepted can be emitted."""
+"""When an integer kernel takes a contraction. Every refusal is here; an accepted contraction can be emitted."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .wgmma_gemm import WgmmaGemm
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_ROWS_FOR_WGMMA = 48
-# Up to which shuffles of every group's sums cost less than handing them over. Measured on an H200: 4 rows take 1.25
-# times as long.
-_ROWS_OF_GROUPS = 2
+_MIN_ROWS_FOR_WGMMA = 48
+# The most rows for which shuffles of every group's sums cost less than handing these over (`handed_groups.py`).
+# Measured on an H200: with 4 rows they take 1.25 times as long.
+_MAX_ROWS_WITH_GROUPS = 2
 BYTES = CodeFormat(order="rows")
 
 
 @dataclass(frozen=True)
 class CudaProductStrategy(ProductStrategy[Tile]):
-    """What the strategies of products have in common. `asked`: by its name, see `strategy.OnRequest`."""
+    """The base of the product strategies. `asked`: whether it was asked for by name, see `strategy.OnRequest`."""
 
     machine: Nvidia
     kinds: tuple[str, ...] = ("matmul",)
@@ -66,10 +66,10 @@ class CudaProductStrategy(ProductStrategy[Tile]):
         fit: Callable[[Kernel, Tile, CodeFormat], Tile | None] = fitting_registers,
         storages: Iterable[CodeFormat] = (BYTES,), step: int = 16,
     ) -> Accept | Decline:  # fmt: skip
-        """The fastest tile, of the first storage that has one. `step`: codes along K of the instruction's shortest
-        step, 0 where it asks nothing of groups."""
+        """The fastest tile of the first storage for which a tile fits. `step`: codes along K of the instruction's
+        shortest step, of which groups must be multiples; 0 if they need not."""
         if kernel.n < 8:
-            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+            return Decline(f"N is {kernel.n}: one instruction computes more columns", "other routes sum along K")
         for storage in storages:
             found = candidates(kernel, storage, codes is not None, self.target, self.tiles, make, fit)
             if plans := fastest(found, byte_codes(codes), self.target):
@@ -93,7 +93,7 @@ def convolutions(strategy: _Strategy) -> _Strategy:
 
 
 def _unfit(kernel: Kernel) -> Decline | None:
-    """What no kernel here computes."""
+    """A refusal of kernels that no strategy here can compute."""
     if unfit := unreadable(kernel, 1):
         return unfit
     if kernel.batch is not None and kernel.batch.size is None and kernel.batch.index is None:
@@ -109,7 +109,7 @@ def _unfit(kernel: Kernel) -> Decline | None:
 
 @dataclass(frozen=True)
 class IntegerStrategy(CudaProductStrategy):
-    """Products of int8 by codes of 8 bits or less."""
+    """The base of the strategies for int8 by codes of 8 bits or less."""
 
     def unlike(self, c: Contraction) -> Decline | None:
         if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32"):
@@ -119,21 +119,21 @@ class IntegerStrategy(CudaProductStrategy):
 
 @dataclass(frozen=True)
 class MmaSyncStrategy(IntegerStrategy):
-    """On `mma.sync`, exact in i32."""
+    """Integer products on `mma.sync`, exact in i32."""
 
     name: str = "mma-sync-int8"
     tiles: tuple[Tile, ...] = TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         codes = constant_codes(kernel)
-        # Short groups ask for short tiles, whose rows packed codes do not fill.
+        # Short groups require short tiles, whose rows packed codes may not fill; then bytes are used.
         storages = dict.fromkeys((stored_in_rows(codes, kernel), BYTES))
         return self.tiled(kernel, c, codes, storages=storages)
 
 
 @dataclass(frozen=True)
 class WgmmaStrategy(IntegerStrategy):
-    """On `wgmma`, which reads both sides from shared memory as they are."""
+    """Integer products on `wgmma`, which reads both sides unchanged from shared memory."""
 
     name: str = "wgmma-int8"
     tiles: tuple[Tile, ...] = WGMMA_TILES
@@ -142,21 +142,28 @@ class WgmmaStrategy(IntegerStrategy):
         if declined := no_wgmma(self.target, kernel):
             return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
-            return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
+            return Decline(
+                "unsigned activations, sums of rows and groups along K need operands in registers, and wgmma reads "
+                "shared memory",
+                "mma.sync has them there",
+            )
         window = kernel.lhs.window
         if window is not None and not copy_size(window.channels):
             return Decline(f"rows of {window.channels} channels are read code by code", "mma.sync pads K less")
         codes = constant_codes(kernel)
         if stored_in_rows(codes, kernel).bits < 8:
-            return Decline("short codes are taken apart in registers", "mma.sync has them there")
+            return Decline(
+                "codes shorter than 8 bits are unpacked in registers, and wgmma reads shared memory",
+                "mma.sync has them there",
+            )
         return self.tiled(kernel, c, codes, WgmmaGemm, step=0)
 
 
 def no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
     if "wgmma" not in target.capabilities.features:
         return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
-    if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
-        return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
+    if kernel.m is not None and kernel.m < _MIN_ROWS_FOR_WGMMA:
+        return Decline(f"{kernel.m} rows would waste most of wgmma's 64", "mma.sync has 16")
     if kernel.n < 64:
         return Decline(f"N is {kernel.n}", "at least 64 columns")
     return None
@@ -164,7 +171,7 @@ def no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
 
 @dataclass(frozen=True)
 class GemvStrategy(IntegerStrategy):
-    """Products of a few rows, whose time is that of reading the weight."""
+    """Products of a few rows, bound by reading the weight."""
 
     name: str = "gemv-int8"
 
@@ -172,11 +179,11 @@ class GemvStrategy(IntegerStrategy):
         if kernel.m is None:
             return Decline("M is dynamic", "a static M, at most 8")
         if kernel.batch is not None:
-            return Decline("a batch of products, each with weights of its own", "tensor cores take it")
+            return Decline("a batch of products with separate weights", "tensor cores take it")
         if kernel.m > MOST_ROWS:
             return Decline(f"{kernel.m} rows are enough for tensor cores", "at most 8 rows")
         handed = (tile for tile in TILES if hands_over(kernel, tile) and fits(kernel, tile))
-        if kernel.m > _ROWS_OF_GROUPS and not self.asked and any(handed):
+        if kernel.m > _MAX_ROWS_WITH_GROUPS and not self.asked and any(handed):
             how = f"choice={{'strategy': '{self.name}'}} asks for it"
             return Decline(f"tensor cores are faster with groups of {kernel.m} rows", how, on_request=True)
         codes = constant_codes(kernel)

@@ -1,9 +1,9 @@
 """One-byte floats by one-byte floats on Hopper's `wgmma`, straight from shared memory.
 
 The tensor core keeps about 14 bits of its sums (DeepSeek-V3 technical report, section 3.3, which promotes them to f32
-every 128 codes). So a sum of one tile of K, 128 codes, or of a group of fewer, is made by itself; then it is added to
-totals in f32, or combined with the group's scales. Both sums and totals are in registers: a warpgroup multiplies at
-most 128 columns at a time. It adds up those before them meanwhile, also those of the tile before.
+every 128 codes). So the sum of one tile of K (128 codes), or of a shorter group, is computed separately; then it is
+added to f32 totals, or combined with the group's scales. Both sums and totals are in registers, so a warpgroup
+multiplies at most 128 columns at a time. Meanwhile it adds up the sums of the previous columns, also across tiles.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .tile import Tile
 from .wgmma_gemm import DEPTH, WgmmaBlock, WgmmaGemm
 
 _COLUMNS = 128  # of one instruction, at most
-_TOGETHER = 8, 4, 2  # tiles of K, whose products follow each other without a gap
-_GROUPS = (32, 64, 128)  # whose sums a tile holds whole
+_TILES_PER_BODY = 8, 4, 2  # tiles of K per loop body, whose products follow each other without a gap
+_GROUP_SIZES = (32, 64, 128)  # codes of groups that are whole in a tile
 
 
 def takes(kernel: Kernel) -> bool:
-    """Whether each group along K is in one tile of 128 codes, and all tiles hold groups only."""
-    return kernel.combine is None or (kernel.group in _GROUPS and kernel.k % 128 == 0)
+    """Whether each group along K is inside one tile of 128 codes, and all tiles consist of whole groups."""
+    return kernel.combine is None or (kernel.group in _GROUP_SIZES and kernel.k % 128 == 0)
 
 
-def _together(tiles: int) -> int:
-    """How many tiles of so many are multiplied together. At least twice: of a loop of one turn LLVM makes straight
-    code, for which ptxas finds no registers."""
-    return next((count for count in _TOGETHER if tiles >= 2 * count), 1)
+def _tiles_per_body(tiles: int) -> int:
+    """How many of `tiles` tiles one loop body multiplies. The loop has at least two iterations: LLVM makes straight
+    code of a single one, for which ptxas does not find enough registers."""
+    return next((count for count in _TILES_PER_BODY if tiles >= 2 * count), 1)
 
 
 class _Block(WgmmaBlock):
     @property
     def ahead(self) -> int:
-        """Without groups the products of the tile before may be under way: see wgmma_gemm.py."""
+        """Tiles of K in flight. Without groups, products of the previous tile may be in flight: see wgmma_gemm.py."""
         return self.tile.stages - (2 if self.kernel.combine is None else 1)
 
     @property
@@ -51,13 +51,13 @@ class _Block(WgmmaBlock):
         return [e.zero(self.kernel.acc_type)] * (4 * self.m_fragments * self.n_fragments)
 
     def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
-        """Totals over the tiles from `first` to `last`: some in one body of the loop, with products under way between
-        them, which nothing may read behind the body's end, and then the rest one by one."""
+        """The totals over the tiles from `first` to `last`. A loop body multiplies several tiles, with products in
+        flight between these but not past its end, as nothing may read them there. The other tiles follow one by one."""
         if self.kernel.combine is not None:
             return super().accumulated(first, last)
         values = [*self.zeros(), *self.start(first, last)]
         count = e.subtract(last, first)
-        together = _together(count) if isinstance(count, int) else _TOGETHER[1]
+        together = _tiles_per_body(count) if isinstance(count, int) else _TILES_PER_BODY[1]
         behind = e.subtract(last, e.remainder(count, together))
         for start, end, tiles in ((first, behind, together), (behind, last, 1)):
             if isinstance(start, int) and start == end:
@@ -73,14 +73,14 @@ class _Block(WgmmaBlock):
         raise AssertionError("groups are combined by _groups, all else is summed by accumulated")
 
     def _tiles(self, first: e.Index, count: int, values: Sequence[ir.Value]) -> list[ir.Value]:
-        """The totals, and the place in the ring, after some tiles. The sums of some columns are added up while those of
-        the next ones are made."""
+        """The totals and the ring positions after `count` tiles. The sums of some columns are added to the totals while
+        those of the next columns are computed."""
         made, ring = list(values[:-2]), list(values[-2:])
-        free = [self.wgmma.new() for _ in range(2)]  # accumulators
+        free = [self.wgmma.new() for _ in range(2)]  # accumulators not in use
         before: tuple[int, ir.Value] | None = None
 
         def add(pending: int) -> None:
-            """What is done of `before` to the totals."""
+            """Wait for all but `pending` groups of products, and add the sums `before` to the totals."""
             assert before is not None
             done = self.wgmma.done(before[1], pending)
             for i, value in enumerate(self.wgmma.results(done), before[0]):
@@ -101,7 +101,7 @@ class _Block(WgmmaBlock):
         return [*made, *ring]
 
     def _groups(self, ring: list[ir.Value], totals: list[ir.Value], k_tile: e.Index, count: int) -> list[ir.Value]:
-        """Totals with the groups of one tile, each in its scales; these are on their way while it is multiplied."""
+        """The totals with the groups of one tile combined. A group's scales are loaded while it is multiplied."""
         assert self.kernel.combine is not None
         self.wait()
         group, operands = self.kernel.group or self.tile.k, self.kernel.combine.operands
@@ -151,12 +151,12 @@ class WgmmaFp8Gemm(WgmmaGemm):
 
     @property
     def promotions(self) -> float:
-        """Operations of one lane that a code along K takes of a result."""
+        """Operations of one lane per result and code along K."""
         return 1 / self.tile.k if self.kernel.combine is None else 3 / (self.kernel.group or self.tile.k)
 
 
 def fit(kernel: Kernel, tile: Tile, storage: CodeFormat) -> Tile | None:
-    """A tile whose totals fit the registers, of groups with their sums and the scales that are read for them."""
+    """The tile, or None if registers do not suffice for the totals and, with groups, for their sums and scales."""
     if kernel.combine is None:
         return tile
     most = 64 if (kernel.group or 0) >= 64 else 32

@@ -1,10 +1,10 @@
 """Products on Hopper's tensor cores, by `wgmma`: four warps multiply 64 rows, straight from shared memory.
 
-The swizzle of `shared_tile.py` at rows of 128 bytes is the hardware's own. A lane's accumulators are those of
+For rows of 128 bytes the swizzle of `shared_tile.py` is the hardware's own. A lane's accumulators are those of
 `mma.sync` on 16 rows by all columns, so the epilogue is that of `mma_gemm.py`.
 
-While one tile of K is multiplied, the products of the tile before it may still be under way. So a tile's place is free
-again two tiles later: after the barrier of tile i every warp has waited for the products of tile i - 2.
+While one tile of K is multiplied, the products of the previous tile may still be in flight. So a tile's ring position
+is free two tiles later: after the barrier of tile i every warp has waited for the products of tile i - 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import instructions as gpu
 from .mma_gemm import MmaGemm
 from .mma_loop import Block
 
-_ROW_BYTES = 128  # of a tile, the width of the swizzle
+_ROW_BYTES = 128  # of a row of a tile: the width of the swizzle
 ROWS = 64  # of a warpgroup
 DEPTH = 32  # codes along K of one instruction
 
@@ -32,7 +32,7 @@ class WgmmaBlock(Block):
         super().__init__(gemm, workgroup)
         self.wgmma = gemm.wgmma
         self._lhs_place, self._rhs_place = gpu.address(self.lhs.memory), gpu.address(self.rhs.memory)
-        self._group = e.divide(self.warp_row, ROWS)  # of warps
+        self._group = e.divide(self.warp_row, ROWS)  # the warpgroup of this warp
 
     @property
     def ahead(self) -> int:
@@ -51,7 +51,7 @@ class WgmmaBlock(Block):
         return [acc], self.moved(held)
 
     def wait(self) -> None:
-        """For the tile that is multiplied, and for all that multiplied the one whose place is free then."""
+        """Wait for the tile to multiply, and until all warps have multiplied the tile that is overwritten next."""
         gpu.wait(self.ahead - 1)
         gpu.fence_shared()
         e.barrier()
@@ -62,8 +62,8 @@ class WgmmaBlock(Block):
     def multiply(
         self, acc: ir.Value, stage: e.Index, steps: Sequence[int], column: int = 0, adds: bool = True
     ) -> ir.Value:
-        """A group of products of this warpgroup's rows and the instruction's columns from `column` on, at places
-        `steps` along K; unless it `adds`, the first one forgets what the accumulators held."""
+        """Issue one group of products: this warpgroup's rows by the instruction's columns from `column` on, at places
+        `steps` along K. Unless it `adds`, the first product overwrites the accumulators."""
         acc = self.wgmma.fence(acc)
         row = e.add(e.multiply(stage, self.tile.m), e.multiply(self._group, ROWS))
         lhs, rhs = e.multiply(row, _ROW_BYTES), e.multiply(e.add(e.multiply(stage, self.tile.n), column), _ROW_BYTES)
@@ -76,7 +76,7 @@ class WgmmaBlock(Block):
 
 @dataclass(frozen=True)
 class WgmmaGemm(MmaGemm):
-    """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
+    """An integer kernel on one tile. All warps are along M, each with 16 rows and all columns."""
 
     block = WgmmaBlock
     asynchronous = True

@@ -1,1 +1,1 @@
-"""What AMD's GPUs give the kernels of `qmlir/targets/gpu_kernels`: dot products of bytes, matrix instructions."""
+"""The AMD side of the kernels of `qmlir/targets/gpu_kernels`: dot products of bytes, matrix instructions."""

@@ -1,10 +1,10 @@
 """AMD's matrix instructions as kernels see them.
 
-All multiply 16 x K by K x 16. Kernels give the weight on the left, so that what a lane has of the result is one row of
-the product and several columns.
+All multiply 16 x K by K x 16. Kernels pass the weight as the left operand, so that a lane's results are several columns
+of one row of the product.
 
 Sources: CDNA3 ISA guide, section 7 (layouts of MFMA operands) and AMD's matrix instruction calculator; RDNA3 and RDNA4
-ISA guides, section 7.9 (WMMA). RDNA3 wants both halves of a wave to hold the same operands.
+ISA guides, section 7.9 (WMMA). RDNA3 requires both halves of a wave to hold the same operands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...gpu_kernels import emit as e
 class Instruction:
     """`total[16, 16] += left[16, k] * right[k, 16]`."""
 
-    name: str  # as it stands in the assembly, without suffixes
+    name: str  # as in the assembly, without suffixes
     element: str
     fragments: Fragments
 
@@ -31,43 +31,43 @@ class Instruction:
 
     @property
     def registers(self) -> int:
-        """Of the result in a lane."""
+        """Registers of the result per lane."""
         return self.fragments.d.size("value")
 
     @property
     def lanes(self) -> int:
-        """Elements along K in one lane."""
+        """Elements of an operand along K per lane."""
         return self.fragments.a.size("value")
 
     @property
     def parts(self) -> int:
-        """Of K among the lanes of a wave."""
+        """Parts into which K is divided among the lanes of a wave."""
         return self.k // self.lanes
 
     @property
     def words(self) -> int:
-        """Of an operand in one lane."""
+        """Words of an operand per lane."""
         return self.lanes * self.bytes // 4
 
     @property
     def bytes(self) -> int:
-        """Of an element of an operand."""
+        """Bytes of an element of an operand."""
         return 2 if self.element in ("f16", "bf16") else 1
 
     @property
     def rate(self) -> str:
-        """The type at whose rate it multiplies."""
+        """The operand type whose rate applies to it (see `Figures.rate`)."""
         return self.element
 
     @property
     def iree_name(self) -> str:
-        """IREE's name of it."""
+        """IREE's name of the instruction."""
         wmma = "WMMAR3" if None in self.fragments.a["lane"] else "WMMAR4"
         kind, total = "MFMA" if "mfma" in self.name else wmma, "I32" if self.element == "i8" else "F32"
         return f"{kind}_{total}_{'x'.join(map(str, self.fragments.shape))}_{self.element.upper()}"
 
     def multiply(self, left: list[ir.Value], right: list[ir.Value], total: ir.Value) -> ir.Value:
-        """From words of both sides; vectors of as many i32 or f32 as there are registers."""
+        """The product of words of both sides, added to `total`, a vector of `registers` i32 or f32."""
         element = ir.Type.parse(self.element)
         kind = e.vector_of(self.lanes, element)
         a, b = (vector.bitcast(kind, e.gathered(words)) for words in (left, right))
@@ -86,8 +86,8 @@ _RDNA4_RESULT = Layout.of(lane="n0 n1 n2 n3 m3", value="m0 m1 m2")
 _K16 = Fragments(*alike("x0 x1 x2 x3 k2 k3", "k0 k1"), _MFMA)
 _K32 = Fragments(*alike("x0 x1 x2 x3 k3 k4", "k0 k1 k2"), _MFMA)
 _K64 = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3"), _MFMA)
-_HALVES_ALIKE = Fragments(*alike("x0 x1 x2 x3 .", "k0 k1 k2 k3"), _RDNA3_RESULT)
-_BY_HALVES = Fragments(*alike("x0 x1 x2 x3 k3", "k0 k1 k2"), _RDNA4_RESULT)
+_RDNA3_K16 = Fragments(*alike("x0 x1 x2 x3 .", "k0 k1 k2 k3"), _RDNA3_RESULT)
+_RDNA4_K16 = Fragments(*alike("x0 x1 x2 x3 k3", "k0 k1 k2"), _RDNA4_RESULT)
 
 _CDNA2 = (
     Instruction("v_mfma_i32_16x16x16i8", "i8", _K16),
@@ -101,7 +101,7 @@ _CDNA3 = (
     Instruction("v_mfma_f32_16x16x32_fp8_fp8", "f8E4M3FNUZ", _K32),
     Instruction("v_mfma_f32_16x16x32_bf8_bf8", "f8E5M2FNUZ", _K32),
 )
-# The same instructions take OCP's formats on CDNA4.
+# On CDNA4 the fp8 instructions of CDNA3 take OCP's formats.
 _CDNA4 = (
     Instruction("v_mfma_i32_16x16x64_i8", "i8", _K64),
     Instruction("v_mfma_f32_16x16x32_f16", "f16", _K32),
@@ -111,16 +111,16 @@ _CDNA4 = (
     Instruction("v_mfma_f32_16x16x32_bf8_bf8", "f8E5M2", _K32),
 )
 _RDNA3 = (
-    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _HALVES_ALIKE),
-    Instruction("v_wmma_f32_16x16x16_f16", "f16", _HALVES_ALIKE),
-    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _HALVES_ALIKE),
+    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _RDNA3_K16),
+    Instruction("v_wmma_f32_16x16x16_f16", "f16", _RDNA3_K16),
+    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _RDNA3_K16),
 )
 _RDNA4 = (
-    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _BY_HALVES),
-    Instruction("v_wmma_f32_16x16x16_f16", "f16", _BY_HALVES),
-    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _BY_HALVES),
-    Instruction("v_wmma_f32_16x16x16_fp8_fp8", "f8E4M3FN", _BY_HALVES),
-    Instruction("v_wmma_f32_16x16x16_bf8_bf8", "f8E5M2", _BY_HALVES),
+    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _RDNA4_K16),
+    Instruction("v_wmma_f32_16x16x16_f16", "f16", _RDNA4_K16),
+    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _RDNA4_K16),
+    Instruction("v_wmma_f32_16x16x16_fp8_fp8", "f8E4M3FN", _RDNA4_K16),
+    Instruction("v_wmma_f32_16x16x16_bf8_bf8", "f8E5M2", _RDNA4_K16),
 )
 INSTRUCTIONS = {
     "gfx90a": _CDNA2, "gfx942": _CDNA3, "gfx950": _CDNA4, "gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4,
@@ -129,8 +129,8 @@ INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class ScaledMfma(Instruction):
-    """`v_mfma_scale_f32_16x16x128_f8f6f4`: codes with a scale of e8m0 for each 32 of them, of which a lane's word has
-    that of its block in the lowest byte. K is counted in bytes: codes of half a byte are pairs."""
+    """`v_mfma_scale_f32_16x16x128_f8f6f4`: codes with one e8m0 scale per 32 of them. The lowest byte of a lane's word
+    of scales is that of its block. K is counted in bytes: codes of half a byte are pairs."""
 
     rhs_kind: str
     scale: str = "ue8m0"
@@ -146,11 +146,11 @@ class ScaledMfma(Instruction):
 
     @property
     def rate(self) -> str:
-        return "f8E4M3FN"  # bytes, also those of two codes
+        return "f8E4M3FN"  # the rate of bytes, even with two codes per byte
 
     @property
     def table_name(self) -> str:
-        """As `qmlir inspect --layout` knows it."""
+        """The name that `qmlir inspect --layout` takes."""
         return f"{self.name}.{self.lhs_kind}.{self.rhs_kind}"
 
     @property
@@ -160,7 +160,7 @@ class ScaledMfma(Instruction):
     def scaled(
         self, left: list[ir.Value], right: list[ir.Value], scales: tuple[ir.Value, ir.Value], total: ir.Value
     ) -> ir.Value:
-        """The weight is the left operand: `rhs_kind` are its codes."""
+        """The instruction with scales. The weight is the left operand; its codes are of `rhs_kind`."""
         i32, four = e.integer(32), e.vector_of(4, ir.Type.parse("f8E8M0FNU"))
         sides = []
         for words, kind in ((left, self.rhs_kind), (right, self.lhs_kind)):
@@ -173,8 +173,8 @@ class ScaledMfma(Instruction):
 
 
 _ELEMENTS = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e2m1": "f4E2M1FN"}
-# Lanes hold bytes in two runs of 16 along K, codes of half a byte in one run (Composable Kernel's mx pipeline; Triton's
-# chooseScaledMfmaScaleLayout); the scales are those of blocks of 32 in the order of K either way.
+# A lane holds one-byte codes in two runs of 16 along K, half-byte codes in one run (Composable Kernel's mx pipeline;
+# Triton's chooseScaledMfmaScaleLayout). Either way the scales are those of blocks of 32 in the order of K.
 _SCALES = dict(zip(("a_scale", "b_scale"), alike("x0 x1 x2 x3 s0 s1", ""), strict=True))
 _K128 = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3 k6"), _MFMA, **_SCALES)
 _PAIRS = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3"), _MFMA, **_SCALES)

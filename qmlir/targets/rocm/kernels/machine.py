@@ -1,4 +1,4 @@
-"""The instructions of AMD's GPUs that kernels use."""
+"""The instructions of AMD GPUs that kernels use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAULTS = (
 
 
 def _extsi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """Bytes of words with their sign: see `FAULTS`."""
+    """Sign-extend bytes of words by shifts: see `FAULTS`."""
     (value,), kind = operands, cloner.widen(op.results[0].type)
     if made_by(value, "vector.bitcast") is None:
         return None
@@ -36,11 +36,11 @@ def _extsi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both.
 
-    LLVM cannot select its fence for a number that a whole wave shares: it asks for a scalar register, where no product
-    of floats is made ("illegal VGPR to SGPR copy"). Whatever threads with the same operands compute alike may be such a
-    number; it stays in a vector register by way of assembly without an instruction."""
+    LLVM cannot select its arithmetic fence for a wave-uniform value: it requests a scalar register, but float products
+    are computed in vector registers ("illegal VGPR to SGPR copy"). A value that threads compute alike from the same
+    operands may be uniform; assembly without an instruction keeps it in a vector register."""
     product = arith.mulf(*operands)
-    if not _may_be_shared(product):
+    if not _may_be_uniform(product):
         return llvm.ArithmeticFenceOp(product).result
     left, right = map(_scalar, operands)
     if left is not None and right is not None:
@@ -49,24 +49,24 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
 
 
 def _in_vector_register(number: ir.Value) -> ir.Value:
-    """Of a vector as a whole, because lanes are multiplied in pairs (`v_pk_mul_f32`)."""
+    """Keep a value in vector registers; a vector as a whole, because lanes are multiplied in pairs (`v_pk_mul_f32`)."""
     kept: ir.Value = llvm.InlineAsmOp(number.type, [number], "", "=v,0").res
     return kept
 
 
-def _may_be_shared(value: ir.Value) -> bool:
-    """Whether it is made of constants and of what is read from memory alone, and not of a thread's sums."""
+def _may_be_uniform(value: ir.Value) -> bool:
+    """Whether a value depends only on constants and on values read from memory, not on a thread's sums."""
     op = producer(value)
     if op is None:
         return False
     if op.name in ("memref.load", "vector.load"):
         return True
     made = op.name.startswith(("arith.", "math.", "vector.")) or op.name in ("llvm.inline_asm", _FENCE)
-    return made and all(_may_be_shared(operand) for operand in op.operands)
+    return made and all(_may_be_uniform(operand) for operand in op.operands)
 
 
 def _scalar(value: ir.Value) -> ir.Value | None:
-    """The scalar that is in all lanes of a vector, where the op that makes it says so."""
+    """The scalar that all lanes of a vector hold, if the vector is a broadcast or a splat constant; else None."""
     broadcast, constant = made_by(value, "vector.broadcast"), made_by(value, "arith.constant")
     if broadcast is not None and not isinstance(broadcast.operands[0].type, ir.VectorType):
         return broadcast.operands[0]
@@ -76,16 +76,16 @@ def _scalar(value: ir.Value) -> ir.Value | None:
     return None
 
 
-_DEVICE = "agent"  # the scope of all workgroups, LLVM's name
+_DEVICE = "agent"  # LLVM's name of the scope of all workgroups
 _FENCE = "llvm.intr.arithmetic.fence"
 
 
 @dataclass(frozen=True)
 class Amd(Machine):
-    """One architecture: CDNA runs 64 threads together, RDNA is asked for 32.
+    """One architecture. CDNA has subgroups of 64 threads; on RDNA subgroups of 32 are requested.
 
     Attributes:
-        cdna: whether it is made for computing: MFMA, and accumulators in registers of their own.
+        cdna: whether it is CDNA, with MFMA and separate registers for accumulators.
     """
 
     arch: str
@@ -95,7 +95,7 @@ class Amd(Machine):
     rules: ClassVar[Mapping[str, Rule]] = {"arith.extsi": _extsi, "arith.mulf": _mulf, "math.roundeven": roundeven}
 
     def release(self) -> None:
-        """Of this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
+        """Release this thread's own stores: a barrier waits for those to global memory in some modes only (LLVM's "User
         Guide for AMDGPU Backend", section "Memory Model")."""
         llvm.FenceOp(llvm.AtomicOrdering.release, syncscope=_DEVICE)
 
@@ -113,7 +113,7 @@ class Amd(Machine):
         gpu.barrier()
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
-        """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
+        """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign flag for each side."""
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)
         if self.cdna:
@@ -123,6 +123,6 @@ class Amd(Machine):
 
 
 def amd(target: Target) -> Amd:
-    """The instructions of a target."""
+    """The machine of a target."""
     has = target.capabilities
     return Amd(has.subgroup_sizes[0], target.name, "mfma" in has.features)

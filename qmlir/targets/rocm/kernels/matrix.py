@@ -1,16 +1,16 @@
 """Products on AMD's matrix instructions.
 
-A wave makes `rows` by `columns` tiles of 16 x 16; the waves of a workgroup stand side by side along N. The weight goes
-from memory to registers, each lane's codes of a step in one load: they are packed in the order of the instruction's
-lanes, so that a wave reads one run of bytes and no wave reads another's. The activation is shared through LDS, two
-steps in turn: while one is multiplied, the next is on its way, and one barrier a step is enough.
+A wave computes `rows` by `columns` tiles of 16 x 16; the waves of a workgroup are side by side along N. The weight is
+loaded from memory straight to registers, in few loads per step and lane: codes are packed in the order of the
+instruction's lanes, so that a wave reads one run of bytes and no wave reads another's. The activation is shared through
+LDS with two buffers: while one step is multiplied, the next is being loaded, and one barrier per step is enough.
 
     for each step of K:    load the next step (weights to registers, activations too)
                            read this step's activations from LDS, multiply
                            write the next activations to the other half of LDS, barrier
 
-Sums over groups along K are scaled and added up in registers behind each group. Sums of activation rows, where zero
-points ask for them, are one more column tile of ones.
+After each group along K its sums are scaled and added to the totals in registers. Sums of activation rows, if zero
+points require them, are computed as one more column tile of ones.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from .machine import Amd
 
 _TILE = 16
 _ONES = 0x01010101
-_OTHER_REGISTERS = 64  # of a lane, beside its sums
-_TYPICAL_PRODUCTS = 16  # what a dynamic number of products is taken as
+_OTHER_REGISTERS = 64  # of a lane, in addition to its sums
+_TYPICAL_PRODUCTS = 16  # assumed for a dynamic number of products
 
 
 @dataclass(frozen=True)
 class KStep:
-    """One step along K: `loads` times `blocks` blocks, of each of which a lane has `run` neighbouring elements. The
-    codes of `blocks` are one load of a lane, of `codes.words` words."""
+    """One step along K: `loads` times `blocks` blocks. A lane holds `run` neighbouring elements of each block; it loads
+    the codes of `blocks` blocks at once, as `codes.words` words."""
 
     instruction: Instruction
     run: int
     loads: int
     blocks: int
     codes: CodeFormat
-    # Formats of one-byte floats that become the instruction's type in registers: the activation's, the weight's.
+    # One-byte float formats of activation and weight that are converted to the instruction's type in registers.
     converted: tuple[str, str] | None = None
 
     @property
     def bytes(self) -> int:
-        """Of an element of the activation in memory."""
+        """Bytes of an element of the activation in memory."""
         return 1 if self.converted is not None else self.instruction.bytes
 
     @property
@@ -82,22 +82,22 @@ class KStep:
 
     @property
     def fragment_words(self) -> int:
-        """Of one load from LDS: a lane's elements of a block, four words at most."""
+        """Words of one load from LDS: a lane's elements of a block, at most four words."""
         return min(4, self.run * self.bytes // 4)
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of activations in a step."""
+        """Bytes of a row of activations in a step."""
         return self.depth * self.bytes
 
     @property
     def mma(self) -> TiledMma:
-        """Where its elements are among lanes."""
+        """How the elements of a step are distributed over lanes."""
         return TiledMma(self.instruction.fragments, "a", self.depth, self.run)
 
     def layout(self, n: int, k: int) -> WeightLayout:
-        """Of codes `[N, K]`: steps, tiles of columns, lanes, and the codes of a lane in the order of K; of each load
-        those of all lanes."""
+        """The layout of packed codes `[N, K]`: steps, column tiles, loads, lanes, and the codes of a lane in the order
+        of K."""
         weight = self.mma.weight
         codes, lanes = reversed(weight["value"]), reversed(weight["lane"])
         of_loads = self.loads.bit_length() - 1
@@ -108,8 +108,7 @@ class KStep:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Instructions' tiles of a wave along rows and columns, waves of a workgroup, and whether workgroups share K
-    (`stream_k`)."""
+    """A wave's tiles along rows and columns, the waves of a workgroup, and whether workgroups share K (`stream_k`)."""
 
     rows: int
     columns: int
@@ -122,7 +121,7 @@ class Tiles:
 
 
 class Wave(StagedLoop):
-    """What one lane of a wave does."""
+    """The loop of one lane of a wave."""
 
     halves = 2
 
@@ -154,12 +153,12 @@ class Wave(StagedLoop):
         return self.tiles.rows * self.tiles.columns
 
     def barrier(self) -> None:
-        """Waits for LDS and not for the loads that are on their way to registers."""
+        """Wait for LDS, but not for loads in flight to registers."""
         ir.Context.current.get_dialect_descriptor("amdgpu")
         ir.Operation.create("amdgpu.lds_barrier")
 
     def zeros(self) -> list[ir.Value]:
-        """Of each tile, row by row, and then of each row's sums."""
+        """Zero accumulators of each tile, row by row, followed by those of the row sums."""
         kind = e.vector_of(self.instruction.registers, self.kernel.acc_type)
         return [e.zero(kind) for _ in range(self.tiles.rows * (self.tiles.columns + self.summing))]
 
@@ -189,12 +188,12 @@ class Wave(StagedLoop):
     def product(
         self, left: list[ir.Value], right: list[ir.Value], total: ir.Value, place: tuple[int, int, int]
     ) -> ir.Value:
-        """A total with one more instruction's product; `place`: its tiles of rows and of columns, and which one of the
-        step it is."""
+        """A total with one more instruction's product. `place`: the numbers of its row tile, of its column tile, and of
+        the instruction in the step."""
         return self.instruction.multiply(left, right, total)
 
     def _weights(self, step: e.Index) -> list[ir.Value]:
-        """The stored codes of a step, of each column tile."""
+        """The stored codes of a step, for each column tile."""
         last = (self.kernel.n - 1) // _TILE
         tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
         return [
@@ -204,7 +203,7 @@ class Wave(StagedLoop):
         ]
 
     def _left(self, stored: list[ir.Value], group: e.Index, tile: int) -> list[list[ir.Value]]:
-        """The words of each instruction of a step."""
+        """The words of the weight for each instruction of a step."""
         form, converted = self.along_k.codes, self.along_k.converted
         stored_words = [word for load in stored for word in e.elements(load)]
         words = form.unpacked(stored_words)
@@ -219,11 +218,11 @@ class Wave(StagedLoop):
         return [words[i : i + count] for i in range(0, len(words), count)]
 
     def _converted(self, words: list[ir.Value], kind: str) -> list[ir.Value]:
-        """Words of 16-bit floats, from words of one-byte floats."""
+        """Convert words of one-byte floats to words of 16-bit floats."""
         return [half for word in words for half in halves_of_word(word, kind, self.instruction.element)]
 
     def _decoded(self, words: list[ir.Value], group: e.Index, tile: int) -> list[ir.Value]:
-        """Words of numbers, from words of bytes `code << shift`; all of one column."""
+        """Decode words of bytes `code << shift`, all of one column, to words of values."""
         form, lanes, i8 = self.along_k.codes, 4 * len(words), e.integer(8)
         column = e.add(e.multiply(e.add(self.first_tile, tile), _TILE), self.weight_column)
         codes = vector.bitcast(e.vector_of(lanes, i8), e.gathered(words))
@@ -236,7 +235,7 @@ class Wave(StagedLoop):
         return e.elements(vector.bitcast(e.vector_of(lanes // 2, e.integer(32)), numbers))
 
     def _right(self, half: e.Index, tile: int) -> list[list[ir.Value]]:
-        """The activations of a tile of rows, the words of each instruction."""
+        """The words of the activation in a row tile for each instruction of a step."""
         row = e.add(self.right_row, tile * _TILE)
         loads = self.along_k.run * self.along_k.bytes // (4 * self.shared.unit)  # of a block
         found = []
@@ -267,14 +266,14 @@ class Wave(StagedLoop):
 
 @dataclass(frozen=True)
 class MatrixKernel(TiledKernel):
-    """A kernel, how it steps along K and how it is tiled; `wave` is what a lane does."""
+    """A kernel with its step along K and its tiles; `wave` is the class of its loop."""
 
     wave: ClassVar[type[Wave]] = Wave
 
     machine: Amd
     step: KStep
     tiles: Tiles
-    workgroups: int = 0  # that share K of all tiles (`stream_k`); 0: each has a tile of its own
+    workgroups: int = 0  # number that share K of all tiles (`stream_k`); 0: one workgroup per tile
 
     @property
     def name(self) -> str:
@@ -295,7 +294,7 @@ class MatrixKernel(TiledKernel):
 
     @property
     def registers(self) -> int:
-        """Of a lane, that hold sums; those over groups are apart from those of all."""
+        """Registers of a lane that hold sums; with groups, their sums are separate from the totals."""
         sums = 2 if self.kernel.combine is not None else 1
         return self.tiles.rows * self.tiles.columns * self.step.instruction.registers * sums
 
@@ -307,14 +306,14 @@ class MatrixKernel(TiledKernel):
         return max(1, min(has.simd_waves, fit, workgroups * self.tiles.waves // has.simds))
 
     def shared_among(self, target: Target) -> MatrixKernel:
-        """The kernel with as many workgroups as run at the same time, two waves on a SIMD where they fit."""
+        """The kernel with as many workgroups as run at the same time: two waves per SIMD, if they fit."""
         waves = target.capabilities.simds * Figures(target.capabilities).units * min(2, self._resident(target))
         return replace(self, workgroups=waves // self.tiles.waves)
 
     def work(self, target: Target, f: Figures) -> Work:
-        """Rounds over the SIMDs of a device, times what the waves of one do in a step along K. What a wave does beside
-        its instructions takes it about as long as some of them: its weights, its share of the activations, the rest. A
-        step is under way while the one before is multiplied: what is left of the latency of memory is waited for."""
+        """Rounds over the SIMDs of a device, times the work of one SIMD's waves in a step along K. A wave's other work
+        (weights, its share of the activations, addresses) is counted as the time of some matrix instructions. A step is
+        loaded while the previous one is multiplied; only the rest of the memory latency is waited for."""
         kernel, step, tiles = self.kernel, self.step, self.tiles
         m = f.rows(kernel.m, TYPICAL_ROWS)
         products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
@@ -345,7 +344,7 @@ class MatrixKernel(TiledKernel):
 
     @property
     def summing(self) -> bool:
-        """Whether rows of activations are added up beside the product."""
+        """Whether sums of activation rows are computed in addition to the product."""
         return (self.step.codes.offset != 0 and self.kernel.rhs.decode is None) or uses_row_sums(self.kernel)
 
     @property
@@ -363,7 +362,7 @@ class MatrixKernel(TiledKernel):
     @property
     def shared_bytes(self) -> int:
         rows, stride = shared_shape(self.shape[0], self.step.row_bytes, self.step.fragment_words)
-        flag = LOAD if self.workgroups else 0  # a word of `stream_k`, and what aligns the rows behind it
+        flag = LOAD if self.workgroups else 0  # a word of `stream_k`, padded to align the rows behind it
         return 2 * rows * stride * 4 * self.step.fragment_words + flag
 
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
@@ -381,6 +380,6 @@ class MatrixKernel(TiledKernel):
 
     @property
     def _weight_shape(self) -> tuple[int, ...]:
-        """Of loads of lanes."""
+        """The shape of the packed weight, in loads of lanes."""
         lanes = _TILE * self.step.instruction.parts
         return (*matrices(self.kernel), self.steps, -(-self.kernel.n // _TILE), self.step.loads, lanes)

@@ -1,7 +1,7 @@
-"""Products with scales of blocks along K on scaled MFMA (CDNA4): MXFP8 and MXFP4.
+"""Products with block scales along K on scaled MFMA (CDNA4): MXFP8 and MXFP4.
 
-The loop is that of other products. Beside the codes of a step a lane loads the words of four scales of its columns and
-rows that instructions take, and moves its own block's to the lowest byte.
+The loop is that of other products (`matrix.py`). In addition to the codes of a step a lane loads the words of four
+scales of its columns and rows that the instructions take, and shifts the scale of its own block to the lowest byte.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from .instructions import SCALED, ScaledMfma
 from .matrix import KStep, MatrixKernel, Wave
 from .strategy import MatrixStrategy
 
-# Of a step: bytes along K that a lane has in one load, and loads.
+# Bytes along K of one load of a lane, and loads per step.
 _RUN, _LOADS = 16, 2
 _LEAST_ROWS = 16  # of an instruction
 
 
 class _ScaledWave(Wave):
     plan: ScaledMatrixKernel
-    _words: list[ir.Value]  # of scales, of the step that is multiplied
+    _words: list[ir.Value]  # words of scales of the step that is multiplied
 
     def fetch(self, step: e.Index) -> list[Fetched]:
         return [*super().fetch(step), Fetched(held=self._scales(step))]
 
     @property
     def _instructions(self) -> int:
-        """Of a step: words of scales of a row or column."""
+        """Instructions per step along K, which is the number of words of scales of a row or column."""
         return self.along_k.depth // self.instruction.k
 
     def _scales(self, step: e.Index) -> list[ir.Value]:
-        """Of each tile of columns, then of rows, the words of a step. Behind the last word the last again: what it is
-        multiplied with are zeros, and where it is no number, so is its own product."""
+        """The words of a step, for each column tile, then for each row tile. Past the last word it is the last one
+        again: the codes there are zeros, and if one of its scales is NaN, the sum is NaN anyway."""
         of_row, of_column = self.kernel.scales
         last = self.kernel.k // self.instruction.k - 1
         words = [e.minimum(e.add(e.multiply(step, self._instructions), i), last) for i in range(self._instructions)]
@@ -93,7 +93,7 @@ class ScaledMatrixKernel(MatrixKernel):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledMatrixStrategy(MatrixStrategy):
-    """Products of one-byte or half-byte floats with a scale of a power of two for each 32 codes along K."""
+    """Products of one-byte or half-byte floats with one power-of-two scale per 32 codes along K."""
 
     name: str = "scaled-mma"
 
@@ -108,11 +108,12 @@ class ScaledMatrixStrategy(MatrixStrategy):
             return product
         if kernel.k % product.instruction.k:
             return Decline(
-                f"a K of {kernel.k} is not whole instructions, so codes and scales would be padded first",
+                f"a K of {kernel.k} is not a multiple of the instruction's K, so codes and scales would have to be "
+                "padded",
                 f"a multiple of {product.instruction.k}",
             )
         step = KStep(product.instruction, _RUN, _LOADS, 1, CodeFormat())
         plans = fastest(self.made(product.kernel, step, ScaledMatrixKernel), product.weight, self.target)
         if not plans:
-            return Decline("such tiles do not fit the registers", "smaller ones")
+            return Decline("none of the tiles fits the registers", "smaller ones")
         return product.accepted(accepted(plans, roofline(self.target, c)))

@@ -19,7 +19,7 @@ from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import KStep, MatrixKernel, Tiles
 
-# The most work of a wave first.
+# Tiles with the most work per wave first.
 _TILES = tuple(
     Tiles(rows, columns, waves, stream_k)
     for stream_k in (False, True)
@@ -31,7 +31,8 @@ _TILES = tuple(
 class MatrixStrategy(ProductStrategy[Tiles]):
     """Products by constant weights of codes: of integers, and of f16 or bf16 by weights that are decoded in registers.
 
-    What IREE's own tiles do in one dispatch is left to them, unless `always`, or where workgroups better share K.
+    Products that IREE's own tiles compute in one dispatch are left to IREE, unless `always`, or if it is faster that
+    workgroups share K.
     """
 
     machine: Amd
@@ -62,15 +63,15 @@ class MatrixStrategy(ProductStrategy[Tiles]):
             )
         plans = fastest(self.made(kernel, step), codes, self.target)
         if not plans:
-            return Decline("such tiles do not fit the registers", "smaller ones")
+            return Decline("none of the tiles fits the registers", "smaller ones")
         if not self.always and len(self.tiles) > 1 and plans[0].made.sharing is None and _plain(kernel):
-            return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
+            return Decline("IREE compiles it with everything fused into one dispatch", "none needed")
         return accepted(plans, kernel_estimate(self.target, kernel, step.codes.bits))
 
     def made(self, kernel: Kernel, step: KStep, make: type[MatrixKernel] = MatrixKernel) -> Iterator[MatrixKernel]:
         """The kernel with each of the tiles that fit."""
         m, has = kernel.m if kernel.m is not None else TYPICAL_ROWS, self.target.capabilities
-        # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
+        # If accumulators share one register file with everything else, converting one-byte floats takes half of theirs.
         halves = 1 if step.converted is None or self.machine.cdna else 2
         for tiles in self.tiles:
             made = make(kernel, self.machine, step, tiles)
@@ -83,14 +84,14 @@ class MatrixStrategy(ProductStrategy[Tiles]):
 
 
 def _plain(kernel: Kernel) -> bool:
-    """Whether the stock route takes the kernel in one dispatch, none of it slow."""
+    """Whether the stock route computes the kernel in one dispatch, without a slow part."""
     if kernel.batch is not None and kernel.batch.index is not None:
         return False
     if kernel.rhs.decode is not None:
-        # Steps of K that are not full are padded, in scratch.
+        # IREE pads an incomplete step of K, in scratch.
         return kernel.group is None and kernel.lhs.window is None and kernel.k % 32 == 0
     if kernel.lhs.window is not None:
-        # Padding is a dispatch of its own, and so is bringing channels to the front or from there.
+        # Padding is a separate dispatch, and so is moving channels to the front or from there.
         window = kernel.lhs.window
         moved = window.margin != (0, 0) or window.planes or kernel.planes or window.groups > 1
         return kernel.m is not None and not moved
@@ -98,11 +99,11 @@ def _plain(kernel: Kernel) -> bool:
 
 
 def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[KStep]:
-    """Ways to step along K whose steps divide the groups, best first."""
+    """Yield the steps along K that divide the groups, best first."""
     element, converted = _multiplied(kernel, machine)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
     wanted = 64 if machine.cdna or kernel.rhs.decode is None else 32
-    # What a step of a convolution works out of its window is as much for twice the codes; where these are there.
+    # A step of a convolution computes as much from its window for twice the codes, so it takes them if K has them.
     window = kernel.lhs.window is not None and -(-kernel.k // wanted) % 2 == 0
     for bits in (2, 4, 8):
         deep = 2 * wanted if (bits < 8 or window) and machine.cdna and element == "i8" else wanted
@@ -114,8 +115,8 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[KStep]:
 
 
 def _multiplied(kernel: Kernel, machine: Amd) -> tuple[str, tuple[str, str] | None]:
-    """What an instruction multiplies, and of which formats it is made, if of others: one-byte floats where there is no
-    instruction for them become f16, or bf16 where f16 would have subnormal numbers."""
+    """The type that the instruction multiplies, and the formats that are converted to it, if any. One-byte floats
+    without an instruction of their own become f16, or bf16 if they could be subnormal in f16."""
     if kernel.rhs.decode is not None:
         return str(kernel.lhs.value.type.element_type), None
     left, right = (str(side.value.type.element_type) for side in (kernel.lhs, kernel.rhs))
@@ -129,7 +130,7 @@ def _step(
     kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int, run: int,
     converted: tuple[str, str] | None,
 ) -> KStep | None:  # fmt: skip
-    """The step, None where it does not exist."""
+    """The step with these parameters, None if it does not exist."""
     offset = offset_of(codes, kernel, bits)
     width = 1 if converted is not None else kind.bytes
     block = run * kind.parts

@@ -1,1 +1,1 @@
-"""What Vulkan gives the kernels of `qmlir/targets/gpu_kernels`: SPIR-V's dot product, and exact products in bodies."""
+"""Vulkan's part of the kernels of `qmlir/targets/gpu_kernels`: SPIR-V's instructions, and cooperative matrices."""

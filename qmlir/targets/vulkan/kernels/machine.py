@@ -14,7 +14,7 @@ from ...gpu_kernels.machine import Machine
 
 
 def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """A product that a driver may not contract with a following sum (`NoContraction`): the epilogues of
+    """A product that a driver must not contract with a following sum (`NoContraction`): the epilogues of
     docs/semantics.md round both."""
     kind = operands[0].type
     if not isinstance(kind.element_type, ir.F32Type):
@@ -23,7 +23,7 @@ def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value 
 
 
 def _divf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
-    """What the pass qmlir-exact-divisions does outside of kernels."""
+    """An exact quotient, which outside of kernels the pass qmlir-exact-divisions emits."""
     return exact_quotient(op, *operands)
 
 
@@ -35,6 +35,6 @@ class Spirv(Machine):
     bf16_as_bits = True
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
-        """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
+        """`OpSDotAccSat`: the sum does not saturate, because the verifier ensures that it fits i32."""
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
         return e.operation("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

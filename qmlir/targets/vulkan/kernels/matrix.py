@@ -1,9 +1,9 @@
 """Products on cooperative matrices (`VK_KHR_cooperative_matrix`), of i8 or of f16 by decoded weights.
 
-Which lane holds what of a cooperative matrix is the driver's secret, so both sides go through shared memory, weights as
-bytes taken apart from short codes or as the f16 that these stand for, and sums go back through it: a lane then has
-neighbouring columns of rows that it knows, and the epilogue is that of the other kernels. A subgroup makes 32 x 32
-outputs, a workgroup 64 x 64.
+Only the driver knows which lane holds which elements of a cooperative matrix. Both operands are therefore stored in
+shared memory, weights as bytes unpacked from short codes or as decoded f16, and the sums are read back through it: each
+lane then has neighbouring columns of known rows, and the epilogue is that of the other kernels. A subgroup computes
+32 x 32 results, a workgroup 64 x 64.
 
     for each step of K:    load the next step to registers
                            multiply what is in shared memory
@@ -39,17 +39,17 @@ WAVE = 32  # rows and columns of a subgroup
 _ACROSS = 2  # subgroups of a workgroup, along rows and along columns
 TILE = WAVE * _ACROSS
 _ONES = 0x01010101
-_SUMS = TILE // COLUMNS + 1  # vectors of a row of sums in shared memory
-# Slots of a subgroup's instructions: the products of its fragments, sixteen codes deep, and in loads of one what it
-# reads from shared memory and waits at barriers in a step.
+_SUMS = TILE // COLUMNS + 1  # vectors per row of sums in shared memory, the last one padding
+# A subgroup's issue slots for the products of its fragments, 16 codes deep; and the cost of its reads from shared
+# memory and its barriers in a step, in loads.
 _MULTIPLY = 128
 _SHARED_LOADS = 16
 
 
 @dataclass(frozen=True)
 class CooperativeKernel(TiledKernel):
-    """A kernel, how its weight is stored, and `depth` elements along K of a step, a multiple of a piece and of a
-    `matrix`."""
+    """A kernel, the storage of its weight, and `depth`: the elements along K of a step, a multiple of those of a piece
+    and of `matrix`."""
 
     weights: CodeFormat
     depth: int
@@ -84,7 +84,7 @@ class CooperativeKernel(TiledKernel):
         busy = f.slots(_MULTIPLY * self.depth / 16 + SLOTS * loads)
         read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
         step = {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units / self.steps)}
-        # The next step's codes are under way while this one's are multiplied.
+        # The next step's codes are being loaded while this step's are multiplied.
         longest = max(step.values())
         return Work(1, self.steps, step, alone={"latency": hypot(longest, f.latency) - longest})
 
@@ -94,7 +94,7 @@ class CooperativeKernel(TiledKernel):
 
     @property
     def width(self) -> int:
-        """Bytes of what is multiplied: codes, or f16."""
+        """Bytes of a multiplied element: a code or an f16."""
         return 1 if self.kernel.rhs.decode is None else 2
 
     @property
@@ -112,17 +112,17 @@ class CooperativeKernel(TiledKernel):
 
     @property
     def unit(self) -> int:
-        """Words of an element of shared memory: cooperative matrices start at whole ones."""
+        """Words per element of shared memory; each cooperative matrix starts at an element."""
         return min(LOAD, self.matrix.k * self.width) // 4
 
     @property
     def summing(self) -> bool:
-        """Whether rows of activations are added up beside the product."""
+        """Whether row sums of the activations are computed in addition to the product."""
         return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
 
     @property
     def shared_bytes(self) -> int:
-        """Of both sides, the sums, and the sums of rows (see `_Threads`)."""
+        """Bytes of shared memory for both operands, the sums, and the row sums (see `_Threads`)."""
         stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
         sides = 2 * TILE * stride * 4 * self.unit
         sums = TILE * _SUMS * 4 * COLUMNS
@@ -142,7 +142,7 @@ class CooperativeKernel(TiledKernel):
 
 
 class _Threads(StagedLoop):
-    """What one thread does."""
+    """The code of one thread."""
 
     def __init__(self, plan: CooperativeKernel, source: Source, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, source, workgroup, plan.steps)
@@ -158,7 +158,7 @@ class _Threads(StagedLoop):
         acc, i32 = self.kernel.acc_type, e.integer(32)
         self.sums = e.shared((TILE, _SUMS), e.vector_of(COLUMNS, acc))
         self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
-        # Cooperative matrices of a subgroup, along rows and along columns.
+        # The number of cooperative matrices of a subgroup, along rows and along columns.
         self.down, self.across = WAVE // plan.matrix.m, WAVE // plan.matrix.n
         window, per = self.kernel.lhs.window, (plan.depth // plan.load, plan.depth // plan.weights.depth)
         down = window is not None and window.planes
@@ -169,11 +169,11 @@ class _Threads(StagedLoop):
 
     @property
     def run_count(self) -> int:
-        """Vectors of four columns, of a thread."""
+        """The number of vectors of four columns per thread."""
         return WAVE * WAVE // COLUMNS // self.machine.subgroup
 
     def zeros(self) -> list[ir.Value]:
-        """Of each fragment, row by row, and of the thread's share of the sums of rows."""
+        """Zeros for each fragment, row by row, and for the thread's shares of the row sums."""
         zero = e.operation("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
         shares = self.copies.count if self.summing else 0
         return [*[zero] * (self.down * self.across), *[e.word(0)] * shares]
@@ -197,7 +197,7 @@ class _Threads(StagedLoop):
         return [*totals, *shares]
 
     def _operand(self, kind: str, first: e.Index, number: int, k: int) -> ir.Value:
-        """A cooperative matrix; the right side lies as `[N, K]`."""
+        """Load a cooperative matrix from shared memory; the right operand is stored as `[N, K]`."""
         shared = self.weights if kind == "BOp" else self.shared
         attributes: dict[str, ir.Attribute] = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), shared.stride)}
         if kind == "BOp":
@@ -212,14 +212,14 @@ class _Threads(StagedLoop):
     # ---- weights to shared memory
 
     def _weights(self, step: e.Index) -> Fetched:
-        """What this thread copies of a step: stored words, and what decodes each piece."""
+        """The weights that this thread copies of a step: stored words, and the operands that decode each piece."""
         plan, copies = self.plan, self.rhs_copies
         pieces: list[list[ir.Value]] = []
         held: list[dict[Operand, ir.Value]] = []
         for i in range(copies.count):
             column, at, _ = copies.at(i)
             piece = e.add(e.multiply(step, copies.per_row), at)
-            if plan.pieces[0] % copies.per_row:  # behind the last piece the activations are zeros
+            if plan.pieces[0] % copies.per_row:  # past the last piece the activations are zeros
                 piece = e.minimum(piece, plan.pieces[0] - 1)
             safe = e.minimum(e.add(self.first_column, column), plan.pieces[1] - 1)
             pieces.append(e.elements(e.load(self.workgroup.rhs, self.place.of_matrix(piece, safe))))
@@ -230,14 +230,14 @@ class _Threads(StagedLoop):
         def store(half: e.Index) -> None:
             for i, stored in enumerate(pieces):
                 column, at, ours = copies.at(i)
-                words = self._numbers(stored, held[i]) if self.decodes else plan.weights.unpacked(stored)
+                words = self._decoded(stored, held[i]) if self.decodes else plan.weights.unpacked(stored)
                 with e.when(ours):
                     self.weights.write(words, half, column, at)
 
         return Fetched(store)
 
-    def _numbers(self, stored: list[ir.Value], held: dict[Operand, ir.Value]) -> list[ir.Value]:
-        """Words of f16, from stored codes of one column. Four at a time: longer vectors SPIR-V has not."""
+    def _decoded(self, stored: list[ir.Value], held: dict[Operand, ir.Value]) -> list[ir.Value]:
+        """Decode stored codes of one column to words of f16, four codes at a time: SPIR-V has no longer vectors."""
         form, found = self.plan.weights, []
         for word in stored:
             for field in range(form.fields):
@@ -250,7 +250,7 @@ class _Threads(StagedLoop):
     # ---- sums
 
     def _with_row_sum(self, number: int, share: ir.Value) -> ir.Value:
-        """The sum of the codes that this thread has copied, with those in shared memory now."""
+        """`share` plus the sum of the codes of copy `number` of this thread, which are in shared memory."""
         row, at, _ = self.copies.at(number)
         units = LOAD // (4 * self.plan.unit)
         for i in range(units):
@@ -259,9 +259,9 @@ class _Threads(StagedLoop):
         return share
 
     def _inside(self, number: int) -> tuple[e.Index, e.Index]:
-        """Row and first column of a thread's vector in its subgroup's tile."""
+        """The row of a thread's vector in its subgroup's tile, and the vector's number in that row."""
         at = e.add(self.lane, number * self.machine.subgroup)
-        if self.kernel.planes:  # of which neighbouring rows are neighbours
+        if self.kernel.planes:  # neighbouring rows are neighbours in memory
             return e.remainder(at, WAVE), e.divide(at, WAVE)
         return e.divide(at, WAVE // COLUMNS), e.remainder(at, WAVE // COLUMNS)
 
@@ -271,7 +271,7 @@ class _Threads(StagedLoop):
         return self.at(e.add(e.add(self.first_row, self.wave_row), row), column, COLUMNS)
 
     def runs(self, totals: list[ir.Value]) -> list[Run]:
-        self._share(totals)
+        self._store_totals(totals)
         e.barrier()
         values: list[ir.Value] = []
         sums: list[ir.Value | None] = []
@@ -283,8 +283,8 @@ class _Threads(StagedLoop):
         e.barrier()
         return self.of_bytes(values, sums, self.plan.weights.shift, self.plan.weights.offset)
 
-    def _share(self, totals: list[ir.Value]) -> None:
-        """Fragments and sums of rows in shared memory."""
+    def _store_totals(self, totals: list[ir.Value]) -> None:
+        """Store fragments and shares of row sums to shared memory."""
         count, matrix = self.down * self.across, self.plan.matrix
         stride = ir.IntegerAttr.get(ir.IndexType.get(), _SUMS)
         for i, fragment in enumerate(totals[:count]):

@@ -1,4 +1,4 @@
-"""When a kernel on cooperative matrices takes a contraction."""
+"""Decides when a kernel on cooperative matrices takes a contraction."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline
 from .matrix import WAVE, CooperativeKernel
 
-_MOST = 32  # instructions of a step: more of them take drivers long to compile
+_MAX_PER_STEP = 32  # instructions: drivers take long to compile more of them
 
 
 @dataclass(frozen=True)
 class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
-    """Products by constant weights on devices with cooperative matrices: of codes on those of i8, and of f16 by
-    weights that are decoded on those of f16 with sums of f32."""
+    """Products by constant weights on devices with cooperative matrices: of codes on i8 matrices, and of f16 by decoded
+    weights on f16 matrices with f32 sums."""
 
     name: str = "matrix"
     planes = True
@@ -37,7 +37,7 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
         return None
 
     def _matrices(self, lhs: str, rhs: str, acc: str) -> list[MatrixInstruction]:
-        """Those that the kernel is written for, the largest first."""
+        """The device's matrices that the kernel supports, the largest first."""
         kinds = [k for k in map(parse_mma, self.target.capabilities.mma) if (k.lhs, k.rhs, k.acc) == (lhs, rhs, acc)]
         fitting = [k for k in kinds if k.m in (8, 16, 32) and k.n in (8, 16, 32) and k.k in (8, 16, 32)]
         return sorted(fitting, key=lambda k: (k.m * k.n, k.k), reverse=True)
@@ -47,7 +47,7 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
         codes = codes_for_matrices(kernel, 16 if kernel.rhs.decode is None else 8)
         if isinstance(codes, Decline):
             return codes
-        made, available = list(self._made(kernel, codes)), self.target.capabilities.shared_memory
+        made, available = list(self._candidates(kernel, codes)), self.target.capabilities.shared_memory
         fitting = [m for m in made if m.shared_bytes <= available]
         if fitting:
             bound = kernel_estimate(self.target, kernel, fitting[0].weights.bits)
@@ -59,13 +59,13 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
             )  # fmt: skip
         return Decline(f"groups of {kernel.group} along K are not a multiple of 16", "a group size of 16 or a multiple")
 
-    def _made(self, kernel: Kernel, codes: Array) -> Iterator[CooperativeKernel]:
-        """Kernels whose steps fit groups, the deepest first."""
+    def _candidates(self, kernel: Kernel, codes: Array) -> Iterator[CooperativeKernel]:
+        """Kernels whose steps divide the groups along K, the deepest first."""
         decodes = kernel.rhs.decode is not None
         matrices = self._matrices("f16", "f16", "f32") if decodes else self._matrices("i8", "i8", "i32")
-        least = 8 if decodes else 16  # codes whose bytes, or numbers, are one store to shared memory
+        least = 8 if decodes else 16  # codes whose bytes, or f16 values, are one store to shared memory
         for depth in (32, 16) if decodes else (64, 32, 16):
-            matrix = next((m for m in matrices if depth % m.k == 0 and _instructions(m, depth) <= _MOST), None)
+            matrix = next((m for m in matrices if depth % m.k == 0 and _instructions(m, depth) <= _MAX_PER_STEP), None)
             if matrix is None or (kernel.group is not None and kernel.group % depth):
                 continue
             for words in (2, 1) if decodes else (4, 2, 1):
@@ -78,5 +78,5 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
 
 
 def _instructions(matrix: MatrixInstruction, depth: int) -> int:
-    """Of a subgroup's step of `depth` along K."""
+    """The matrix instructions of a subgroup in a step of `depth` along K."""
     return WAVE // matrix.m * (WAVE // matrix.n) * (depth // matrix.k)
