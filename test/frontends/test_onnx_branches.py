@@ -47,5 +47,5 @@ def test_the_branch_that_is_taken(body: str, size: str) -> None:
 
 
 def test_a_condition_that_is_computed_is_refused() -> None:
-    with pytest.raises(FrontEndError, match="but for an If whose condition follows from constants and static sizes"):
+    with pytest.raises(FrontEndError, match="except an If whose condition follows from constants and static sizes"):
         qmlir.compile(parser.parse_model(program(TWO, "S")))

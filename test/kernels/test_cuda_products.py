@@ -264,7 +264,7 @@ def test_a_tile_can_be_asked_for() -> None:
     assert select in text
     asked = text.replace(select, f"{select} prefer=mma-sync-int8 choice={choice}")
     assert one_kernel(product("cuda:sm_80", 16, 64, 256, pipeline=asked), S8)["tile"] == [64, 128, 128]
-    with pytest.raises(UsageError, match="there is no choice mma-sync-int8-tile = 'large'"):
+    with pytest.raises(UsageError, match="unknown choice mma-sync-int8-tile = 'large'"):
         product("cuda:sm_80", 16, 64, 256, pipeline=asked.replace("64x128x128x2x2x1x3", "large"))
 
 

@@ -198,9 +198,9 @@ def another_row(patch: pytest.MonkeyPatch) -> None:
     """All lanes hold the scales of the first one."""
 
     def load(self: Any, k_tile: Any, whole: Any = scaled_gemm._Scales.load) -> Any:
-        self._scaled.lane, lane = 0, self._scaled.lane
+        self._scaled_block.lane, lane = 0, self._scaled_block.lane
         found = whole(self, k_tile)
-        self._scaled.lane = lane
+        self._scaled_block.lane = lane
         return found
 
     patch.setattr(scaled_gemm._Scales, "load", load)

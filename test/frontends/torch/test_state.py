@@ -106,7 +106,7 @@ def test_an_argument_that_is_changed_is_refused() -> None:
             x.add_(1)
             return x * 2
 
-    with pytest.raises(FrontEndError, match="user input mutation of 'x': return what it becomes"):
+    with pytest.raises(FrontEndError, match="user input mutation of 'x': return the new value"):
         qmlir.compile(torch.export.export(Writes(), (torch.ones(2),)))
 
 
