@@ -1,4 +1,4 @@
-"""Shared by all tests: where compiled programs go, which targets run here; the hooks of support/slices.py."""
+"""Shared by all tests: the cache of compiled programs, the targets that run here, the hooks of support/slices.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def have_lavapipe() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One device and one cache for the whole run: nothing of the user's is read or written.
+    # One device and one cache for the whole run: the user's files are neither read nor written.
     for folder in (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d")):
         for driver in folder.glob("lvp_icd*.json"):
             os.environ.setdefault("VK_DRIVER_FILES", str(driver))
@@ -59,7 +59,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def rotation(pytestconfig: pytest.Config) -> int:
-    """The number that `--sweep` gives, another for each commit: which rows of committed results a run finds again."""
+    """The number of `--sweep`, which differs per commit: it selects the committed results that a run reproduces."""
     return int(pytestconfig.getoption("--sweep"))
 
 

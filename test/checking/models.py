@@ -10,10 +10,10 @@ WIDTH = 16
 
 def twelve_layers(scales: dict[int, float] | None = None, packings: dict[int, str] | None = None,
                   roundings: dict[int, str] | None = None) -> str:  # fmt: skip
-    """int8 layers of 16 columns, requantised; every third has packed int4 weights. The faults are by layer, from 1:
-    `scales` multiply the layer's own.
+    """Twelve requantised int8 layers of 16 columns; every third has packed int4 weights. Faults are given by the number
+    of the layer, from 1: `scales` multiply the layer's own scale.
 
-    Scales are powers of two, so that ties are frequent and the rounding mode matters; they differ between channels, so
+    Scales are powers of two, so that ties are frequent and the rounding mode matters. They differ between channels, so
     that they stay operands and all layers share one executable, which IREE compiles once.
     """
     rng = np.random.default_rng(7)

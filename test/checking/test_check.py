@@ -1,4 +1,4 @@
-"""`qmlir.check`: planted faults are found, the layer is named; what cannot be compared is refused with its reason."""
+"""`qmlir.check` finds planted faults and names the layer; it refuses what it cannot compare, with the reason."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ WRONG = {
 def test_a_fault_of_the_compiler_is_named(
     fault: str, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiler reads one layer wrong. Though layers were not asked for, the wrong one is named, and it alone is
-    wrong itself: what follows is right when it is given what came before."""
+    """The compiler misreads one layer. It is named although layers were not asked for, and it is the only one with an
+    error of its own: the later layers are right for the outputs of the layers before them."""
     from qmlir.core.mlir import ir
 
     layer, attribute, value = WRONG[fault]
@@ -134,7 +134,7 @@ def test_a_fault_that_hides_when_layers_are_returned_is_searched_for(
 
 
 def test_roundings_that_add_up_are_no_layers_fault(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layers differ, and so does the output, but each layer is what the reference makes of the layers before it."""
+    """All layers and the output differ, but each layer is right for the outputs of the layers before it."""
     from qmlir.checking import compiled, reference
 
     def run_layers(self: Any, arguments: Any, chosen: Any, alone: bool = False) -> Any:

@@ -1,5 +1,5 @@
-"""The numpy evaluation of programs: ops of the dialect give what `qmlir.reference` gives, and the same programs lowered
-to linalg give it again through the rules of arith, math, tensor and linalg."""
+"""The numpy evaluation of programs: the ops of the dialect give the results of `qmlir.reference`, and so do the same
+programs lowered to linalg, by the rules of arith, math, tensor and linalg."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS = [f for f in EVERY_FORM if f.op != "sparse_matmul"]
 
 
 def text_of(form: Form) -> tuple[str, dict[str, Any]]:
-    """The form as a program, and what it was given that is not an argument."""
+    """The form as a program, and its constant operands and attributes."""
     made = form.build(Operands(form.name, 128 if form.op == "dequant" else M))
     if form.op == "program":
         return made, {}
@@ -40,14 +40,14 @@ def text_of(form: Form) -> tuple[str, dict[str, Any]]:
 
 
 def close(got: Any, expected: Any, dtype: str, form: Form) -> None:
-    """Integers are exact; sums of floats are in another order once the op is linalg."""
+    """Integers are exact; the order of float sums changes when the op is lowered to linalg."""
     if dtype in ("i8", "u8", "i32"):
         np.testing.assert_array_equal(got, expected)
         return
     scale = float(np.abs(np.asarray(expected, np.float64)).max(initial=1e-30))
     tolerance = {"f32": 2e-5, "f16": 2e-3, "bf16": 2e-2}.get(dtype, 0.1)
     if form.op == "moe":
-        tolerance = 2e-2  # a last bit before the intermediate's quantisation moves a code
+        tolerance = 2e-2  # a last bit before the intermediate's quantisation changes a code
     np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), atol=tolerance * scale)
 
 
@@ -67,7 +67,7 @@ def test_a_form_means_what_the_reference_says(form: Form) -> None:
             np.testing.assert_array_equal(np.asarray(x).view(y.dtype), y)
 
 
-# Loops over K in Python: some of them in every run.
+# These forms loop over K in Python: the fast tier runs only some.
 QUICK = [f for f in FORMS if f.op not in ("conv2d_q", "moe")][::8]
 
 

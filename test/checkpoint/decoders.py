@@ -1,5 +1,5 @@
-"""Decoders with random weights, written to checkpoints, and evaluated in numpy in float64: the judge of what
-`qmlir import` makes. The evaluation is the plain one, of whole sequences, without a cache."""
+"""Decoders with random weights, written to checkpoints and evaluated in numpy in float64, to judge the programs of
+`qmlir import`. The evaluation computes whole sequences, without a cache."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HF_NAMES = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_
 
 @dataclass
 class Model:
-    """The real weights: `layers[i][part]`, and how RoPE pairs the numbers of a head."""
+    """The real weights: `layers[i][part]`, and how RoPE pairs the elements of a head."""
 
     sizes: Sizes
     pairs: str
@@ -63,8 +63,8 @@ class Model:
         angle = np.arange(count)[:, None] / s.base ** (np.arange(0, s.head, 2) / s.head)
         for layer in self.layers:
             h = self._norm(x, layer["attention_norm"])
-            q = self._turned((h @ layer["q"].T).reshape(count, s.heads, s.head), angle)
-            k = self._turned((h @ layer["k"].T).reshape(count, s.kv_heads, s.head), angle)
+            q = self._rotated((h @ layer["q"].T).reshape(count, s.heads, s.head), angle)
+            k = self._rotated((h @ layer["k"].T).reshape(count, s.kv_heads, s.head), angle)
             v = (h @ layer["v"].T).reshape(count, s.kv_heads, s.head)
             out = np.empty((count, s.heads, s.head))
             for head in range(s.heads):
@@ -82,7 +82,7 @@ class Model:
     def _norm(self, x: Any, weight: Any) -> Any:
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + self.sizes.epsilon) * weight
 
-    def _turned(self, x: Any, angle: Any) -> Any:
+    def _rotated(self, x: Any, angle: Any) -> Any:
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         half = self.sizes.head // 2
         a, b = (x[..., 0::2], x[..., 1::2]) if self.pairs == "interleaved" else (x[..., :half], x[..., half:])
@@ -100,8 +100,8 @@ def random_matrix(rng: np.random.Generator, shape: tuple[int, int]) -> Any:
 
 
 def write_gguf(path: Path, sizes: Sizes, kind: str = "Q4_0", head: str = "Q8_0", seed: int = 0) -> Model:
-    """By the gguf package: its writer, its quantiser and, for what the weights really are, its dequantiser. `head`
-    quantises the embedding too."""
+    """Write a checkpoint with the writer and quantiser of the gguf package; its dequantiser gives the real weights.
+    `head` is the type of the embedding too."""
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(sizes.layers)
@@ -185,7 +185,7 @@ def write_gptq(folder: Path, sizes: Sizes, *, act_order: bool = False, tied: boo
 
 
 def greedy(prefill: Any, decode: Any, prompt: list[int], steps: int) -> tuple[list[int], list[Any]]:
-    """The tokens that follow, and the logits that they were taken from."""
+    """The tokens after the prompt, and the logits that each was chosen from."""
     logits = [prefill(np.asarray(prompt, np.int32))]
     tokens = [int(np.argmax(logits[0]))]
     for _ in range(steps - 1):
@@ -195,9 +195,9 @@ def greedy(prefill: Any, decode: Any, prompt: list[int], steps: int) -> tuple[li
 
 
 def judge(model: Model, prompt: list[int], tokens: list[int], logits: list[Any]) -> float:
-    """That `tokens` are what the model itself would say, and how far the logits are from float64's.
+    """Check that `tokens` are the model's own greedy choice. Returns the largest error of the logits against float64.
 
-    One pass over all tokens is enough: when each is the likeliest after those before it, no other sequence is greedy.
+    One pass over all tokens is enough: if each is the likeliest after those before it, no other sequence is greedy.
     """
     exact = model.logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
     assert tokens == exact.argmax(-1).tolist()

@@ -1,5 +1,5 @@
 """Each format against its own formula in float64 (GGUF: against the gguf package, bit for bit), and the weights as
-arguments of a product."""
+operands of a product."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def opened(path: Path, name: str = "layer.weight") -> QuantizedWeight:
 
 
 def check(weight: QuantizedWeight, real: Any, ulps: int = 1, compiled: bool = False) -> None:
-    """The dequantised weight is the real one rounded, or `ulps` roundings away; a product agrees with float64, and
-    for one weight of each layout the compiled one too."""
+    """The dequantised weight is the real one rounded, or at most `ulps` roundings away. A product agrees with float64,
+    and with `compiled` (one weight of each layout) the compiled product does too."""
     got = weight.dequantize()
     assert got.dtype == np.float32
     assert got.shape == weight.shape == real.shape
@@ -88,7 +88,7 @@ def test_gguf(kind: str, tmp_path: Path) -> None:
     expected = gguf.quants.dequantize(raw, GGMLQuantizationType[kind])
     np.testing.assert_array_equal(weight.dequantize(), expected)
     np.testing.assert_array_equal(weight.rows(np.array([5, 0])), expected[[5, 0]])
-    # ggml's own roundings are in `expected`.
+    # `expected` contains ggml's own roundings.
     check(weight, expected.astype(np.float64), ulps=4, compiled=kind in ("Q4_0", "Q4_K", "Q6_K"))
     np.testing.assert_array_equal(model["norm"], np.ones(4, np.float32))
 
@@ -188,7 +188,7 @@ FP4 = (0.0, 0.0052083, 0.6666667, 1.0, 0.3333333, 0.5, 0.1666667, 0.25,
        0.0, -0.0052083, -0.6666667, -1.0, -0.3333333, -0.5, -0.1666667, -0.25)  # fmt: skip
 
 
-@pytest.mark.parametrize("k", [K, 96])  # 96: blocks of 64 run over the ends of rows
+@pytest.mark.parametrize("k", [K, 96])  # 96: blocks of 64 cross the ends of rows
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
 def test_bitsandbytes(kind: str, k: int, tmp_path: Path) -> None:
     table = np.asarray(NF4_VALUES if kind == "nf4" else FP4, np.float32)
@@ -251,7 +251,7 @@ def test_float8(strategy: str, tmp_path: Path) -> None:
     scale = rng.uniform(0.001, 0.1, shape).astype(np.float32)
     args: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": strategy}
     if strategy == "block":
-        args["block_structure"] = [32, 32]  # the second row of blocks is cut
+        args["block_structure"] = [32, 32]  # the second row of blocks is cut short
     folder = w.write_folder(
         tmp_path, {"layer.weight": codes, "layer.weight_scale": scale}, w.ct_config("float-quantized", args)
     )

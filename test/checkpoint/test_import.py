@@ -28,7 +28,7 @@ PROMPT = [3, 5, 7, 11, 13]
 def loaded(
     path: Path, folder: Path, target: str = "cpu", keep: bool = False, mapped: bool = False, **options: Any
 ) -> Any:
-    """The program of a checkpoint, by way of its files."""
+    """The program of a checkpoint, saved to its files, compiled and loaded."""
     imported = qmlir.importing.decoder(qmlir.checkpoint.open(path), **options)
     program, weights = folder / "imported.mlir", folder / "imported.safetensors"
     imported.save(program, weights)
@@ -49,7 +49,7 @@ def test_gguf_decoder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no sequence to go on with \(prefill starts one\)"):
         program.decode(np.array([1], np.int32))
     check(program, model, PROMPT)
-    said = check(program, model, PROMPT[:1], 5)  # a new sequence begins with nothing of the old one
+    said = check(program, model, PROMPT[:1], 5)  # a new sequence keeps nothing of the old one
     for tokens, match in (
         ([1, 97], r"tokens\[1\] = 97, which is outside of \[0, 96\]"),
         ([-1], r"tokens\[0\] = -1, which is outside of \[0, 96\]"),
@@ -84,7 +84,7 @@ def test_gptq_decoder(act_order: bool, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_decoder_on_vulkan(lavapipe: str, tmp_path: Path) -> None:
-    """Attention sums over a sequence of any length."""
+    """Attention sums over a sequence of dynamic length."""
     model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1))
     check(loaded(tmp_path / "m.gguf", tmp_path, lavapipe), model, PROMPT)
 
@@ -217,7 +217,7 @@ def test_float8_activations_with_a_scale_of_their_own(tmp_path: Path) -> None:
 
 
 def test_input_scales_that_are_several(tmp_path: Path) -> None:
-    """Regression: numpy's error of a reshape."""
+    """Regression: the error was numpy's, from a reshape."""
     model = quantised_layer(tmp_path, TENSOR, input_scale=np.float32([0.03, 0.03]))
     with pytest.raises(CheckpointError, match=r"'a.input_scale' has shape \[2\], but must be one number"):
         model["a.weight"]
@@ -225,7 +225,7 @@ def test_input_scales_that_are_several(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int", "float"])
 def test_embeddings_with_scales_of_blocks(kind: str, tmp_path: Path) -> None:
-    """Regression: rows had the scales of other rows, which were read behind the end, and those of one-byte floats were
+    """Regression: rows got the scales of other rows, or scales read beyond their end; rows of one-byte floats were
     refused with "dtype='f32' is not known"."""
     rng = np.random.default_rng(7)
     codes = (rng.standard_normal((48, 64)) * 40).astype(np.int8 if kind == "int" else ml_dtypes.float8_e4m3fn)
@@ -301,8 +301,8 @@ def test_models_that_are_not_imported(change: Any, match: str, tmp_path: Path) -
 
 
 def test_rope_of_gguf_is_scaled_as_llama_cpp_scales_it() -> None:
-    """Regression: a factor without a type was ignored, where llama.cpp takes it as linear, and so was the key of older
-    converters; what changes the attention otherwise was ignored too."""
+    """Regression: a factor without a type, which llama.cpp takes as linear, was ignored. So were the factor under the
+    key of older converters, and other keys that change the attention."""
     said = {"general.architecture": "llama", "llama.attention.head_count": 4, "llama.embedding_length": 64,
             "llama.block_count": 1, "llama.feed_forward_length": 96, "llama.vocab_size": 97}  # fmt: skip
 
@@ -327,7 +327,7 @@ def test_rope_of_gguf_is_scaled_as_llama_cpp_scales_it() -> None:
 
 
 def test_llama3_frequencies_are_those_of_its_paper() -> None:
-    """Low frequencies are divided by the factor, high ones kept, and those between are between."""
+    """Low frequencies are divided by the factor, high ones are kept, and those between lie between these bounds."""
     from qmlir.importing.config import _frequencies, _scaled
 
     plain = _frequencies(500000.0, 128)

@@ -1,7 +1,7 @@
 """Weights quantised and packed by the formats' own packages, against what those packages dequantise them to.
 
-Needs the extra `peers`, and without what they depend on (`pip install --no-deps auto-gptq autoawq accelerate`) the two
-packages that ask for CUDA; all of them run on the CPU here.
+Needs the extra `peers`, and the two packages that ask for CUDA, installed without their dependencies
+(`pip install --no-deps auto-gptq autoawq accelerate`). All of them run on the CPU here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ N, K = 64, 256
 
 
 def array(tensor: Any) -> Any:
-    """A torch tensor as numpy, bits kept."""
+    """A torch tensor as a numpy array with the same bits."""
     import torch
 
     raw = {
@@ -46,7 +46,7 @@ def opened(folder: Path, tensors: dict[str, Any], said: dict[str, Any], name: st
 
 
 def inside(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of a package without the package's own `__init__`, which asks for all that its models depend on."""
+    """A module of a package, without the package's own `__init__`, which imports the dependencies of all its models."""
     found = find_spec(package)
     if found is None or found.submodule_search_locations is None:
         pytest.skip(f"{package} is not installed")
@@ -57,8 +57,8 @@ def inside(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def linear(groups: Any, bits: int) -> tuple[Any, Any, Any]:
-    """A layer of random weights with scales and zero points `[N, G]` whose range holds each group of columns, where
-    `groups[k]` is the group of column k. No code is on the edge: the packages do not clamp."""
+    """A layer of random weights, with scales and zero points `[N, G]` whose range covers each group of columns;
+    `groups[k]` is the group of column k. No code is at the edge of the range, because the packages do not clamp."""
     import torch
 
     layer = torch.nn.Linear(K, N, bias=False)
@@ -152,7 +152,7 @@ def test_compressed_tensors(preset: str, tmp_path: Path) -> None:
     if args.get("symmetric") is False:
         state["weight_zero_point"] = torch.randint(-8, 8, shape, generator=generator).to(torch.int8)
     if preset == "NVFP4":
-        # As its quantiser: the largest of 448 x 6 stands for the largest weight, group scales are e4m3.
+        # As in its quantiser: 448 x 6 represents the largest weight, and group scales are e4m3.
         overall = 448 * 6 / weight.abs().max()
         groups = weight.abs().reshape(N, -1, 16).amax(-1) / 6 * overall
         state |= {"weight_scale": groups.to(torch.float8_e4m3fn).to(torch.float32),

@@ -1,5 +1,5 @@
-"""What is no checkpoint, files that are cut anywhere, and what a refusal costs. The table of hostile files is in
-`robustness/checkpoints.py`, damaged ones are a surface of `robustness/surfaces.py`."""
+"""Paths that are not checkpoints, files truncated anywhere, and the memory that a refusal costs. The table of hostile
+files is in `robustness/checkpoints.py`; damaged files are a surface of `robustness/surfaces.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qmlir.errors import CheckpointError
 
 
 def refused(path: Path, match: str, name: str | None = None) -> None:
-    """Opening, or reading the tensor `name`, is refused in words that match."""
+    """Check that opening, or reading the tensor `name`, is refused with a message that matches."""
     with pytest.raises(CheckpointError, match=match):
         read(path, name)
 

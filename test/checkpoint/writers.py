@@ -1,5 +1,5 @@
-"""Writers of checkpoints for the tests: each format packed here from its specification, by loops over codes and
-nothing of ours, with the real weights by the format's own formula in float64."""
+"""Writers of checkpoints for the tests. Each format is packed here from its specification, by loops over codes and
+without qmlir's code. The real weights follow the format's own formula in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {"int8": "I8", "uint8": "U8", "int32": "I32", "int64": "I64", "float16"
 
 
 def write_safetensors(path: Path, tensors: Tensors) -> Path:
-    """A file: eight bytes of length, a JSON header, the data."""
+    """Write a file: eight bytes for the length of the header, a JSON header, the data."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data, at = [], 0
     for name, array in tensors.items():
@@ -35,7 +35,7 @@ def write_safetensors(path: Path, tensors: Tensors) -> Path:
 
 
 def write_folder(folder: Path, tensors: Tensors, quantization: dict[str, Any] | None, **config: Any) -> Path:
-    """A folder as transformers saves it."""
+    """Write a folder as transformers saves it."""
     folder.mkdir(parents=True, exist_ok=True)
     if quantization is not None:
         config = {**config, "quantization_config": quantization}
@@ -45,7 +45,7 @@ def write_folder(folder: Path, tensors: Tensors, quantization: dict[str, Any] | 
 
 
 def pack_words(codes: Any, bits: int, axis: int, order: tuple[int, ...] | None = None) -> Any:
-    """Unsigned codes to i32 words along an axis: element `order[i]` of a word at bits `i * bits`."""
+    """Pack unsigned codes into i32 words along an axis: element `order[i]` of a word is at bit `i * bits`."""
     per = 32 // bits
     moved = np.moveaxis(np.asarray(codes, np.uint32), axis, 0)
     moved = np.pad(moved, [(0, -len(moved) % per)] + [(0, 0)] * (moved.ndim - 1))
@@ -65,7 +65,7 @@ def gptq_config(bits: int = 4, group_size: int = 32, version: int = 1, **more: A
 
 
 def gptq_layer(name: str, codes: Any, scales: Any, zeros: Any, groups: Any, bits: int = 4, version: int = 1) -> Tensors:
-    """codes `[K, N]`, scales f16 and zeros `[G, N]`, groups `[K]`. v1 stores each zero point less one."""
+    """codes `[K, N]`, scales f16 and zeros `[G, N]`, groups `[K]`. v1 stores each zero point minus one."""
     stored = (np.asarray(zeros) - (1 if version == 1 else 0)) % (1 << bits)
     return {
         f"{name}.qweight": pack_words(codes, bits, 0),
@@ -116,7 +116,7 @@ def bnb_layer(
     name: str, codes: Any, absmax: Any, table: Any, kind: str = "nf4", blocksize: int = 64,
     nested: tuple[Any, Any, float, int] | None = None,
 ) -> Tensors:  # fmt: skip
-    """codes `[N, K]` of 4 bits, absmax a block (codes of a byte when nested: their table, absmax, offset, block)."""
+    """4-bit codes `[N, K]`, one absmax per block: one-byte codes if `nested` (their table, absmax, offset, block)."""
     flat = np.asarray(codes, np.uint8).reshape(-1)
     state = {"quant_type": kind, "blocksize": blocksize, "dtype": "bfloat16", "shape": list(codes.shape)}
     made: Tensors = {

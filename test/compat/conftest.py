@@ -1,4 +1,4 @@
-"""Data and comparisons are those of the numeric tests; the judges are qmlir.reference and plain numpy."""
+"""Data and comparisons come from the numeric tests; results are judged by qmlir.reference and plain numpy."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ data, same, near, terms = _numerics.data, _numerics.same, _numerics.near, _numer
 
 @pytest.fixture(scope="session")
 def golden() -> Any:
-    """The exact results and the stream that their recipes draw from."""
+    """The module with the exact results and the random stream that their recipes draw from."""
     return _module("test_golden")

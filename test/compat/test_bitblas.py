@@ -51,7 +51,7 @@ def test_defaults_are_those_of_bitblas() -> None:
     assert (c.layout, c.group_size, c.zeros_mode, c.storage_dtype) == ("nt", -1, "original", "int8")
     assert (c.with_bias, c.with_scaling, c.with_zeros) == (False, False, False)
     assert c.M == (1, 16, 32, 64, 128, 256, 512, 1024)
-    # The quick start passes None for what is not used.
+    # The quick start passes None for options that are not used.
     assert config(group_size=None, zeros_mode=None, with_scaling=None) == c
     assert len({c, config()}) == 1
 
@@ -71,7 +71,7 @@ def test_original_zeros(data: Any, near: Callable[..., None], same: Callable[...
         rhs_zero_point=zeros.astype(np.int32), rhs_zero_mode="int", out_dtype="f16",
     )  # fmt: skip
     near(got, exact(spelled), sizes(a, w))
-    # The same values as fractions would be read: another program, the same numbers.
+    # Zero points that are not integers compile another program, for the same formula.
     fractions = zeros + data.rng.choice([0.25, 0.5, 0.75], zeros.shape)
     got = matmul(a, packed, scale=scale, zeros=fractions.astype(H))
     w = ((q - in_groups(fractions)) * exact(in_groups(scale))).astype(F).astype(H)
@@ -100,7 +100,7 @@ def test_rescale_and_quantized_zeros(data: Any, near: Callable[..., None], same:
     got = matmul(a, matmul.transform_weight(q), scale=scale, zeros=shift)
     w = (q * exact(in_groups(scale)) - exact(in_groups(shift))).astype(F).astype(H)
     near(got, exact(a) @ exact(w).T, 2 * sizes(a, w))
-    # quantized: the zeros are packed along N, and mean what original zeros mean.
+    # quantized: the zeros are packed along N, and have the meaning of original zeros.
     plain, packed = Matmul(grouped()), Matmul(grouped(zeros_mode="quantized"))
     columns = zeros.T.astype(np.uint8)
     stored = (columns[:, ::2] | columns[:, 1::2] << 4).view(np.int8)
@@ -175,7 +175,7 @@ def test_layouts_of_plain_operands(layout: str, data: Any, near: Callable[..., N
 
 @pytest.mark.slow
 def test_scaled_integers(data: Any, same: Callable[..., None]) -> None:
-    """What BitBLAS's issue 28 asks for: int8 activations, 4-bit weights with one scale per group."""
+    """The request of BitBLAS's issue 28: int8 activations, 4-bit weights with one scale per group."""
     a, w = data.codes(6, K), data.rng.integers(-8, 8, (N, K)).astype(np.int8)
     scale = (2.0 ** -data.rng.integers(3, 8, (N, K // G))).astype(F)
     matmul = Matmul(config(A_dtype="int8", W_dtype="int4", group_size=G, with_scaling=True, out_dtype="float32"))

@@ -1,4 +1,4 @@
-"""qmlir.compat.composable_kernel: the functors as Composable Kernel writes them, in plain numpy."""
+"""qmlir.compat.composable_kernel against Composable Kernel's functors in plain numpy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qmlir.errors import UsageError
 F = np.float32
 M, N, K = 7, 24, 40
 PER_CHANNEL, SCALE_ACC = np.linspace(5e-4, 5e-3, N).astype(F), np.linspace(1e-5, 4e-5, N).astype(F)
-# By functor: the arguments of its constructor in quantization_operation.hpp but for the activation, and the factors
+# By functor: the arguments of its constructor in quantization_operation.hpp except the activation, and the factors
 # among its D tensors.
 FACTORS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "Activation_Mul_Clamp": ({"requantScale": 1e-3}, {}),
@@ -69,7 +69,7 @@ def test_constructors_are_those_of_composable_kernel(name: str) -> None:
 
 
 def some_slow(names: Any, slow: set[str]) -> list[Any]:
-    """Parameters, those of `slow` in the slow tier."""
+    """Test parameters; the names in `slow` run in the slow tier."""
     return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in names]
 
 
@@ -94,7 +94,7 @@ LAYOUTS = ("mk_nk_mn", "mk_kn_mn", "km_nk_mn", "km_kn_mn")
 
 @pytest.mark.parametrize("layout", some_slow(LAYOUTS, {"mk_kn_mn", "km_kn_mn"}))
 def test_gemm_layouts(layout: str, data: Any, same: Callable[..., None]) -> None:
-    """The names of the library's instances say the stored axes of A, B and E."""
+    """The names of the library's instances state the stored axes of A, B and E."""
     a, b, bias = operands(data)
     stored = a.T.copy() if layout.startswith("km") else a, b.T.copy() if "_kn_" in layout else b
     name = "Add_Activation_Mul2_Clamp"

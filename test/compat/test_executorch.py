@@ -1,4 +1,4 @@
-"""qmlir.compat.executorch against plain numpy in float64 and the reference with the scheme spelled by hand."""
+"""qmlir.compat.executorch against plain numpy in float64 and the reference with the scheme written out by hand."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_q4gsw(dtype: Any, data: Any, near: Callable[..., None]) -> None:
 
 
 def choose_qparams_per_row(x: Any) -> tuple[Any, Any]:
-    """What ExecuTorch's shader of that name finds."""
+    """The scales and zero points that ExecuTorch's shader of that name computes."""
     _, scale, zero = qmlir.ops.dynamic_quantize(x, symmetric=False, recipe="fbgemm")
     return scale.reshape(-1), zero.reshape(-1)
 
@@ -124,7 +124,7 @@ def channels(data: Any) -> tuple[Any, Any, Any]:
 
 
 def test_q8csw(data: Any, near: Callable[..., None]) -> None:
-    """`linear_q8csw` of the runtime: no operator in Python."""
+    """`linear_q8csw` of the runtime, which has no operator in Python."""
     weights, scales, bias = channels(data)
     x, w = data.floats(M, K), exact(weights) * exact(scales)[:, None]
     kw: dict[str, Any] = {"bias": bias, "bias_stage": "scaled", "out_dtype": "f32", "rhs_transposed": True}

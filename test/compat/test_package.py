@@ -48,5 +48,5 @@ def test_every_function_says_what_it_takes(module: str) -> None:
         value = getattr(loaded, name)
         if inspect.isfunction(value):
             assert value.__doc__, name
-            if module != "composable_kernel":  # whose functors are of no target
+            if module != "composable_kernel":  # whose functors take no target
                 assert inspect.signature(value).parameters["target"].default == "cpu", name

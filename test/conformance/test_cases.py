@@ -1,8 +1,8 @@
 """The five systems' own test cases, run.
 
-The fast tier runs small cases and miniatures of large ones, the first of their alternatives, so that every word of
-every scheme is met on the CPU, and some whole cases, other ones for each commit; the slow tier runs all. What came of
-them is in conformance/results/ and on docs/cases.md.
+The fast tier runs small cases and miniatures of large ones, the first alternative of each, so that every word of every
+scheme occurs on the CPU. It also runs some whole cases, different ones for each commit. The slow tier runs all. The
+results are in conformance/results/ and on docs/cases.md.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from qmlir.emulation.backends import emulated_targets
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 EVERY = {c["id"]: c for c in cases()}
-# Experts with gigabytes of weights: one of them at a time.
+# Experts with gigabytes of weights run one at a time.
 WHOLE = [pytest.param(name, marks=pytest.mark.xdist_group("gigabytes")) if weights(c) > 1 << 28 else name
          for name, c in EVERY.items()]  # fmt: skip
-# What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
+# The fields of a scheme, except its sizes; test/numerics tries the layouts with every scheme.
 FIELDS = ("op", "a_dtype", "w_dtype", "a_granularity", "w_granularity", "a_zero_point", "w_zero_point", "packing",
           "rounding", "activation", "bias", "out_dtype", "epilogue")  # fmt: skip
 
@@ -43,7 +43,7 @@ def words(case: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def cover(candidates: Iterable[dict[str, Any]], case_words: Any = words) -> list[str]:
-    """A few cases that have every word between them."""
+    """A few cases that together have every word."""
     left = sorted(candidates, key=size)
     todo = set().union(*(case_words(c) for c in left))
     chosen = []
@@ -54,7 +54,7 @@ def cover(candidates: Iterable[dict[str, Any]], case_words: Any = words) -> list
     return chosen
 
 
-# AITER's documentation gives no size for these: the example that is taken is not a miniature.
+# AITER's documentation gives no sizes for the other cases: the example sizes used for them are not a miniature.
 RUNNABLE = [c for c in EVERY.values() if c.get("M") is not None or "conv" in c]
 ON_CPU = cover(RUNNABLE)
 # One of each family that has its own lowering.
@@ -101,7 +101,7 @@ def test_small_on_an_emulated_device(target: str) -> None:
 
 @pytest.mark.parametrize("number", range(2))
 def test_results_of_emulated_devices(number: int, rotation: int) -> None:
-    """Every small case passed, and one of this commit passes again."""
+    """Every small case passed, and one case, which depends on the commit, passes again."""
     target = emulated_targets()[(rotation + number) % len(emulated_targets())]
     found = results(target)
     assert list(found) == [c["id"] for c in cases_of(target)]
@@ -112,8 +112,8 @@ def test_results_of_emulated_devices(number: int, rotation: int) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_are_of_these_cases_and_none_failed(target: str, rotation: int, request: pytest.FixtureRequest) -> None:
-    """Every case has one, and some of this commit are found again. What is refused is refused by the device's memory;
-    what is slow, on the software device."""
+    """Every case has a result, and some cases, which depend on the commit, pass again. A case is refused only because
+    of the device's memory, and slow only on the software device."""
     if target != "cpu":
         request.getfixturevalue("lavapipe")
     found = results(target)

@@ -1,4 +1,4 @@
-"""A case is translated as it is written, or not at all."""
+"""A case is translated exactly as it is written, or refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_field_that_is_not_known_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL_ONES)
 def test_a_word_that_is_not_known_is_refused(name: str) -> None:
-    """Whatever field it is in, but those that name the case and say how upstream compares."""
+    """In any field, except those that name the case and say how upstream compares."""
     silent = {"id", "system", "source", "op", "tolerance", "data", "notes", "perf_only"}
     for field, value in SMALL_ONES[name].items():
         if field not in silent and isinstance(value, str):
@@ -90,7 +90,7 @@ def test_cuts_keep_what_is_ragged(m: int, n: int, per: int) -> None:
 
 @pytest.mark.parametrize("name", SMALL_ONES)
 def test_the_judge_sees_a_wrong_result(name: str) -> None:
-    """The reference passes; each step with one element changed fails, but where one code is allowed."""
+    """The reference passes; each step with one element changed fails. Codes change by 2, because 1 may be allowed."""
     for v in translated(SMALL_ONES[name]):
         p = v.program
         made = evaluated(p)
@@ -100,7 +100,7 @@ def test_the_judge_sees_a_wrong_result(name: str) -> None:
                 continue
             wrong = [x.copy() for x in made]
             at = (0,) * result.ndim
-            # Another code, or a float that is off by half of the largest.
+            # Another code, or a float that is off by more than half of the largest.
             other = result[at] ^ 2 if result.dtype.kind in "iu" else result[at] + np.abs(result).max() / 2 + 1
             wrong[i][at] = other
             with pytest.raises(AssertionError):
@@ -115,7 +115,7 @@ def evaluated(p: Program) -> list[Any]:
 
 
 def test_a_refusal_is_recorded_with_its_reason() -> None:
-    """The verifier's own words: K = 2^18 overflows an exact i32 sum."""
+    """The reason is the verifier's message: K = 2^18 overflows an exact i32 sum."""
     case = next(c for c in cases() if c["id"] == "bitblas_i8xi8_1x768x768")
     row = run_case({**case, "K": 1 << 18, "N": 1}, "cpu")
     assert row["status"] == "refused"

@@ -1,4 +1,4 @@
-// Structurally invalid programs are refused by our verifier and, independently, by MLIR's own from the emitted IRDL.
+// Structurally invalid programs are refused by qmlir's verifier and, independently, by MLIR's from the emitted IRDL.
 //
 // RUN: qmlir-opt --irdl > %t.irdl.mlir
 // RUN: not iree-opt --irdl-file=%t.irdl.mlir --split-input-file %s -o %t.out 2>&1 | filecheck %s --check-prefix=IRDL

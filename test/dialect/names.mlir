@@ -1,4 +1,4 @@
-// Operands may be given in any order under their names, and without names where only the required ones are given.
+// Named operands may be in any order. The names may be left out if only the required operands are given.
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-lower-to-linalg | filecheck %s
 

@@ -1,5 +1,5 @@
-// Programs that count their operands in `operandSegmentSizes` are still read, and print with names. Each entry counts
-// one operand of the definition, in its order.
+// Programs that count their operands in `operandSegmentSizes` are still read, and are printed with operand names. Each
+// entry counts one operand, in the order of the op's definition.
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | filecheck %s
 
@@ -15,7 +15,7 @@ func.func @scaled_matmul(%x: tensor<4x8xi8>, %w: tensor<8x6xi8>, %s: tensor<1x6x
   return %0 : tensor<4x6xi8>
 }
 
-// The sums of a weight's codes were an operand, which qmlir-fold wrote; it writes them again.
+// The weight sums, an operand that qmlir-fold once added, are removed: the lowering computes them.
 // CHECK-LABEL: func.func @sums(
 // CHECK: "qmlir.scaled_matmul"(%arg0, %arg1, %arg2) {lhs_zero_mode = "int",
 // CHECK-SAME: operand_names = ["lhs", "rhs", "lhs_zero_point"]} : (tensor<4x8xi8>, tensor<8x6xi8>, tensor<i32>)

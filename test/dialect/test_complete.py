@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 DIALECT = HERE.parents[1] / "dialect"
 
-# Rules that no program can break: they guard the builder, or hold for what the parser refuses first.
+# Rules that no program can break: they guard the builder, or the parser refuses such programs first.
 BUILDER = ("' is missing", " has no operand or attribute ", " which is unsupported")
 
 OPS = sorted(

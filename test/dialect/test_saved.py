@@ -1,4 +1,4 @@
-"""Older text of the dialect is read with a warning. test/dialect/saved.mlir has one program for each operation."""
+"""Older text of the dialect is read, with a warning. test/dialect/saved.mlir has one program for each operation."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Device:
         self.machine, self.memory, self._kept = machine, Memory(), []
 
     def buffer(self, values: Any, written: bool = True) -> int:
-        """A buffer with these values; `written`: by the host."""
+        """A buffer with these values; `written`: it counts as written by the host."""
         data = np.array(values)
         self._kept.append(data)
         start = int(data.ctypes.data)
@@ -110,8 +110,8 @@ def gang(lanes: int, waves: int = 1) -> Gang:
 
 
 def stored_by_gfx942(lines: list[Any], unwritten: str, **kernel: Any) -> Any:
-    """What a wave stores into a buffer of 64 words that nobody wrote; None where it is refused, as a store of a
-    register that nobody wrote, with `unwritten` in the message. It must be refused where that is not empty."""
+    """The buffer of 64 unwritten words after a wave has stored into it. If `unwritten` is not empty, the launch must be
+    refused with a message that matches it, because an unwritten register is stored; the result is None then."""
     device = Device("gfx942")
     target = device.buffer(np.zeros(64, np.int32), written=False)
     if unwritten:

@@ -1,4 +1,4 @@
-"""A program for CUDA, and its function as a real device has it, on an emulated one."""
+"""A program for CUDA, and its function as a real device would have it, on an emulated device."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def product() -> qmlir.Artifact:
 
 
 def as_on_a_device(program: Any) -> CudaFunction:
-    """The function `main` of an emulated program, as it is on a real device."""
+    """The function `main` of an emulated program, of the class that real devices get."""
     main = program.functions["main"]
     return CudaFunction("main", main.signature, program, main._function)

@@ -1,6 +1,4 @@
-"""A program that is executed on emulated devices: how its operands are drawn, and how its result is judged."""
-
-# ruff: noqa: E501  (rows of tables)
+"""Forms of programs for emulated devices: how their operands are drawn, and how their results are judged."""
 
 from __future__ import annotations
 
@@ -43,20 +41,20 @@ class Draw:
         return self.rng.standard_normal(shape).astype(np.float32)
 
     def weight(self, dtype: str, *shape: int) -> dict[str, Any]:
-        """The operand and what says how to read it."""
+        """The operand `rhs` and the attributes that describe its storage."""
         codes = self.codes(dtype, *shape)
         if DTYPES[dtype].bits == 8:
             return {"rhs": codes}
         return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "rhs_packing": "low_first"}
 
 
-# name of an operand that depends on the rows -> its values for m rows; everything else is constant.
+# Draws all operands for m rows. Operands that are not arguments are drawn once, and are constants of the program.
 Build = Callable[[Draw, int], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Form:
-    """A program: an op with its operands for m rows. Those that begin with `lhs` or are named in `rows` are arguments."""
+    """A program: an op with its operands for m rows. The operands named in `arguments` are arguments."""
 
     family: str
     name: str
@@ -65,9 +63,9 @@ class Form:
     rows: tuple[int, ...] = ROWS
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point", "c")
-    choice: str = ""  # of a tile, or of a strategy: what `qmlir-select` takes
+    choice: str = ""  # of a tile or a strategy, as `qmlir-select` takes it
     judge: str = (
-        "exact"  # or "near": the order of float sums is not fixed; or "smooth": behind a transcendental function
+        "exact"  # or "near": the order of float sums is not fixed; or "smooth": after a transcendental function
     )
     targets: tuple[str, ...] = ("cuda:sm_80", "cuda:sm_90a")
     options: dict[str, Any] = field(default_factory=dict, compare=False)  # how workgroups run
@@ -89,7 +87,7 @@ def w8_zeros(d: Draw, m: int, n: int = 72, k: int = 1100) -> dict[str, Any]:
 
 
 def w8_finished(d: Draw, m: int, n: int = 72, k: int = 1100) -> dict[str, Any]:
-    """With all that an epilogue does."""
+    """With every step of an epilogue."""
     return {**w8(d, m, n, k), "bias": d.floats(n), "c": d.floats(m, n), "beta": 1.0, "activation": "relu",
             "out_dtype": "i8", "out_scale": np.float32(0.25)}  # fmt: skip
 

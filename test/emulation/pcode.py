@@ -1,7 +1,7 @@
-"""AMD's pseudocode of an instruction, evaluated for one lane: the judge of what the emulator computes.
+"""AMD's pseudocode of an instruction, evaluated for one lane, to judge the results of the emulator.
 
-The text is that of the instruction set guides, as tinygrad's tables hold it. Values are a type ("u", "i", "f", "b"), a
-width in bits and a number; bits are kept of what is assigned.
+The text is that of the instruction set guides, from tinygrad's tables. A value is a type ("u", "i", "f", "b"), a width
+in bits and a number; variables are stored as bits.
 """
 
 # ruff: noqa: E501  (rows of tables)
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 )
 _PRECEDENCE = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!=", "<>"], ["<", "<=", ">", ">="], ["<<", ">>"], ["+", "-"],
                ["*", "/", "%"], ["**"]]  # fmt: skip
-_QUIET = {16: 1 << 9, 32: 1 << 22, 64: 1 << 51}  # what makes a NaN that floats are assigned a quiet one
+_QUIET = {16: 1 << 9, 32: 1 << 22, 64: 1 << 51}  # the bit that makes a NaN quiet, set when one is assigned to a float
 
 
 class Lane:

@@ -19,7 +19,7 @@ _KINDS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 class Unknown(Exception):
-    """Pseudocode that this does not read."""
+    """Pseudocode that the evaluator does not support."""
 
 
 class Break(Exception):
@@ -61,7 +61,7 @@ def read(bits: int, kind: str, width: int) -> Value:
 
 
 def rounded(exact: Fraction | float, width: int) -> float:
-    """To nearest even."""
+    """Round to nearest even."""
     if isinstance(exact, float) and not math.isfinite(exact):
         return exact
     exact = Fraction(exact)

@@ -1,8 +1,7 @@
 """Programs that are executed on emulated devices: the families of kernels, and whole models.
 
-The table is shared by the tests of all emulated targets, and by those of the interpreter of PTX. A program is compiled
-once, with its weight as a constant and, where nothing else is said, a dynamic M; each number of rows that it is called
-with is a case.
+The tests of all emulated targets and those of the PTX interpreter share the table. A program is compiled once, with its
+weight as a constant and, unless stated otherwise, a dynamic M; each number of rows that it is called with is a case.
 """
 
 # ruff: noqa: E501  (rows of tables)
@@ -91,9 +90,9 @@ def products() -> Iterator[Form]:
 
 
 def short_weights() -> Iterator[Form]:
-    """Weights of 4, 2 and 1 bits; sums of groups are exact, the f32 sum over groups has its order."""
+    """Weights of 4, 2 and 1 bits. Sums within a group are exact; the f32 sum over groups has a fixed order."""
     for dtype in ("i4", "u4", "i2", "u2", "i1", "nf4"):
-        # A table's values are floats, and so are the sums.
+        # The values of a table are floats, so the sums are too.
         yield Form("w4a8", f"{dtype} per channel", w4(dtype), judge="near" if dtype == "nf4" else "exact")
     for dtype, group in (("i4", 16), ("i4", 32), ("i4", 64), ("u4", 128), ("i2", 64), ("u2", 32)):
         yield Form("w4a8", f"{dtype} group {group}", w4(dtype, group))
@@ -112,7 +111,7 @@ def short_weights() -> Iterator[Form]:
 
 
 def weight_only() -> Iterator[Form]:
-    """Floats by codes: f32 sums, in no fixed order."""
+    """Floats times codes, with f32 sums in no fixed order."""
     for lhs in (np.float16, ml_dtypes.bfloat16, np.float32):
         for dtype, group in (("i8", 0), ("i4", 0), ("i4", 32), ("u4", 128), ("nf4", 64)):
             name = f"{np.dtype(lhs).name} x {dtype} group {group}"
@@ -131,7 +130,7 @@ def weight_only() -> Iterator[Form]:
 
 
 def one_byte_floats() -> Iterator[Form]:
-    """Codes become floats of 16 bits where the target has no instruction for them; their products are summed in f32."""
+    """Codes become 16-bit floats if the target has no instruction for them; their products are summed in f32."""
 
     def build(d: Draw, m: int, lhs: str = "e4m3", rhs: str = "e4m3", n: int = 72, k: int = 160, groups: int = 1) -> Any:
         return {"lhs": d.codes(lhs, m, k), "rhs": d.codes(rhs, n, k), "rhs_transposed": True,
@@ -177,7 +176,7 @@ def convolutions() -> Iterator[Form]:
         return {**made, **more, "input": d.codes("i8", m, 16, 9, 8), "input_layout": "NCHW"}
 
     def floats(d: Draw, m: int, dtype: Any = np.float16, code: str = "i8", c: int = 16, groups: int = 1) -> Any:
-        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        """Small integers times codes times powers of two: f32 holds the sums exactly in any order."""
         weight = d.weight(code, 32, 3, 3, c // groups)
         weight = {"weight" + name.removeprefix("rhs"): value for name, value in weight.items()}
         return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "weight_layout": "FHWC",
@@ -219,7 +218,7 @@ def convolutions() -> Iterator[Form]:
 
 
 def experts() -> Iterator[Form]:
-    """grouped_matmul: rows sorted by group, and routed; groups without rows among them."""
+    """grouped_matmul with rows sorted by group and with routed rows; some groups have no rows."""
     sizes = {7: (3, 0, 4, 0), 70: (0, 33, 1, 36), 64: (16, 16, 16, 16), 1: (0, 0, 0, 1), 130: (0, 129, 0, 1)}
 
     def contiguous(d: Draw, m: int) -> dict[str, Any]:
@@ -267,7 +266,7 @@ def experts() -> Iterator[Form]:
                 "activation": "relu", "intermediate_dtype": "i8"}  # fmt: skip
 
     def floats(d: Draw, m: int, lhs: Any = np.float16, dtype: str = "i4", group: int = 64, zero: bool = False) -> Any:
-        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        """Small integers times codes times powers of two: f32 holds the sums exactly in any order."""
         given = routed(d, m)
         del given["lhs_scale"]
         k, groups = 128, 128 // group
@@ -319,12 +318,12 @@ def experts() -> Iterator[Form]:
     yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, judge="near")
 
 
-# What every target has kernels for.
+# Every target has kernels for these.
 FAMILIES = [*products(), *short_weights(), *weight_only(), *one_byte_floats(), *convolutions(), *experts()]
 
 
 def artifact_of(form: Form, target: str, kw: dict[str, Any]) -> Artifact:
-    """The compiled program of a form, with the arguments' sizes of `kw`."""
+    """The compiled program of a form, with the sizes of the arguments in `kw`."""
     given: dict[str, Any] = {}
     for name, value in kw.items():
         if name not in form.arguments:
@@ -356,7 +355,7 @@ def judged(form: Form, kw: dict[str, Any], got: Any) -> None:
 
 
 def calls(form: Form) -> Iterator[dict[str, Any]]:
-    """The operands of each call of a form's program: its constants, and the arguments for so many rows."""
+    """The operands of each call of a form's program: its constants, and the arguments for each number of rows."""
     draw = Draw(form.id)
     constants = form.build(draw, form.rows[0])
     for m in form.rows:

@@ -1,4 +1,4 @@
-"""Launches of small PTX kernels on device memory, as the emulated driver hands them to the executor."""
+"""Launches of small PTX kernels on device memory, as the emulated driver passes them to the executor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Device:
-    """Memory of a device whose buffers are numpy arrays, and launches on it."""
+    """Device memory with buffers made from numpy arrays, and launches on it."""
 
     def __init__(self, target: str = "cuda:sm_90a") -> None:
         self.target, self.memory = target, Memory()

@@ -1,13 +1,13 @@
 """Executes every form of the support matrix on emulated devices and compares with qmlir.reference.
 
-python test/emulation/run.py                       # what results.json lacks, or has of another program
-python test/emulation/run.py --all --only 'e4m3'   # again, rows whose name has the text
+python test/emulation/run.py                       # rows missing from results.json, or whose program has changed
+python test/emulation/run.py --all --only 'e4m3'   # again, rows whose name contains the text
 python test/emulation/run.py --target cuda:sm_80   # one target
-python test/emulation/run.py --sample 10           # again, ten rows of each target; results.json stays
+python test/emulation/run.py --sample 10           # again, ten rows of each target; results.json does not change
 
-Each result stands with a digest of the program that was executed: where the compiler makes another one today, it is
-executed again. A program for CUDA that is that of another target, but for what names the target, is not executed again
-where that one was: its result says so.
+Each result is stored with a digest of the executed program; if the compiler makes a different program today, it is
+executed again. If a program differs from that of another target only in the target's name, and that one was executed,
+it is not executed again, and its result says so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from qmlir.runtime import inputs  # noqa: E402
 
 RESULTS = HERE / "results.json"
 TARGETS = emulated_targets()
-# Where the last bit of an activation decides about a code between two products, all that follows from it moves.
+# Between two products, the last bit of an activation can change a code, and with it all later results.
 TOLERANCES = {"moe": Tolerance(relative=1e-3)}
 
 
@@ -51,7 +51,7 @@ Results = dict[str, dict[str, dict[str, str]]]
 
 
 def execute(form: Form, artifact: Any) -> str:
-    """`executed`, or what is wrong."""
+    """Execute a program. Returns `executed`, or a description of the error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -70,7 +70,7 @@ def compiled(form: Form, target: str) -> Any:
 
 
 def digest(artifact: Any) -> str:
-    """Of what is executed, without what names the target: the host's code with the launches, and the kernels."""
+    """A digest of the executed code without the target's name: the host code with its launches, and the kernels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         host = artifact.source("configured")
@@ -87,7 +87,7 @@ def _ptx(data: bytes) -> list[bytes]:
 
 
 def _code_objects(data: bytes) -> list[bytes]:
-    """The ELF files in `data`, each to the end of its table of sections."""
+    """The ELF files in `data`, each up to the end of its section header table."""
     found = []
     for start in (m.start() for m in re.finditer(b"\x7fELF", data)):
         table = struct.unpack_from("<Q", data, start + 40)[0]
@@ -118,7 +118,7 @@ def _against_reference(form: Form, artifact: Any) -> str:
 
 
 def _sparse(spec: SparseSpec) -> SparseWeight:
-    """A weight with as many entries as a specification says."""
+    """A weight with the number of stored entries of a specification."""
     rng = np.random.default_rng(2)
     dense = np.zeros(spec.shape[0] * spec.shape[1], np.int8)
     dense[rng.permutation(dense.size)[: spec.stored]] = rng.integers(1, 128, spec.stored)
@@ -132,12 +132,12 @@ def _plain(spec: TensorSpec) -> Any:
 
 
 def read() -> Results:
-    """`{form: {target: {"program": its digest, "result": what came of it}}}`."""
+    """Read results.json: `{form: {target: {"program": digest, "result": outcome}}}`."""
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
 def sample(targets: Sequence[str], count: int) -> int:
-    """Execute so many rows of each target again, other ones of each; how many differ from what results.json says."""
+    """Execute `count` rows of each target again, different ones per target. Returns 1 if any result differs, else 0."""
     differ = 0
     for i, target in enumerate(targets):
         for form in FORMS[i % len(targets) :: max(1, len(FORMS) // count)][:count]:

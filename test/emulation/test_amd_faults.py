@@ -1,4 +1,4 @@
-"""What an emulated AMD GPU finds: each kernel is right, and then broken in one place."""
+"""Faults that an emulated AMD GPU finds: each kernel runs right, and is then broken in one place."""
 
 # ruff: noqa: E501  (rows of tables)
 
@@ -19,7 +19,7 @@ GROUPS = 3
 
 
 def exchange(machine: str) -> dict[str, Any]:
-    """Lines of `out[i] = in[i] + 1` through LDS, each wave in the order that the other one of its workgroup wrote."""
+    """Named lines of `out[i] = in[i] + 1` through LDS: each wave reads what the other wave of its workgroup wrote."""
     i = instructions(machine)
     v, s, null = i.v, i.s, i.NULL
     other = 4 * WAVE[machine]
@@ -107,14 +107,14 @@ def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) 
 @pytest.mark.parametrize("where", ["LDS", "memory"])
 @pytest.mark.parametrize("machine", WAVE)
 def test_lanes_of_a_wave_that_store_to_one_place(machine: str, where: str, same: bool) -> None:
-    """Pairs of lanes, the same value or different ones, with one instruction."""
+    """One instruction stores, from each pair of lanes to one address, the same value or different ones."""
     i, lines, lanes = instructions(machine), exchange(machine), WAVE[machine]
     register = {"LDS": 1, "memory": 3}[where]
     fold = {"fold": i.v_and_b32_e32(i.v[register], -5, i.v[register])}
     if same:
         value = i.v[{"LDS": 2, "memory": 4}[where]]
         fold["same"] = i.v_mov_b32_e32(value, 7)
-    if where == "LDS":  # what is read back is what was written
+    if where == "LDS":  # each wave reads back what it wrote itself
         lines["turn"] = i.v_mov_b32_e32(i.v[3], i.v[1])
     at = list(lines).index({"LDS": "write", "memory": "store"}[where])
     lines = dict([*list(lines.items())[:at], *fold.items(), *list(lines.items())[at:]])
@@ -154,7 +154,7 @@ def test_accesses_beyond_lds(machine: str) -> None:
 
 @pytest.mark.parametrize("machine", WAVE)
 def test_memory_that_nobody_wrote(machine: str) -> None:
-    """Copies of it stay unwritten, as padding is copied; what decides an address is an error."""
+    """Copies of it stay unwritten, because kernels copy padding; an address that depends on it is an error."""
     i, lines, lanes = instructions(machine), exchange(machine), WAVE[machine]
     device = Device(machine)
     total = 2 * lanes * GROUPS
@@ -175,8 +175,8 @@ def test_memory_that_nobody_wrote(machine: str) -> None:
 
 
 def last_group_adds(machine: str) -> dict[str, Any]:
-    """Lines of `out[i] = sum(partial[group][i])` by the workgroup that comes last: all count themselves behind what
-    they stored."""
+    """Named lines of `out[i] = sum(partial[group][i])`, computed by the last workgroup to arrive: each one counts
+    itself after its stores."""
     i = instructions(machine)
     v, s = i.v, i.s
     size = 4 * WAVE[machine]
@@ -191,7 +191,7 @@ def last_group_adds(machine: str) -> dict[str, Any]:
         one, all_lanes = i.s_mov_b64(i.EXEC, 1), i.s_mov_b64(i.EXEC, -1)
         caches = {"write back": i.buffer_wbl2(sc1=1), "invalidate": i.buffer_inv(sc1=1)}
         await_store = stored
-        target = v[11]  # its field has the number without the file
+        target = v[11]  # the field of s11 holds only the number 11
     else:
         known, stored = i.s_waitcnt(simm16=0xFC07), i.s_waitcnt(simm16=0x03F7)
         first, last = (
@@ -242,7 +242,7 @@ def test_workgroups_that_do_not_wait(machine: str, line: str) -> None:
     if not lines[line]:
         return  # gfx1100 has one L2
     if line == "await store":
-        # On gfx942 the atomic's result is waited for with the stores, but after the atomic.
+        # On gfx942 the wait for the atomic's result waits for the stores too, but comes after the atomic.
         lines[line] = instructions(machine).s_nop(simm16=0)
     elif line == "invalidate":
         lines[line] = instructions(machine).s_nop(simm16=0).to_bytes() * (len(code_bytes(lines[line])) // 4)
@@ -266,7 +266,7 @@ def test_two_workgroups_that_store_to_one_place(machine: str) -> None:
 
 
 def test_an_offset_to_a_negative_address_of_lds() -> None:
-    """Addresses are 32 bits: LLVM puts what makes one positive into the offset."""
+    """Addresses have 32 bits: LLVM puts into the offset the part that makes an address positive."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -291,7 +291,7 @@ def test_an_atomic_on_memory_that_nobody_wrote() -> None:
 
 
 def test_a_word_in_which_a_buffer_ends() -> None:
-    """It may be loaded and dropped, as IREE's kernels do at the end of a row of halves; what uses it is an error."""
+    """It may be loaded and dropped, as IREE's kernels do at the end of an f16 row; using it as an address fails."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -312,7 +312,7 @@ def test_a_word_in_which_a_buffer_ends() -> None:
 def test_a_barrier_that_a_wave_does_not_reach() -> None:
     i = instructions("gfx942")
     lines = exchange("gfx942")
-    # Waves whose first item is not 0 leave before the barrier.
+    # Waves whose first work item is not 0 end before the barrier.
     before = {
         "first": i.v_cmp_gt_u32_e32(64, i.v[0]), "which": i.s_cbranch_vccnz(simm16=1), "leave": i.s_endpgm(),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Each instruction alone: vector arithmetic against AMD's pseudocode, the rest against tables and loops."""
+"""Each instruction alone: vector arithmetic against AMD's pseudocode, other instructions against tables and loops."""
 
 # ruff: noqa: E501  (rows of tables)
 
@@ -30,12 +30,12 @@ FLOAT_BITS = [0, 1 << 31, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC0
               0xCF000000, 0x4F800000, 0x3F000000, 0x40200000, 0xC0600000, 0x477FE000, 0x477FF000, 0x33800000]  # fmt: skip
 HALF_BITS = [0, 0x8000, 0x3C00, 0xBC00, 0x7C00, 0xFC00, 0x7E00, 1, 0x8001, 0x7BFF, 0x4200, 0x3800]
 INTEGERS = [0, 1, 2, 31, 32, 33, 127, 128, 255, 0x7FFF, 0x8000, 0xFFFF, 0xFFFFFF, 0x800000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]  # fmt: skip
-# Not in the pseudocode that the tables hold, or there not as numbers: compared in other tests.
+# The tables have no pseudocode of these, or none that gives a value: other tests compare them.
 APPROXIMATE = {"v_exp", "v_log", "v_sin", "v_cos", "v_rsq", "v_rcp", "v_sqrt", "v_cvt_pk_rtz", "v_ldexp_f16"}
 
 
 def pseudocode() -> dict[str, dict[str, str]]:
-    """By our names, then by instruction set."""
+    """The pseudocode by the emulator's name of an instruction, then by instruction set."""
     found: dict[str, dict[str, str]] = {}
     for name in SETS:
         table = importlib.import_module(f"tinygrad.runtime.autogen.amd.{name}.str_pcode").PCODE
@@ -52,7 +52,7 @@ def operands(kind: str, rng: Any, count: int) -> Any:
     width = WIDTH[kind]
     random = rng.integers(0, 1 << 62, count, dtype=np.uint64) * np.uint64(3) & np.uint64((1 << width) - 1)
     special: list[int] = HALF_BITS if kind == "f16" else FLOAT_BITS if kind == "f32" else INTEGERS
-    if kind == "f32":  # numbers of ordinary size as well
+    if kind == "f32":  # values of ordinary magnitude as well
         near = (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)).astype(np.float32).view(np.uint32)
         random = np.where(rng.random(count) < 0.7, near, random)
     if kind == "f64":
@@ -72,7 +72,7 @@ def same(got: int, want: int, kind: str) -> bool:
 
 
 def compared(name: str, text: str, count: int = 20) -> int:
-    """Compare an instruction on random operands; how many lanes were."""
+    """Compare an instruction with its pseudocode on random operands. Returns the number of lanes compared."""
     result, kinds, function = LANES[name]
     rng = np.random.default_rng(len(name))
     given = [operands(k, rng, count) for k in kinds.split()]
@@ -98,7 +98,7 @@ def cases() -> list[tuple[str, str]]:
 
 
 def readable() -> dict[str, list[str]]:
-    """The instructions whose pseudocode `pcode` reads, by instruction set; each is read on zeros."""
+    """By instruction, the instruction sets whose pseudocode `pcode` can evaluate; it is tried on zeros."""
     found: dict[str, list[str]] = {}
     for name, which in cases():
         try:
@@ -124,7 +124,7 @@ def test_vector_arithmetic_is_amds_pseudocode(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
 def test_medians_of_zeros_and_nans_are_amds_pseudocode(kind: str) -> None:
-    """All triples: pseudocode compares zeros as equal, so that which one is the median depends on their order."""
+    """All triples: the pseudocode compares 0 and -0 as equal, so their order decides which one is the median."""
     some = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], TYPES[kind])
     triples = np.array(list(itertools.product(some.view(TYPES[f"u{WIDTH[kind]}"]), repeat=3)))
     got = LANES[f"v_med3_{kind}"][2](*triples.T.copy().view(TYPES[kind])).view(triples.dtype)
@@ -135,7 +135,7 @@ def test_medians_of_zeros_and_nans_are_amds_pseudocode(kind: str) -> None:
 
 
 def test_packing_halves_quiets_nans() -> None:
-    """It moves floats, not bits: LLVM selects it only for canonical operands (`is_canonicalized_2`)."""
+    """The instruction moves floats, not bits: LLVM selects it only for canonical operands (`is_canonicalized_2`)."""
     low, high = (np.array([x], np.uint16).view(np.float16) for x in (0xFD8F, 0x0001))
     assert LANES["v_pack_b32_f16"][2](low, high) == [0x0001FF8F]
 
@@ -164,7 +164,7 @@ def test_dpp(control: int, wanted: Any) -> None:
 @pytest.mark.parametrize("machine", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize(("source", "inactive"), [(0xE9, False), (0xEA, True)])
 def test_dpp_of_eight_lanes(machine: str, source: int, inactive: bool) -> None:
-    """Each lane of eight names the one that it reads; 0 of one that is not active, unless the operand says otherwise
+    """Each lane of eight names the lane that it reads. An inactive lane reads as 0, unless the operand says otherwise
     (RDNA 3 and 4 ISA guides, "DPP8")."""
     order = [3, 0, 7, 7, 1, 5, 2, 6]
     move = 0x3F << 25 | 1 << 17 | 1 << 9 | source  # v_mov_b32 v1
@@ -201,7 +201,7 @@ def test_permlane_swap_is_amds_pseudocode(size: int) -> None:
 
 
 def test_permlanex16() -> None:
-    """Lane i of a row reads the lane of the other row that 4 bits of two scalars name."""
+    """Lane i of a row reads the lane of the other row that 4 bits of two scalar operands select."""
     i = instructions("gfx1100")
     g = gang(32)
     g.u32[1, 0] = np.arange(32)
@@ -214,7 +214,7 @@ def test_permlanex16() -> None:
 def test_transposed_loads(bits: int) -> None:
     """Rows of 16 elements in the lanes' words become columns."""
     n = 64 // bits
-    rows = np.arange(16 * n).reshape(n, 16)  # in each block of 16 lanes, as they lie in LDS
+    rows = np.arange(16 * n).reshape(n, 16)  # in each block of 16 lanes, in the order of LDS
     held = rows.reshape(16, n)
     lane, element = transpose_sources(bits, 64)
     for block in range(4):
@@ -235,7 +235,7 @@ def test_packed_f32_takes_either_half() -> None:
 
 
 def test_registers_from_128_on_are_halves_on_rdna_only() -> None:
-    """`v_add_f16 v129, ...` of CDNA is register 129; of RDNA it is the high half of v1."""
+    """In `v_add_f16 v129, ...`, v129 is register 129 on CDNA, and the high half of v1 on RDNA."""
     cdna, rdna = instructions("gfx942"), instructions("gfx1100")
     g = gang(64)
     g.f16[130, ..., 0] = 1.5
@@ -266,7 +266,7 @@ ENDS = {
 
 @pytest.mark.parametrize("kind", ENDS)
 def test_quotients_of_numbers_at_both_ends(kind: str) -> None:
-    """The steps that LLVM makes of `x / y`: a quotient that is a denormal, of a divisor near the largest number, too."""
+    """The steps that LLVM emits for `x / y`, also for a denormal quotient with a divisor near the largest number."""
     division = floats.DIVISIONS[kind]
     ends = np.array(ENDS[kind], division.kind)
     with np.errstate(all="ignore"):
@@ -287,7 +287,7 @@ def test_quotients_of_numbers_at_both_ends(kind: str) -> None:
 
 
 def test_fused_products_of_f64() -> None:
-    """One rounding: the product's low half decides, and a sum beyond the numbers is infinite."""
+    """One rounding: the low half of the product counts, and a sum beyond the largest number is infinite."""
     big, one = np.float64(2.0**53 + 2), np.float64(1)
     a = np.array([1 + 2.0**-30, big, 2.0**1000, np.inf, 0.0, -0.0])
     b = np.array([1 - 2.0**-30, one, 2.0**1000, 2.0, 3.0, 3.0])
@@ -317,7 +317,7 @@ SCALAR_FLOATS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", SCALAR_FLOATS)
 def test_floats_in_scalar_registers(name: str) -> None:
-    """Whatever lanes are active; of two waves."""
+    """Operations of two waves, whose result does not depend on the active lanes."""
     instruction, wanted = SCALAR_FLOATS[name]
     i = instructions("gfx1201")
     g = gang(32, waves=2)
@@ -343,7 +343,7 @@ def test_leading_bits_that_equal_the_sign(bits: int) -> None:
 
 
 def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
-    """LLVM divides integers with it on gfx90a: `v_mac_f32` with a constant has the number of gfx950's `v_dot2c_f32_bf16`."""
+    """gfx90a's `v_mac_f32`, which LLVM uses to divide integers, has the opcode of gfx950's `v_dot2c_f32_bf16`."""
     i = instructions("gfx90a")
     g = gang(64)
     g.f32[1, 0], g.f32[2, 0] = np.arange(64), 1.0
@@ -351,7 +351,7 @@ def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
     np.testing.assert_array_equal(g.f32[2, 0], np.arange(64, dtype=np.float32) * np.float32(2**32) + np.float32(1))
 
 
-# Of gfx90a: how each is assembled with the tables of later chips, from v1, v2 and v3.
+# Instructions of gfx90a with operands v1, v2 and v3, assembled with the tables of later chips.
 SUMS_OF_PRODUCTS: dict[str, Any] = {
     "v_mad_f32": lambda i: (0xD1C1_0003 | (257 | 258 << 9 | 259 << 18) << 32).to_bytes(8, "little"),
     "v_mac_f32": lambda i: i.v_dot2c_f32_bf16_e32(i.v[3], i.v[1], i.v[2]),
@@ -366,8 +366,8 @@ FACTOR, ADDEND = np.float32(1 + 2**-12), np.float32(-1 - 2**-11)
 
 @pytest.mark.parametrize("name", SUMS_OF_PRODUCTS)
 def test_sums_of_products_round_once_or_twice(name: str) -> None:
-    """On gfx90a `v_mad_f32` and its kin round the product, which leaves nothing here; `v_fma_f32` and its kin do not.
-    Later chips have none of the former, and gave some of their numbers to the latter."""
+    """On gfx90a `v_mad_f32` and its variants round the product, so that the sum is 0 here; `v_fma_f32` and its variants
+    do not. Later chips do not have the former, and gave some of their opcodes to the latter."""
     fused = "fma" in name
     for machine in ("gfx90a", "gfx942"):
         if machine == "gfx942" and name in ("v_mad_f32", "v_mac_f32"):

@@ -1,4 +1,4 @@
-"""Matrix instructions of AMD, compared with loops over the tables of the instruction set guides."""
+"""AMD's matrix instructions, compared with loops over the tables of the instruction set guides."""
 
 # ruff: noqa: E501  (rows of tables)
 
@@ -15,12 +15,12 @@ from emulation.amd_kernels import gang, instructions, operation_of
 
 
 def mfma_row(m: int, register: int, lane: int) -> int:
-    """Of a result: CDNA 3 ISA guide, "Dense matrix layouts"."""
+    """The row of the result element in a register of a lane: CDNA 3 ISA guide, "Dense matrix layouts"."""
     return 8 * (register // 4) + 4 * (lane // 32) + register % 4 if m == 32 else 4 * (lane // 16) + register
 
 
 def mfma_k(bits: int, scaled: bool, m: int, k: int, lane: int, place: int) -> int:
-    """Which K a place of an operand's lane holds."""
+    """The index along K of the element at a place of an operand's lane."""
     group, run = lane // m, k * m // 64
     if scaled and bits == 8:  # two runs of 16
         return 16 * group + place if place < 16 else k // 2 + 16 * group + place - 16
@@ -51,7 +51,7 @@ def numbers(kind: str, rng: Any, *shape: int) -> Any:
 
 
 def placed(lanes: int, count: int, kind: Any, find: Any) -> Any:
-    """Registers `uint32[registers, 1, lanes]` of what `find(lane, place)` says that each place holds."""
+    """Registers `uint32[registers, 1, lanes]` with the element `find(lane, place)` at each place."""
     made = np.zeros((lanes, count), kind)
     for lane in range(lanes):
         for place in range(count):
@@ -60,7 +60,7 @@ def placed(lanes: int, count: int, kind: Any, find: Any) -> Any:
 
 
 def multiplied(machine: str, data: Any, lanes: int, a: Any, b: Any, c: Any) -> Any:
-    """The registers from v96 on after an instruction with operands in v0, v32 and v64."""
+    """The registers from v96 on, after an instruction with operands from v0, v32 and v64 on."""
     g = gang(lanes)
     for first, words in ((0, a), (32, b), (64, c)):
         g.u32[first : first + len(words)] = words
@@ -96,7 +96,7 @@ def test_mfma(machine: str, name: str, m: int, k: int, kind: str) -> None:
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("m", [16, 32])
 def test_scaled_mfma(m: int, bits: int) -> None:
-    """A scale belongs to 32 codes in the order of K, wherever these lie."""
+    """A scale belongs to 32 codes in the order of K, whatever registers hold them."""
     i = instructions("gfx950")
     k, rng = 2048 // m, np.random.default_rng(m + bits)
     codes = rng.integers(0, 16, (2, m, k)).astype(np.uint8)  # of e2m1
@@ -149,8 +149,8 @@ WMMA_CASES += [("gfx1201", "f32_16x16x16_fp8_fp8", "e4m3"), ("gfx1201", "f32_16x
 
 @pytest.mark.parametrize(("machine", "name", "kind"), WMMA_CASES)
 def test_wmma(machine: str, name: str, kind: str) -> None:
-    """RDNA 3: lanes 16-31 hold the operands once more, and odd rows of the result; RDNA 4: the other half of K, and rows
-    8 to 15."""
+    """RDNA 3: lanes 16-31 hold the operands a second time, and the odd rows of the result. RDNA 4: they hold the other
+    half of K, and rows 8 to 15 of the result."""
     i, gfx12 = instructions(machine), machine == "gfx1201"
     rng = np.random.default_rng(len(name))
     a, b = numbers(kind, rng, 16, 16), numbers(kind, rng, 16, 16)

@@ -1,4 +1,4 @@
-"""What an emulated AMD GPU knows of registers that nobody wrote: by lane, word and half."""
+"""An emulated AMD GPU tracks unwritten registers by lane, word and half."""
 
 # ruff: noqa: E501  (rows of tables)
 
@@ -17,7 +17,7 @@ from qmlir.emulation.amd.lanes import dpp_lanes
 @pytest.mark.parametrize("by", ["readlane", "bpermute"])
 @pytest.mark.parametrize("lane", [3, 40])
 def test_lanes_that_nobody_wrote_stay_so_in_others(lane: int, by: str) -> None:
-    """A register that only the first 32 lanes wrote; every lane stores what one of them holds."""
+    """Only the first 32 lanes write a register; every lane stores the value of one lane."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     move = [i.v_readlane_b32(v[11], v[2], lane), i.v_mov_b32_e32(v[4], s[11])]
@@ -39,7 +39,7 @@ def test_lanes_that_nobody_wrote_stay_so_in_others(lane: int, by: str) -> None:
 
 
 def test_a_lane_that_is_written_while_it_is_inactive() -> None:
-    """As LLVM keeps scalars in lanes of a vector register."""
+    """LLVM keeps scalars in lanes of a vector register in this way."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -59,7 +59,7 @@ UNWRITTEN = "what it stores comes from a register that nobody wrote"
 
 @pytest.mark.parametrize("word", [0, 1])
 def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
-    """LLVM adds `v[3:4]` for the sake of v3: the low word of the sum does not depend on v4."""
+    """LLVM adds `v[3:4]` although only v3 is needed: the low word of the sum does not depend on v4."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -73,7 +73,7 @@ def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
 
 
 def test_a_shift_of_64_bits_in_its_short_form() -> None:
-    """`v_lshlrev_b64` of gfx12 has 32 bits, and its second operand another name."""
+    """The encoding of gfx12's `v_lshlrev_b64` has 32 bits, and its second operand has another name."""
     i = instructions("gfx1201")
     v, s = i.v, i.s
     lines = [
@@ -88,7 +88,7 @@ def test_a_shift_of_64_bits_in_its_short_form() -> None:
 
 
 def test_a_lane_that_nobody_wrote_does_not_touch_the_masks_of_others() -> None:
-    """A division of a register that half of the lanes wrote: the flag that it leaves is one for each lane."""
+    """A division by a register that half of the lanes wrote: each lane has its own flag in the mask that it returns."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -126,7 +126,7 @@ def test_halves_of_a_packed_move_are_known_or_not(half: int) -> None:
 @pytest.mark.parametrize("through", ["one", "two", "wide store", "private"])
 @pytest.mark.parametrize("word", [0, 1])
 def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
-    """LLVM loads two words of LDS for the sake of one, and spills registers of which one was never written."""
+    """LLVM loads two words of LDS where it needs one, and spills registers of which one was never written."""
     i = instructions("gfx942")
     v, s, arrived = i.v, i.s, i.s_waitcnt(simm16=0)
     place = i.v_lshlrev_b32_e32(v[6], 3, v[0])
@@ -158,16 +158,16 @@ def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
 @pytest.mark.parametrize(
     ("control", "more", "first", "active", "lane"),
     [
-        # Each lane of the high half reads lane 31, and the others keep what they held.
+        # Each lane of the high half reads lane 31, and the others keep their values.
         (0x143, {}, 7, 64, None),
         (0x143, {}, None, 64, 0),
-        # The lane beside, within four: written in the low half alone.
+        # The neighbour within four lanes: written only in the low half.
         (0xB1, {}, 7, 64, 32), (0xB1, {}, 7, 32, None),
-        # Rows that the mask leaves out keep what they held.
+        # Rows that the mask leaves out keep their values.
         (0xB1, {"row_mask": 3}, 7, 64, None), (0xB1, {"row_mask": 7}, 7, 64, 32), (0xB1, {"row_mask": 3}, None, 64, 32),
-        # A lane that reads behind its row is left as it was, or reads 0.
+        # A lane that would read beyond its row keeps its value, or reads 0.
         (0x111, {}, 7, 32, None), (0x111, {}, None, 32, 0), (0x111, {"bc": 1}, None, 32, None),
-        # The lane behind the last active one is not read.
+        # The lane after the last active one is not read.
         (0x130, {"bc": 1}, 7, 32, None), (0x130, {}, 7, 32, None), (0x130, {}, 7, 64, 31),
     ],
 )  # fmt: skip
@@ -175,14 +175,14 @@ def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
 def test_lanes_that_another_one_reads_by_dpp(
     control: int, more: dict[str, int], first: int | None, active: int, lane: int | None, operation: str
 ) -> None:
-    """A register that the first 32 lanes wrote is read by DPP, in a register that holds `first` or nothing, while so many
-    lanes are active, which then store it; `lane`: the first one whose value nobody wrote."""
+    """The first 32 lanes write a register. DPP reads it into a register that holds `first`, or is unwritten, while
+    `active` lanes are active, which then store the result. `lane`: the first one that stores an unwritten value."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     given = {"vsrc0": v[2], "dpp": control, "bc": 0, "row_mask": 15, "bank_mask": 15, **more}
     if operation == "move":
         moved = i.VOP1_DPP16(i.VOP1Op.V_MOV_B32_E32, v[4], src0=i.DPP16, **given)
-    else:  # what a lane holds itself matters too: it is written in the lanes that are told of
+    else:  # the lane's own operand matters too: v0 is written in every lane
         moved = i.VOP2_DPP16(i.VOP2Op.V_ADD_U32_E32, v[4], src0=i.DPP16, vsrc1=v[0], **given)
     lines = [
         i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
@@ -209,7 +209,7 @@ def test_lanes_that_another_one_reads_by_dpp(
 
 @pytest.mark.parametrize("written", [False, True])
 def test_a_lanes_own_value_counts_beside_the_one_read_by_dpp(written: bool) -> None:
-    """Each lane adds what it holds itself to what lane 31 holds."""
+    """Each lane of the high half adds its own value to that of lane 31."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -227,7 +227,7 @@ def test_a_lanes_own_value_counts_beside_the_one_read_by_dpp(written: bool) -> N
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_choice_of_what_another_lane_holds(side: int) -> None:
-    """The operand that is not chosen may be what nobody wrote."""
+    """The operand that is not chosen may be unwritten."""
     i = instructions("gfx942")
     v, s = i.v, i.s
     lines = [
@@ -245,8 +245,8 @@ def test_a_choice_of_what_another_lane_holds(side: int) -> None:
 @pytest.mark.parametrize("loaded", [0, 1, 2])
 @pytest.mark.parametrize("reader", ["low byte", "high byte", "low sum", "whole"])
 def test_halves_of_a_register_arrive_one_by_one(reader: str, loaded: int) -> None:
-    """LLVM loads two bytes into the halves of one register, and stores the first before the second has come. `loaded`:
-    how many of the two loads are waited for."""
+    """LLVM loads two bytes into the halves of one register, and stores the first before the second has arrived.
+    `loaded`: how many of the two loads are waited for."""
     i = instructions("gfx1100")
     v, s = i.v, i.s
     use = {

@@ -1,4 +1,4 @@
-"""What `benchmarks.gpu` checks on a device, on an emulated one."""
+"""The checks that `benchmarks.gpu` makes on a device, made on an emulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results of numpy on a device with memory of its own (runtime/transfers.py), on an emulated one."""
+"""numpy arguments and results on a device with separate memory (runtime/transfers.py), which is emulated here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program() -> Any:
 
 @pytest.fixture
 def device(program: Any) -> Any:
-    """The device of IREE's."""
+    """IREE's device."""
     return program._device
 
 
@@ -39,7 +39,7 @@ def test_arguments_and_results_take_memory_that_was_used_before(program: Any) ->
                 idle = transfers(program._device, "cuda")
                 buffers = {id(k) for pool in (idle._host, idle._own) for k in pool._idle}
     assert {id(k) for pool in (idle._host, idle._own) for k in pool._idle} == buffers
-    for y, factor in kept:  # none is overwritten by a later one
+    for y, factor in kept:  # no result is overwritten by a later one
         assert np.array_equal(y, factor * np.ones((3, 8), np.int32) @ W)
 
 
@@ -56,7 +56,7 @@ def test_arguments_that_are_strided_empty_or_refused(program: Any) -> None:
 
 
 def test_so_they_do_on_hip() -> None:
-    pytest.importorskip("tinygrad")  # which Python 3.10 does not have
+    pytest.importorskip("tinygrad")  # not available for Python 3.10
     made = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((3, 8), "i8"), W, out_dtype="i32", target="rocm:gfx942")
     program = qmlir.load(made, emulate=True)
     main = Function("main", program.main.signature, program, program.main._function)

@@ -1,4 +1,4 @@
-"""What an emulated CUDA device finds: each kernel is right, and then broken in one place."""
+"""Faults that an emulated CUDA device finds: each kernel runs right, and is then broken in one place."""
 
 # ruff: noqa: E501  (lines of PTX)
 
@@ -12,7 +12,7 @@ from ptx.kernels import HEADER, MULTIPLY, MULTIPLY_SHARED, TILES, WARPGROUP, WAR
 import qmlir
 from qmlir.targets import resolve
 
-# out[i] = in[i] + 1, each block through shared memory, in the order that the other warp wrote.
+# out[i] = in[i] + 1 through shared memory: each warp reads what the other warp of its block wrote.
 EXCHANGE = kernel(
     """
 mov.u32 %r1, %tid.x;
@@ -106,7 +106,7 @@ def test_a_missing_wait_is_found_in_device_memory_too() -> None:
 
 @pytest.mark.parametrize("seed", [None, 0, 1])
 def test_the_order_of_a_warpgroups_products(seed: int | None) -> None:
-    """Right in every order of the warps; each line that orders shared memory and products is missed."""
+    """The kernel is right in every order of the warps; removing any line that orders them is found."""
     device = Device()
     a, b, out, want = operands(64, 8, 32)
     at = [device.buffer(x) for x in (a, b, out)]
@@ -122,7 +122,7 @@ def test_the_order_of_a_warpgroups_products(seed: int | None) -> None:
             device.launch(WARPGROUP.replace(line, "", 1), *at, threads=128, shared=WARPGROUP_SHARED, seed=seed)
 
 
-# EXCHANGE with a barrier in shared memory, behind the values: thread 0 makes it, all arrive, all wait.
+# EXCHANGE with an mbarrier in shared memory, after the values: thread 0 initialises it, all arrive, all wait.
 WITH_MBARRIER = EXCHANGE.replace(
     "st.shared.b32 [%r7], %r4;\nbar.sync 0;",
     """
@@ -144,7 +144,7 @@ ROUND = "mbarrier.arrive.shared.b64 %d7, [%r5+256];\nwait:"
     ("old", "new"),
     [
         ("", ""),
-        # By the parity of the phase; a first phase in front; without an answer; fewer threads from the second phase on.
+        # A wait for parity; a phase before, whose arrivals return no state; fewer threads from phase 2 on; a count.
         ("try_wait.shared.b64 %p2, [%r5+256], %d7", "test_wait.parity.shared.b64 %p2, [%r5+256], 0"),
         (ROUND, "mbarrier.arrive.shared.b64 _, [%r5+256];\nfirst:\nmbarrier.try_wait.parity.shared.b64 %p2, [%r5+256], 0;\n@!%p2 bra first;\n" + ROUND),
         (ROUND, "setp.ge.u32 %p3, %r1, 32;\n@%p3 mbarrier.arrive_drop.shared.b64 %d7, [%r5+256];\n@!%p3 mbarrier.arrive.shared.b64 %d7, [%r5+256];\nwait:"),
@@ -186,7 +186,7 @@ def test_broken_barriers_in_shared_memory_are_found(old: str, new: str, message:
         through_mbarrier(WITH_MBARRIER.replace(old, new))
 
 
-# out[i] = in[i ^ 32]: copies that a barrier in shared memory tracks.
+# out[i] = in[i ^ 32]: copies that an mbarrier in shared memory tracks.
 TRACKED = kernel(
     """
 mov.u32 %r1, %tid.x;
@@ -301,7 +301,7 @@ def test_counts() -> None:
     assert counts.instructions["memory"] == 2 * warps
     assert counts.instructions["shared"] == 2 * warps
     assert counts.instructions["wait"] == warps
-    # Without its swizzle, four pairs of rows of this one meet in a bank.
+    # Without its swizzle, four pairs of rows of this kernel conflict in a bank.
     a, b, out, _ = operands(16, 16, 32 * TILES)
     plain = MULTIPLY.replace("xor.b32 %r14, %r14, %r15;", "").replace("xor.b32 %r9, %r5, %r8;", "mov.u32 %r9, %r5;")
     at = [device.buffer(x) for x in (a, b, out)]

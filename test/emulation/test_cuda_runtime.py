@@ -1,4 +1,4 @@
-"""What the runtime does for CUDA devices (core/cuda.py, runtime/cuda_function.py), on an emulated one."""
+"""The runtime's code for CUDA devices (core/cuda.py, runtime/cuda_function.py), on an emulated one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def artifact() -> qmlir.Artifact:
 
 @pytest.fixture(scope="module")
 def program(artifact: qmlir.Artifact) -> Any:
-    """It on an emulated device."""
+    """The artifact, loaded on an emulated device."""
     return qmlir.load(artifact, emulate=True)
 
 
 @pytest.fixture
 def device(program: Any) -> Any:
-    """Another device of IREE's, whose pool nobody has changed; its context is current."""
+    """Another IREE device, whose pool is unchanged and whose context is current."""
     driver = binding.get_cached_hal_driver("cuda")
     made = driver.create_device(driver.query_available_devices()[0]["device_id"])
     keep(made)
@@ -136,7 +136,7 @@ def test_a_context_that_is_current_is_not_set_again(device: Any) -> None:
             calls.append("set")
             return 0
 
-    for devices, times in ((1, 1), (2, 2)):  # with several, others may have made another one current
+    for devices, times in ((1, 1), (2, 2)):  # with several devices, other code may have made another context current
         context = cuda.Context(Library(devices))
         calls.clear()
         context.enter()
@@ -147,7 +147,7 @@ def test_a_context_that_is_current_is_not_set_again(device: Any) -> None:
 def test_any_thread_loads_and_calls(
     artifact: qmlir.Artifact, program: Any, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a real device does, on another one of the emulated driver."""
+    """The path of a real device, on a second device of the emulated driver."""
     monkeypatch.setattr(hal, "is_emulated", lambda driver: False)
     monkeypatch.setitem(hal._devices, ("cuda", ""), device)
     cuda.opened(device)

@@ -1,4 +1,4 @@
-"""Tensors of torch that stay on a CUDA device (runtime/cuda_function.py), on an emulated one."""
+"""torch tensors that stay on a CUDA device (runtime/cuda_function.py), which is emulated here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program() -> Any:
 
 
 class Gpu:
-    """Tensors of torch that say that they are on CUDA devices, in memory that the emulated device knows."""
+    """Makes torch tensors that claim to be on a CUDA device, in memory that the emulated device knows."""
 
     def __init__(self, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.synchronised = 0
@@ -52,7 +52,7 @@ class Gpu:
             if tensor.data_ptr() not in registered:
                 registered.add(tensor.data_ptr())
                 register(tensor.data_ptr(), tensor.nbytes, 0)
-            self.alive.append(tensor)  # torch gives no memory of a test out twice
+            self.alive.append(tensor)  # so that torch does not reuse memory within a test
             return imported(function, tensor)
 
         self.alive: list[Any] = []

@@ -1,4 +1,4 @@
-"""The emulated drivers' libraries, and what the command line makes of them."""
+"""The libraries of the emulated drivers, and their use on the command line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_processes_build_at_the_same_time(program: Path, tmp_path: Path) -> None
 
 
 def test_the_vendors_driver_is_not_shadowed(program: Path, tmp_path: Path) -> None:
-    """A process that has loaded a `libcuda.so.1`."""
+    """The process has already loaded a `libcuda.so.1`."""
     made = build.library("cuda.c", "libcuda.so")
     real = tmp_path / "libcuda.so.1"
     real.write_bytes(made.read_bytes())
@@ -140,7 +140,7 @@ def test_progress_and_how_it_ends_a_call(program: Path) -> None:
 
 
 def test_an_interrupt_ends_a_call(program: Path) -> None:
-    """While kernels are executed; the program can be called again."""
+    """It ends a call that is executing kernels; the program can be called again."""
     done = python(f"""
 import os, signal, threading
 import numpy as np
@@ -185,7 +185,7 @@ print(loaded.main(np.ones((1, 8), np.int8)).sum())
 
 @pytest.mark.slow
 def test_parameters_kept_apart(tmp_path: Path) -> None:
-    """IREE loads them from their file while the program's initialisers run, and some of these launch kernels."""
+    """IREE loads them from their file while the program's initialisers run, some of which launch kernels."""
     sample = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
     files = {"digits": str(sample / "digits.safetensors")}
     made = qmlir.compile(sample / "digits.mlir", target="cuda:sm_80", parameters=files, keep_parameters=True)
@@ -199,7 +199,7 @@ def test_wrong_arguments_are_refused_as_ever(program: Path) -> None:
     loaded = qmlir.load(program, emulate=True)
     with pytest.raises(qmlir.InputError, match=r"argument 0 \('\w+'\) of main must be"):
         loaded.main(np.ones((1, 9), np.int8))
-    assert loaded.main(np.ones((0, 8), np.int8)).shape[0] == 0  # no launch: a device refuses one of no workgroup
+    assert loaded.main(np.ones((0, 8), np.int8)).shape[0] == 0  # no launch: a device refuses an empty grid
     assert loaded.main(np.ones((1, 8), np.int8)).shape == (1, 8)
 
 
@@ -270,7 +270,7 @@ def test_targets_say_emulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("emulated") == sum(name.startswith("cuda:") for name in rows)
 
 
-# ---- parts
+# ---- units
 
 
 def test_memory_knows_who_wrote_what() -> None:
@@ -285,7 +285,7 @@ def test_memory_knows_who_wrote_what() -> None:
     written = memory.find(at + 5).written  # type: ignore[union-attr]
     assert written is not None
     assert written.sum() == 16
-    memory.copy_written(at + 8, at + 64, 4)  # of memory that the host may have written
+    memory.copy_written(at + 8, at + 64, 4)  # from memory that the host may have written
     assert written[8:12].all()
     memory.remove(at)
     assert memory.find(at) is None

@@ -31,7 +31,7 @@ def test_digits(target: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
-    """A prompt, and a token behind it: what one call leaves in the caches, the next one reads."""
+    """A prompt, then one token: the second call reads the caches that the first one wrote."""
     from checkpoint import decoders
 
     model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=2))
@@ -47,8 +47,8 @@ def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_mixture_of_experts(target: str, tmp_path: Path) -> None:
-    """The layer of sample 07 in small: a router, the quantisation of the tokens, and experts, one of which no token
-    meets; for several numbers of tokens."""
+    """The layer of sample 07 with small sizes: a router, the quantisation of the tokens, and experts, one of which gets
+    no token; for several numbers of tokens."""
     hidden, experts, inner = 64, 8, 96
     text = (SAMPLES / "07_moe" / "layer.mlir").read_text().replace("512", str(hidden)).replace("2048", str(inner))
     (tmp_path / "layer.mlir").write_text(text)
@@ -69,7 +69,8 @@ def test_a_mixture_of_experts(target: str, tmp_path: Path) -> None:
             return qmlir.reference.moe(given[0], w1, w2, ids, weights, input_scale=given[1], w1_scale=s1, w2_scale=s2,
                                        activation="relu", intermediate_dtype="i8")  # fmt: skip
 
-        # The weights are the device's exp away from ours, a few units in the last place, times what they weigh.
+        # The weights differ from numpy's by the error of the device's exp, a few units in the last place. Each expert's
+        # result is off by that share of its weighted value.
         each = [layer(ids[:, k : k + 1], np.ones((count, 1), np.float32)) for k in (0, 1)]
         bound = 2.0**-19 * sum(weights[:, k : k + 1] * np.abs(each[k]) for k in (0, 1))
         want = layer(ids, weights)
@@ -81,7 +82,7 @@ def test_a_mixture_of_experts(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "scheme"), [("encoder", "int8-weight"), ("block", "int4-weight")])
 @pytest.mark.parametrize("target", TARGETS)
 def test_models_with_attention(target: str, model: str, scheme: str, tmp_path: Path) -> None:
-    """An encoder of two blocks, and a block by itself, against torch: with other sizes than they were exported with."""
+    """An encoder of two blocks, and a single block, against torch, with other sizes than at export."""
     from support import torch_models
 
     module = torch_models.quantised(model, scheme)

@@ -1,4 +1,4 @@
-"""NaN stays NaN on GPUs, whose own maximum of two numbers is the other one."""
+"""NaN stays NaN on GPUs, whose own maximum of NaN and a number is the number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("recipe", ["torchao", "onnx", "amax"])
 def test_in_the_range_of_a_row(recipe: str, target: str) -> None:
-    """A row's range was that of its other numbers."""
+    """Regression: the range of a row ignored its NaN."""
     x = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     kw = {"symmetric": recipe == "amax", "recipe": recipe, "out_dtype": "i8" if recipe == "amax" else "u8"}
@@ -31,7 +31,7 @@ def test_in_the_range_of_a_row(recipe: str, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("activation", ["relu", "clamp(-1,6)"])
 def test_in_an_activation(activation: str, target: str) -> None:
-    """On AMD GPUs and on sm_90a it became a bound."""
+    """Regression: on AMD GPUs and on sm_90a, NaN became a bound of the activation."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((4, 64), (64, 16)))
     s = np.array([[np.nan], [1], [np.inf], [0.5]], np.float32)
@@ -73,7 +73,7 @@ func.func @main(%x: tensor<?x40xELEMENT>, %image: tensor<1x6x6x4xf32>) -> (tenso
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("element", "low"), [("f32", "0xFF800000"), ("f16", "0xFC00")])
 def test_in_a_reduction(element: str, low: str, target: str) -> None:
-    """The largest of a row (torch's amax, ONNX's ReduceMax) was that of its other numbers; so was a pooling's."""
+    """Regression: the largest of a row (torch's amax, ONNX's ReduceMax) ignored NaN; so did a pooling."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((6, 40)).astype({"f32": np.float32, "f16": np.float16}[element])
     x[0, 3], x[1, 39], x[3, 17], x[4] = np.inf, np.nan, -np.nan, -np.inf
@@ -83,5 +83,5 @@ def test_in_a_reduction(element: str, low: str, target: str) -> None:
     made = qmlir.compile(REDUCTIONS.replace("ELEMENT", element).replace("LOW", low), target=target, start="linalg")
     rows, pooled = qmlir.load(made, emulate=True).main(x, image)
     np.testing.assert_array_equal(rows, x.max(1))
-    assert not np.signbit(rows[5])  # of zeros, the positive one
+    assert not np.signbit(rows[5])  # the largest of 0 and -0 is 0
     np.testing.assert_array_equal(pooled, image.reshape(1, 3, 2, 3, 2, 4).min((2, 4)))

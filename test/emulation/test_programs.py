@@ -20,10 +20,10 @@ from qmlir.targets import all_targets
 
 CUDA = [t.spelling for t in all_targets() if t.backend == "cuda"]
 AMD = [t.spelling for t in all_targets() if t.backend == "rocm"]
-# Its tables need Python 3.11.
+# tinygrad's tables need Python 3.11.
 HAS_AMD = importlib.util.find_spec("tinygrad") is not None or settings.require_emulation()
 TARGETS = [*CUDA, *(AMD if HAS_AMD else [])]
-# Every form runs on these, one of each family on the others.
+# Every form runs on these targets, the forms of SOME on the others.
 WHOLE = {"cuda:sm_80", "cuda:sm_90a", "rocm:gfx942", "rocm:gfx1201"}
 SOME = {
     "w8a8-33x70", "w8a8-256x512", "zero points-u8 both", "epilogue-all", "epilogue-swiglu halves", "w4a8-i4 group 64",
@@ -51,7 +51,7 @@ def saved(artifact: Artifact, folder: Path) -> Path:
 
 @pytest.mark.parametrize("target", [t for t in ("cuda:sm_80", "rocm:gfx942") if t in TARGETS])
 def test_a_call_without_rows(target: str, tmp_path: Path) -> None:
-    """IREE's CUDA driver launched a grid of no workgroup, which a device refuses."""
+    """Regression: IREE's CUDA driver launched an empty grid, which a device refuses."""
     spec = qmlir.TensorSpec(("M", 64), "i8")
     artifact = qmlir.ops.scaled_matmul.compile(spec, np.ones((64, 16), np.int8), out_dtype="i32", target=target)
     program = qmlir.load(saved(artifact, tmp_path), emulate=True)
@@ -65,8 +65,8 @@ def test_a_call_without_rows(target: str, tmp_path: Path) -> None:
     if t[0] in TARGETS
 ])  # fmt: skip
 def test_floats_by_bytes_with_zero_points(target: str, m: int | str, k: int) -> None:
-    """Regression: bytes of a weight with zero points lost their sign on AMD's matrix instructions, so that each
-    negative one was 256 more."""
+    """Regression: on AMD's matrix instructions, the bytes of a weight with zero points lost their sign, so that each
+    negative byte was 256 too large."""
     rng = np.random.default_rng(0)
     w, zero = rng.integers(-128, 128, (8, k), np.int8), rng.integers(-9, 9, (8, 1)).astype(np.int32)
     spec = qmlir.TensorSpec((m, k), "f16")
@@ -79,8 +79,8 @@ def test_floats_by_bytes_with_zero_points(target: str, m: int | str, k: int) -> 
 
 
 def test_three_experts() -> None:
-    """Regression: the kernel that sorts rows loaded four counters where there are three experts (or seven, ..), the
-    last of which nobody had written, which an emulated device refuses."""
+    """Regression: for three experts (or seven, ..), the kernel that sorts rows loaded four counters, the last of which
+    nobody had written; an emulated device refuses that."""
     rng = np.random.default_rng(0)
     w = rng.integers(-128, 128, (3, 16, 32), np.int8)
     artifact = qmlir.ops.grouped_matmul.compile(
@@ -118,8 +118,8 @@ func.func @main(%lhs: tensor<2xMx16xT>, %rhs: tensor<2xNx16xT>) -> tensor<2xMxNx
      if t[0] in TARGETS],
 )  # fmt: skip
 def test_no_row_is_read_behind_the_operands_of_a_batch(target: str, dtype: str, rows: str, tmp_path: Path) -> None:
-    """IREE dropped the mask of a padded tile's rows, and read one behind each operand, into which another batch or the
-    end of an allocation may come."""
+    """Regression: IREE dropped the mask of a padded tile's rows, and read one row after the end of each operand, where
+    another batch or the end of an allocation may be."""
     sizes = {"?": "%m, %n", "5": "%n"}[rows]
     text = SCORES.replace("2xM", f"2x{rows}").replace("xNx", "x?x").replace("xT>", f"x{dtype}>").replace("SIZES", sizes)
     (tmp_path / "scores.mlir").write_text(text)
@@ -128,7 +128,7 @@ def test_no_row_is_read_behind_the_operands_of_a_batch(target: str, dtype: str, 
     number = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]
     lhs, rhs = (rng.integers(-3, 4, (2, count, 16)).astype(np.float32) for count in (5, 9))
     np.testing.assert_array_equal(program.main(lhs.astype(number), rhs.astype(number)), lhs @ rhs.transpose(0, 2, 1))
-    # Each element of the operands once for each of the workgroups that need it: here there is one.
+    # Each workgroup reads each element of the operands that it needs once: here there is one workgroup.
     assert program.emulated.counts.bytes_read <= 2 * (lhs.size + rhs.size) * np.dtype(number).itemsize
 
 
@@ -155,8 +155,8 @@ func.func @main(%x: tensor<3x64xT>) -> tensor<3xT> {
     ("addi", np.int8, 0), ("minimumf", np.float32, "0x7F800000"),
 ])  # fmt: skip
 def test_a_reduction_across_lanes(operation: str, dtype: Any, start: object, target: str, tmp_path: Path) -> None:
-    """It started with what is not neutral: a minimum of integers above 0 was -1, and so one of floats where those are
-    reduced as integers because of NaN; or, of bytes on AMD, LLVM ended the process."""
+    """Regression: it started with a value that is not neutral. A minimum of positive integers was -1, and so was a
+    minimum of floats that are reduced as integers because of NaN. For bytes on AMD, LLVM ended the process."""
     kind = np.dtype(dtype)
     t = f"{'f' if kind.kind == 'f' else 'i'}{kind.itemsize * 8}"
     (tmp_path / "x.mlir").write_text(
@@ -187,7 +187,8 @@ func.func @main(%x: tensor<?x4x?xf32>) -> (tensor<?x1x?xf32>, tensor<?x1x?xf32>,
 
 
 def test_parts_of_an_argument(tmp_path: Path) -> None:
-    """Calls failed in IREE's check of command buffers: several results, in a block beside the one for empty tensors."""
+    """Regression: calls failed in IREE's check of command buffers: the program has several results, and returned those
+    for empty tensors from a block of their own."""
     (tmp_path / "x.mlir").write_text(PARTS)
     program = qmlir.load(qmlir.compile(tmp_path / "x.mlir", target="cuda:sm_90a"), emulate=True)
     x = np.random.default_rng(0).random((3, 4, 5), np.float32)
@@ -201,7 +202,7 @@ def test_parts_of_an_argument(tmp_path: Path) -> None:
     ("f16", "f64", "extf", "addf"), ("f32", "f64", "extf", "addf"), ("i8", "i64", "extui", "addi"),
 ])  # fmt: skip
 def test_a_sum_of_64_bits(short: str, wide: str, extension: str, sum_: str, tmp_path: Path) -> None:
-    """IREE could not compile it for CUDA: a variance in torch, a sum of integers in ONNX."""
+    """Regression: IREE could not compile it for CUDA: a variance in torch, a sum of integers in ONNX."""
     converted = f"%0 = arith.{extension} %in : {short} to {wide}\n    %1 = arith.{sum_} %0, %acc : {wide}"
     text = REDUCED.replace("START", "0.0" if wide == "f64" else "0").replace("%1 = arith.OP %in, %acc : T", converted)
     text = text.replace("3x64xT", f"3x64x{short}").replace("%in: T", f"%in: {short}")
@@ -232,7 +233,7 @@ def test_the_fast_cases_are_cases() -> None:
 
 
 def test_amd_is_emulated_where_everything_must_be() -> None:
-    """On CI (`QMLIR_REQUIRE_EMULATION`) nothing is left out in silence."""
+    """On CI (`QMLIR_REQUIRE_EMULATION`) no target is left out silently."""
     if settings.require_emulation():
         assert HAS_AMD
         assert importlib.util.find_spec("tinygrad") is not None
@@ -240,7 +241,7 @@ def test_amd_is_emulated_where_everything_must_be() -> None:
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streams", "graphs"])
 def test_two_targets_and_an_initialiser_in_one_process(streams: bool, tmp_path: Path) -> None:
-    """Weights that an initialiser packs on the device, two dispatches, both of IREE's ways to submit work."""
+    """An initialiser packs weights on the device, for two dispatches; both of IREE's ways to submit work."""
     import subprocess
     import sys
 
@@ -291,7 +292,7 @@ def test_targets_that_are_not_emulated(target: str, message: str) -> None:
 
 
 def test_the_program_of_another_target_is_known() -> None:
-    """Which rows of the support matrix need no execution of their own: sm_86 gets sm_80's code, sm_90a its own."""
+    """Rows of the support matrix that need no execution of their own: sm_86 gets sm_80's code, sm_90a its own."""
     from emulation.run import compiled, digest
     from support import forms
 
@@ -308,7 +309,7 @@ def test_the_program_of_another_target_is_known() -> None:
     "number", [pytest.param(i, marks=pytest.mark.slow if i >= 3 else []) for i in range(2 * len(TARGETS))]
 )
 def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> None:
-    """Other rows of results.json for each commit. Where the program is another one today, it is executed here;
+    """Different rows of results.json for each commit. If the program is different today, it is executed here;
     `python test/emulation/run.py` writes the new rows."""
     from emulation.run import compiled, digest, execute, read
     from support.forms import FORMS
@@ -324,7 +325,8 @@ def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> No
 @pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 4), (7, 256)])
 @pytest.mark.parametrize("target", [t for t in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
 def test_scales_that_a_wave_shares(target: str, m: int, n: int, tmp_path: Path) -> None:
-    """LLVM ended the process: a product of two such numbers stood behind a fence, which it has for vector registers."""
+    """Regression: LLVM ended the process. It cannot select its arithmetic fence, which is for vector registers, for a
+    value that a whole wave shares, here the product of two scales."""
     rng = np.random.default_rng(m)
     lhs, weight = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, 512), (n, 512)))
     scales = rng.random((m, 1)).astype(np.float16)

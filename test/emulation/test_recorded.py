@@ -1,4 +1,4 @@
-"""Programs that other tests compare with a peer on the CPU, on other devices (support/recorded.py)."""
+"""Programs that other tests compare with a peer on the CPU, run on other devices (support/recorded.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TEST = Path(__file__).resolve().parents[1]
-# A pooling of equal elements, a cache whose lengths are reduced; sums of all elements do not compile for lavapipe.
+# A pooling of equal elements, and a cache whose lengths are reduced. Sums of all elements do not compile for lavapipe.
 CHOSEN = [
     "frontends/test_onnx_operators.py::test_an_average_of_whole_windows",
     "frontends/test_onnx_decoders.py::test_grouped_queries[next-of-two-lengths]",

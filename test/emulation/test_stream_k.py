@@ -1,5 +1,5 @@
-"""Workgroups of AMD GPUs that share K (`gpu_kernels/stream_k.py`), in orders that are not that of their numbers; and
-what makes them right, taken away: each is noticed."""
+"""Workgroups of AMD GPUs that share K (`gpu_kernels/stream_k.py`), executed in other orders than that of their numbers.
+If any part of their synchronisation is removed, the emulator notices."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def forms() -> Iterator[Form]:
         yield form("w8a8", lambda d, m: w8(d, m, 72, 1100), tile)
         yield form("zero points", w8_zeros, tile)
         yield form("finished", w8_finished, tile)
-        # Sums of groups are exact, those over groups are in parts.
+        # Sums within a group are exact; the sum over groups is split into partial sums.
         yield form("i4 groups", w4("i4", 128, n=72, k=1024), tile, judge="near")
         yield form("f16 x i4", floats, tile, judge="near")
     yield form("fp8", one_byte, SMALL, judge="near")
     yield form("u4, zeros on both sides", w4("u4", 128, k=1024, zeros=True, lhs_zeros=True), SMALL, judge="near")
     yield form("ragged", lambda d, m: w8(d, m, 33, 97), SMALL, rows=(1, 5, 130))
-    # More tiles than workgroups: some are made by one, and some shares have three tiles.
+    # More tiles than workgroups: one workgroup computes some tiles alone, and some shares cover three tiles.
     yield form("many tiles", lambda d, m: w8(d, m, 2600, 130), "1x1x1", rows=(400,))
     yield form("static rows", lambda d, m: w8(d, m, 72, 1100), WIDE, rows=(70,), dynamic=False)
 
@@ -68,7 +68,7 @@ FAST = {
 
 
 def marks_of(target: str, form: Form) -> list[pytest.MarkDecorator]:
-    """Many tiles take up to nine minutes."""
+    """The forms "many tiles" take up to nine minutes."""
     if (target, form.name) in FAST:
         return []
     return [pytest.mark.slow, *([pytest.mark.long] if form.name.startswith("many tiles") else [])]
@@ -104,7 +104,7 @@ def test_tiles_whose_sums_would_spill_are_declined(target: str, name: str) -> No
 
 
 def called(target: str) -> None:
-    """A product of three tiles and nine steps of K, by as many workgroups."""
+    """Check a product of three tiles with nine steps along K, by one workgroup per step."""
     rng = np.random.default_rng(3)
     lhs, rhs = rng.integers(-128, 128, (33, 576), dtype=np.int8), rng.integers(-128, 128, (16, 576), dtype=np.int8)
     choice = {"strategy": "matrix", "matrix-tile": "1x1x1-stream-k"}
@@ -130,7 +130,7 @@ def test_a_product_in_parts(target: str) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_parts_that_may_not_be_seen_are_noticed(change: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))  # broken kernels are not kept
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))  # broken kernels are not cached
     order, scope = CHANGES[change]
     original = llvm.AtomicRMWOp
 
@@ -138,7 +138,7 @@ def test_parts_that_may_not_be_seen_are_noticed(change: str, monkeypatch: pytest
         return original(kind, pointer, value, order, syncscope=scope)
 
     monkeypatch.setattr(llvm, "AtomicRMWOp", changed)
-    if change == "no release":  # nor in front of the barrier
+    if change == "no release":  # nor before the barrier
         monkeypatch.setattr(Amd, "release", lambda self: None)
     with pytest.raises(qmlir.QmlirError, match="with no release and acquire that make the store visible"):
         called("rocm:gfx942")

@@ -1,4 +1,4 @@
-"""Results that nobody wrote, and accesses beyond an argument: what a user of a whole program is told."""
+"""Results that nobody wrote, and accesses beyond an argument: the messages to the user of a whole program."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_elements_are_named_beyond_the_end_too() -> None:
 
 
 def test_an_argument_without_elements_has_no_name_to_give() -> None:
-    """Nothing is allocated for it, so the newest allocation is the argument's before it."""
+    """Nothing is allocated for it, so the newest allocation is that of the argument before it."""
     memory = Memory()
     data = np.zeros(16, np.float32)
     lhs = memory.add(data.ctypes.data, data.nbytes)
@@ -81,7 +81,7 @@ def test_an_argument_without_elements_has_no_name_to_give() -> None:
 
 
 def test_accesses_beyond_an_argument_name_its_element() -> None:
-    """An AMD kernel and one for CUDA that read one element behind an argument of the program."""
+    """An AMD kernel and a CUDA kernel that read one element after the end of an argument of the program."""
     from emulation import ptx_programs
     from emulation.test_cuda_faults import EXCHANGE
 

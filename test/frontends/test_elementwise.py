@@ -1,7 +1,7 @@
-"""Functions of one number, from torch and from ONNX, against float64 over all of f32's range.
+"""Unary elementwise functions, from torch and from ONNX, against float64 over the whole range of f32.
 
-`FUNCTIONS` states for each the error that is allowed, as a share of the result. Results and arguments below 2^-126 may
-be 0 (docs/semantics.md, section 2).
+`FUNCTIONS` states the allowed relative error of each function. Results and arguments below 2^-126 may be 0
+(docs/semantics.md, section 2).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FEW = 6e-7  # five units in the last place
 
 @dataclass(frozen=True)
 class Function:
-    """A function in float64, and how a front end's program is judged by it.
+    """A function in float64, and how the results of a front end's program are compared with it.
 
     Attributes:
-        exact: of float64.
-        torch: of a tensor; None where torch has none.
-        node: ONNX's operator and its attributes.
-        bound: largest error as a share of the result.
-        floor: errors below it, as a share of `max(1, |x|)`, do not count: where the definition itself is a difference
-            (torch's and ONNX Runtime's results lose as much).
-        within: only arguments up to this size.
+        exact: the function on float64 arrays.
+        torch: the function on a torch tensor; None if torch does not have it.
+        node: the ONNX operator and its attributes; None if ONNX does not have it.
+        bound: largest relative error of a result.
+        floor: absolute error that is always allowed, as a multiple of `max(1, |x|)`. It is for functions whose
+            definition is a difference (torch's and ONNX Runtime's results lose as much).
+        within: largest magnitude of an argument whose finite result is compared.
     """
 
     exact: Callable[[Array], Any]
@@ -60,7 +60,7 @@ def softplus(x: Array) -> Any:
 
 
 def floor_divide(x: Any, y: Any) -> Any:
-    """numpy's own of f32: the quotient of float64 is another one."""
+    """numpy's `floor_divide` on f32, because the quotient in float64 can be a different one."""
     return np.floor_divide(np.asarray(x, np.float32), np.asarray(y, np.float32)).astype(np.float64)
 
 
@@ -129,7 +129,7 @@ ONNX = [n for n, f in FUNCTIONS.items() if f.node is not None]
 
 @cache
 def arguments() -> Array:
-    """All magnitudes of both signs, closer around 0 and 1, the multiples of pi/4, whole numbers, and the ends."""
+    """Values of all magnitudes and both signs, denser around 0 and 1, multiples of pi/4, integers, and the extremes."""
     rng = np.random.default_rng(0)
     sizes = [
         np.exp(rng.uniform(math.log(1.2e-38), math.log(3.4e38), 1500)), 10 ** rng.uniform(-9, 2, 2500),
@@ -143,7 +143,7 @@ def arguments() -> Array:
 
 
 def judge(name: str, got: Array) -> str:
-    """What is wrong with the values of a function, "" for nothing."""
+    """A description of the error in the values of a function, or "" if they are right."""
     f, x = FUNCTIONS[name], arguments()
     with np.errstate(all="ignore"):
         want = np.asarray(f.exact(x.astype(np.float64)))
@@ -152,7 +152,8 @@ def judge(name: str, got: Array) -> str:
         allowed = np.maximum(f.bound * np.abs(want), f.floor * np.clip(np.abs(x), 1, 1e38))
     ends = np.isnan(want) | np.isinf(rounded)
     right = np.where(ends, (got == rounded) | (np.isnan(got) & np.isnan(want)), error <= allowed)
-    # The largest f32 and what is rounded up to infinity are neighbours; below TINY 0 will do, also on the way.
+    # A result near the largest f32 may replace one that rounds up to infinity. Below TINY, 0 may replace a result, also
+    # an intermediate one.
     right |= np.isinf(rounded) & np.isfinite(want) & (np.abs(got) > 3.4028e38) & (np.sign(got) == np.sign(want))
     right |= (np.abs(want) <= 2 * TINY) & (np.abs(got) <= 2 * TINY)
     right |= ~ends & (np.abs(x) > f.within)
@@ -168,7 +169,7 @@ def faults(names: list[str], results: Any) -> list[str]:
 
 
 def groups(names: list[str]) -> Any:
-    """A few functions at a time: one program of all is one loop, which takes LLVM a minute."""
+    """Test parameters with eight functions each: a program with all of them is one loop, which takes LLVM a minute."""
     return [pytest.param(names[i : i + 8], id=names[i].replace(" ", "-")) for i in range(0, len(names), 8)]
 
 
@@ -214,7 +215,7 @@ def test_onnx(names: list[str]) -> None:
     check_onnx(names, "cpu")
 
 
-# All of them on lavapipe are in the slow tier.
+# The slow tier runs all functions on lavapipe.
 def test_some_on_vulkan(lavapipe: str) -> None:
     check_torch(["atan", "erfc", "exp", "fmod", "log10", "log1p", "power 2.5", "sin", "sinh"], lavapipe)
 
@@ -233,7 +234,7 @@ def test_onnx_on_vulkan(names: list[str], lavapipe: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_short_floats(dtype: Any) -> None:
-    """Computed in f32 and rounded once, so that nothing overflows on the way."""
+    """The functions are computed in f32 and rounded once, so that no intermediate result overflows."""
     x = torch.tensor([300.0, 1e4, -6e4, 1e-3, 0.5, -2.0], dtype=dtype)
     functions = [torch.asinh, torch.sin, lambda x: torch.log10(x.abs()), lambda x: torch.expm1(-x.abs()), torch.erfc]
     results = opened(qmlir.compile(export(x, *functions))).main(x)
@@ -245,7 +246,7 @@ def test_short_floats(dtype: Any) -> None:
 @pytest.mark.parametrize("fmod", [0, 1])
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe"])
 def test_mod_of_onnx(target: str, fmod: int, lavapipe: str) -> None:
-    """Of all bits that a float has, and of quotients that are whole numbers."""
+    """Operands with random bits, and operands whose quotient is an integer."""
     rng = np.random.default_rng(1)
     x, y = rng.integers(0, 1 << 32, (2, 4096), np.uint64).astype(np.uint32).view(np.float32)
     y[:2048] = rng.integers(1, 100, 2048)
@@ -259,7 +260,7 @@ def test_mod_of_onnx(target: str, fmod: int, lavapipe: str) -> None:
     with np.errstate(all="ignore"):
         want = np.fmod(x, y) if fmod else np.mod(x, y)
         rest = np.fmod(x, y)
-    if not fmod:  # devices take subnormal numbers for 0, and 0 for no remainder
+    if not fmod:  # devices flush subnormal values to 0, and a remainder of 0 is not adjusted to the sign of y
         normal = [(v == 0) | ~(np.abs(v) < np.finfo(np.float32).tiny) for v in (rest, want)]
         got, want = (v[normal[0] & normal[1]] for v in (got, want))
     np.testing.assert_array_equal(got, want)
@@ -268,7 +269,7 @@ def test_mod_of_onnx(target: str, fmod: int, lavapipe: str) -> None:
 
 
 def test_log10_of_float64() -> None:
-    """On CPUs it was a call of a library that nothing links."""
+    """Regression: on CPUs it was a call to a library that is not linked."""
     x = torch.rand(64, dtype=torch.float64) * 100
     (got,) = opened(qmlir.compile(export(x, torch.log10, torch.log))).main(x)[:1]
     np.testing.assert_allclose(got.numpy(), np.log10(x.numpy()), rtol=1e-6)
@@ -284,7 +285,7 @@ def test_tanh_of_float64() -> None:
 
 
 def test_powers_of_float64() -> None:
-    """Regression: they were NaN of numbers up to 0, and log2 did not link on CPUs."""
+    """Regression: powers of bases up to 0 were NaN, and log2 did not link on CPUs."""
     base = [-8.0, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 7.0, np.inf, -np.inf, np.nan]
     power = [0.0, 1.0, -1.0, 3.0, -2.0, 0.5, 2.0**60, np.inf, -np.inf, np.nan]
     x, y = (torch.tensor(t, dtype=torch.float64).reshape(-1) for t in np.meshgrid(base, power))

@@ -1,5 +1,5 @@
-"""Decoders of transformers with their caches, static ones as state and growing ones as arguments: token by token, as in
-torch."""
+"""Decoders from transformers, called token by token and compared with torch. Static caches are state of the program;
+growing caches are arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model(auto: str, kind: str, config: dict[str, Any]) -> Any:
 
 
 def compare(program: Any, calls: list[tuple[Any, ...]], names: tuple[str, ...] = ()) -> None:
-    """Both start again; every call is compared."""
+    """Compare each call of the compiled program with torch; both start with new state."""
     import torch
 
     module, main = program.module(), qmlir.load(qmlir.compile(program)).main
@@ -89,7 +89,7 @@ def test_encoder_and_decoder(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt2"])
 def test_growing_cache(kind: str) -> None:
-    """A DynamicCache is an argument, and a result: any number of tokens after any number."""
+    """A DynamicCache is an argument and a result; a call may add any number of tokens to a cache of any length."""
     import torch
 
     made = model("AutoModelForCausalLM", kind, SMALL)

@@ -1,4 +1,4 @@
-"""Attention in ONNX graphs, as exporters write it: one op, and onnxruntime's numbers."""
+"""Attention in ONNX graphs, as exporters write it, becomes one op with the results of onnxruntime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import qmlir
 from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 
-H, G, M, K, D, N = 2, 3, 9, 7, 8, 16  # heads, queries' heads of each, queries, keys, width of both, of values
+# Key heads, query heads per key head, queries, keys, width of queries and keys, width of values.
+H, G, M, K, D, N = 2, 3, 9, 7, 8, 16
 
 PRODUCT = "s = MatMul(q, kt)\n p = Softmax<axis = -1>(s)\n y = MatMul(p, v)"
 TRANSPOSED = "kt = Transpose<perm = [0, 1, 3, 2]>(k)\n" + PRODUCT
@@ -29,7 +30,7 @@ SCALES = """
     p = Softmax<axis = 3>(u)
     y = MatMul(p, v)
 """
-# As torch's exporter writes it: keys transposed with the batch as one axis, and weights that are no numbers set to 0.
+# As torch's exporter writes it: keys are transposed with batch and heads as one axis, and NaN weights are set to 0.
 EXPORTED = f"""
     flat = Constant<value = int64[3] {{-1, {K}, {D}}}>()
     wide = Constant<value = int64[4] {{2, {H}, {D}, {K}}}>()
@@ -44,7 +45,7 @@ EXPORTED = f"""
     w = Where(nan, zero, p)
     y = MatMul(w, v)
 """
-# The same with dynamic sizes: shapes are computed, and values between have no names for their sizes.
+# The same with dynamic sizes: shapes are computed, and the sizes of intermediate values have no names.
 COMPUTED = f"""
     first = Constant<value = int64[1] {{0}}>()
     two = Constant<value = int64[1] {{2}}>()
@@ -171,7 +172,7 @@ def test_other_forms_stay(name: str) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64"])
 def test_a_query_whose_keys_are_all_masked(target: str) -> None:
-    """Zeros, with the kernel and with products."""
+    """The result is 0, both with the attention kernel and with separate products."""
     made = model(*CASES["exported"])
     given = arguments(made)
     given[3][0, 0, 4] = -np.inf
@@ -191,7 +192,7 @@ def test_a_mask_of_zeros_is_none() -> None:
 
 
 def test_zeros_that_repeat_the_scores() -> None:
-    """Regression: a mask of zeros was left out although the result has its shape."""
+    """Regression: a mask of zeros was removed although it gives the result its shape."""
     made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         graph (float[1, 3, 8] q, float[1, 8, 5] k, float[1, 5, 4] v) => (float[2, 3, 4] y)
         <float[2, 1, 1] zeros = {0.0, 0.0}> {
@@ -201,7 +202,7 @@ def test_zeros_that_repeat_the_scores() -> None:
 
 
 def test_a_scale_that_gives_the_scores_an_axis() -> None:
-    """Regression: the result did not have it."""
+    """Regression: the result did not have the axis that the scale adds."""
     made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         graph (float[3, 8] q, float[8, 5] k, float[5, 4] v) => (float[1, 3, 4] y) <float[1, 1, 1] half = {0.5}> {
             s = MatMul(q, k) u = Mul(s, half) p = Softmax<axis = -1>(u) y = MatMul(p, v)

@@ -1,4 +1,4 @@
-"""DepthToSpace and SpaceToDepth of sizes that are known at run time, against the onnx package."""
+"""DepthToSpace and SpaceToDepth with sizes known only at run time, against the onnx package."""
 
 from __future__ import annotations
 

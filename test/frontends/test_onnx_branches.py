@@ -1,4 +1,4 @@
-"""If whose condition follows from the graph, as torch's older exporter writes it for `squeeze`."""
+"""An If whose condition follows from the graph, as torch's older exporter writes it for `squeeze`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import qmlir
 from qmlir.checking.onnxruntime import session
 from qmlir.errors import FrontEndError
 
-# Two of them, whose branches have the same names inside; one within the other.
+# TWO: two Ifs, whose branches use the same inner names. NESTED: an If within another.
 TWO = """
   s = Shape(x) n = Gather<axis = 0>(s, place) c = Equal(n, one)
   a = If(c) <then_branch = yes () => (float[] t) { t = ReduceSum<keepdims = 0>(x, places) },
@@ -37,7 +37,7 @@ def program(body: str, size: str) -> str:
 @pytest.mark.parametrize("size", ["1", "3"])
 @pytest.mark.parametrize("body", [TWO, NESTED], ids=["two", "nested"])
 def test_the_branch_that_is_taken(body: str, size: str) -> None:
-    """Regression: "If has a graph inside"."""
+    """Regression: the import failed with "If has a graph inside"."""
     model = parser.parse_model(program(body, size))
     model.graph.output[0].type.tensor_type.ClearField("shape")
     main, peer = qmlir.load(qmlir.compile(model)).main, session(model, threads=1)

@@ -9,15 +9,15 @@
 #mask = affine_map<(b, h, m, n, d, k) -> (b, k)>
 #o = affine_map<(b, h, m, n, d, k) -> (b, m, h, n)>
 
-// The kernel reads the heads where they are: no transpose. Three sizes are operands of the dispatch: batch, queries and
-// keys.
+// The kernel reads the heads in their stored layout, without a transpose. The three dynamic sizes (batch, queries and
+// keys) are operands of the dispatch.
 // KERNEL: stream.executable private @heads_attention_0
 // KERNEL-LABEL: func.func @heads(
 // KERNEL-NOT: linalg.transpose
 // KERNEL: flow.dispatch @heads_attention_0::@heads_attention_0[%{{.*}}, %{{.*}}, %{{.*}}](%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %arg0, %arg1, %arg2, %arg3)
 // KERNEL-NOT: iree_linalg_ext
 //
-// Elsewhere the largest score is subtracted before the exponentials.
+// Without a kernel, attention becomes two products and a softmax, which subtracts the largest score first.
 // PLAIN-LABEL: func.func @heads(
 // PLAIN: linalg.batch_matmul
 // PLAIN: arith.mulf
@@ -50,8 +50,8 @@ func.func @heads(%q: tensor<?x?x12x32xf32>, %k: tensor<?x?x12x32xf32>, %v: tenso
 #s = affine_map<(m, n, d, k) -> ()>
 #o = affine_map<(m, n, d, k) -> (m, n)>
 
-// Without a batch. Scores that go through a body of their own have no kernel, and are no op of IREE's, which changes
-// scores times log2(e).
+// No batch, and a body that changes the scores. Kernels are not asked, and the op is not left to IREE, which hands the
+// body scores times log2(e): it becomes products and a softmax.
 // KERNEL-LABEL: func.func @body(
 // KERNEL-NOT: attention
 // KERNEL: arith.mulf
@@ -80,7 +80,7 @@ func.func @body(%q: tensor<8x16xf32>, %k: tensor<8x16xf32>, %v: tensor<8x16xf32>
 #s = affine_map<(m, n, d, k) -> ()>
 #o = affine_map<(m, n, d, k) -> (m, n)>
 
-// Not for the kernel: halves, transposed keys, a scale that is not known.
+// The kernel declines f16 operands, transposed keys, and a scale that is not a constant.
 // KERNEL-NOT: stream.executable
 // KERNEL-LABEL: func.func @others(
 // KERNEL-NOT: flow.dispatch
@@ -118,8 +118,8 @@ func.func @others(%half: tensor<8x16xf16>, %x: tensor<8x16xf32>, %t: tensor<16x8
 #s = affine_map<(g, r, n, d, k) -> ()>
 #o = affine_map<(g, r, n, d, k) -> (g, r, n)>
 
-// The used part of a cache is read where it is: the dispatch has the cache itself, and the number of keys. A slice that
-// does not begin at the beginning is a tensor of its own.
+// Keys that are a slice from the start of a cache are read in place: the cache itself and the number of keys are
+// operands of the dispatch. A slice with another offset (here of the values) is passed as a separate tensor.
 // KERNEL-LABEL: func.func @cache(
 // KERNEL-SAME: %[[Q:.*]]: tensor<4x3x16xf32>, %[[K:.*]]: tensor<64x4x16xf32>, %[[V:.*]]: tensor<64x4x16xf32>, %[[N:.*]]: index
 // KERNEL: %[[LATER:.*]] = tensor.extract_slice %[[V]][1, 0, 0]
@@ -147,7 +147,7 @@ func.func @cache(%q: tensor<4x3x16xf32>, %kc: tensor<64x4x16xf32>, %vc: tensor<6
 #s = affine_map<(b, m, n, d, k) -> ()>
 #o = affine_map<(b, m, n, d, k) -> (b, m, n)>
 
-// A size that only some operands state is dynamic: the batch, the queries and the keys are operands of the dispatch.
+// A size that is static in some operands only counts as dynamic: batch, queries and keys are operands of the dispatch.
 // KERNEL-LABEL: func.func @partly_static(
 // KERNEL: flow.dispatch @partly_static_attention_0::@partly_static_attention_0[%{{.*}}, %{{.*}}, %{{.*}}](
 // PLAIN-LABEL: func.func @partly_static(

@@ -2,7 +2,7 @@
 
 #id = affine_map<(m) -> (m)>
 
-// Rounded to nearest, ties to even, on the bits of the f32; a NaN keeps one bit of its payload.
+// The bits of the f32 are rounded to nearest, ties to even; a NaN stays a NaN, with the quiet bit set.
 // CHECK-LABEL: func.func @rounds(
 // CHECK: tensor.empty(%{{.*}}) : tensor<?xi16>
 // CHECK: linalg.generic
@@ -39,7 +39,7 @@ func.func @half(%x: tensor<4xf32>, %init: tensor<4xf16>) -> tensor<4xf16> {
   return %0 : tensor<4xf16>
 }
 
-// An operand that is only extended is read as its bits, which are the upper half of the f32.
+// A bf16 operand that is only extended to f32 is read as i16 bits, the upper half of the f32.
 // CHECK-LABEL: func.func @extends(
 // CHECK-SAME: %[[X:.*]]: tensor<?xbf16>
 // CHECK: %[[BITS:.*]] = flow.tensor.bitcast %[[X]] : tensor<?xbf16>{%{{.*}}} -> tensor<?xi16>{%{{.*}}}
@@ -60,7 +60,7 @@ func.func @extends(%x: tensor<?xbf16>, %init: tensor<?xf32>) -> tensor<?xf32> {
   return %0 : tensor<?xf32>
 }
 
-// A code goes through f32, in which it is exact.
+// A code is converted to f32, which represents it exactly, and then rounded to bf16.
 // CHECK-LABEL: func.func @code(
 // CHECK: ^bb0(%[[C:.*]]: i8, %{{.*}}: i16):
 // CHECK: arith.sitofp %[[C]] : i8 to f32

@@ -1,4 +1,4 @@
-"""Writes key.pem, public.pem (its other half) and other.pem (of another key) to a folder."""
+"""Writes key.pem, its public key public.pem, and other.pem (the public key of another key) to a folder."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-// Operands and attributes by the names of a product, as convolutions had them.
+// Convolutions with the old names of operands and attributes, which are those of a product (`lhs`, `rhs`).
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify 2>%t | filecheck %s
 // RUN: filecheck %s --check-prefix=WARNED < %t
@@ -19,7 +19,7 @@ func.func @names(%x: tensor<1x8x8x4xi8>, %w: tensor<6x3x3x2xi8>, %sx: tensor<f32
   return %0 : tensor<1x6x6x6xf32>
 }
 
-// Sums of the weight, which were an attribute, are the lowering's to find.
+// The weight sums, once an attribute, are removed: the lowering computes them.
 // CHECK-LABEL: func.func @counted(
 // CHECK: "qmlir.conv2d_q"(%arg0, %arg1, %arg2) {operand_names = ["input", "weight", "weight_scale"]} :
 func.func @counted(%x: tensor<1x8x8x4xi8>, %w: tensor<6x3x3x4xi8>, %s: tensor<6xf32>) -> tensor<1x6x6x6xf32> {

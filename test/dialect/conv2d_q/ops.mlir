@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// NHWC and FHWC are the defaults.
+// The default layouts are NHWC and FHWC.
 // CHECK-LABEL: func.func @raw(
 // CHECK: "qmlir.conv2d_q"(%{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["input", "weight"]}
@@ -52,7 +52,7 @@ func.func @grouped(%input: tensor<1x4x5x6xi8>, %weight: tensor<6x2x3x3xi8>, %lhs
   return %0 : tensor<1x6x3x4xf32>
 }
 
-// One filter a channel, unsigned input, HWCF.
+// Depthwise: one filter per channel; unsigned input, weight layout HWCF.
 // CHECK-LABEL: func.func @depthwise(
 // CHECK: "qmlir.conv2d_q"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {groups = 4 : i64, input_dtype = "u8",
@@ -70,7 +70,7 @@ func.func @depthwise(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x1x4xi8>, %l
   return %0 : tensor<1x6x6x4xf32>
 }
 
-// The output is larger than the input.
+// A transposed convolution: the output is larger than the input.
 // CHECK-LABEL: func.func @transposed(
 // CHECK: "qmlir.conv2d_q"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["input", "weight", "input_scale", "weight_scale"],

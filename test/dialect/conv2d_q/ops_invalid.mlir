@@ -227,7 +227,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 
 // -----
 
-// Exactly one element short: the formula alone would give an empty result.
+// The padded input is one element too short for the kernel: the size formula alone would give an empty result.
 func.func @f(%input: tensor<1x2x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x0x3x6xf32> {
   // expected-error@+1 {{a kernel 3x3 with dilations [1, 1] is larger than the padded input: it needs 3 elements, but there are 2 + 0}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
@@ -387,7 +387,7 @@ func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor
 
 // -----
 
-// 3 * 3 * 16384 products.
+// A sum of 3 * 3 * 16384 products can overflow i32.
 func.func @f(%input: tensor<1x8x8x16384xi8>, %weight: tensor<6x3x3x16384xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{the exact i32 sum over K = 147456 can reach 2415919104}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {

@@ -14,7 +14,7 @@ func.func @per_tensor(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_point: 
   return %0 : tensor<4x8xf32>
 }
 
-// Packed codes: the result tells the true length.
+// Packed codes: the shape of the result gives their number.
 // CHECK-LABEL: func.func @packed(
 // CHECK: "qmlir.dequant"(%{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {dtype = "i4", operand_names = ["input", "scale"], packing = "low_first"}
@@ -59,7 +59,7 @@ func.func @float_zero(%input: tensor<4x8xi8>, %scale: tensor<4x2xf32>, %zero_poi
   return %0 : tensor<4x8xbf16>
 }
 
-// A table of 16 values.
+// Codes are indices into a table of 16 values.
 // CHECK-LABEL: func.func @codebook(
 // CHECK: "qmlir.dequant"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {dtype = "codebook", operand_names = ["input", "scale", "codebook"]}
@@ -73,7 +73,7 @@ func.func @codebook(%input: tensor<?x8xi8>, %scale: tensor<?x1xf32>, %codebook: 
   return %0 : tensor<?x8xf32>
 }
 
-// A power-of-two scale every 32 codes.
+// One power-of-two scale per 32 codes.
 // CHECK-LABEL: func.func @mx(
 // CHECK: "qmlir.dequant"(%{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["input", "scale"]}

@@ -10,7 +10,7 @@ func.func @per_token(%input: tensor<?x8xf32>) -> (tensor<?x8xi8>, tensor<?x1xf32
   return %0#0, %0#1 : tensor<?x8xi8>, tensor<?x1xf32>
 }
 
-// One scale.
+// One scale for the whole tensor.
 // CHECK-LABEL: func.func @per_tensor(
 // CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
 // CHECK-SAME: {granularity = "tensor", recipe = "amax", rounding = "half_away"}
@@ -36,7 +36,7 @@ func.func @per_group(%input: tensor<2x4x8xf32>) -> (tensor<2x4x8xi8>, tensor<2x4
   return %0#0, %0#1, %0#2 : tensor<2x4x8xi8>, tensor<2x4x2xf32>, tensor<2x4x2xi32>
 }
 
-// DynamicQuantizeLinear.
+// ONNX's DynamicQuantizeLinear.
 // CHECK-LABEL: func.func @onnx(
 // CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
 // CHECK-SAME: {granularity = "tensor", out_dtype = "u8", recipe = "onnx", symmetric = false}
@@ -60,7 +60,7 @@ func.func @fbgemm(%input: tensor<4x8xbf16>) -> (tensor<4x8xi8>, tensor<4x1xf32>,
   return %0#0, %0#1, %0#2 : tensor<4x8xi8>, tensor<4x1xf32>, tensor<4x1xi32>
 }
 
-// Codes of an 8-bit float.
+// 8-bit float codes.
 // CHECK-LABEL: func.func @float_codes(
 // CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
 // CHECK-SAME: {out_dtype = "e4m3", recipe = "amax"}
@@ -71,7 +71,7 @@ func.func @float_codes(%input: tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor
   return %0#0, %0#1 : tensor<?x8xf8E4M3FN>, tensor<?x1xf32>
 }
 
-// torch's choose_qparams: a narrower range of codes and a smallest scale.
+// torch's choose_qparams: a narrower range of codes and a lower bound for the scale.
 // CHECK-LABEL: func.func @range_and_smallest_scale(
 // CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
 // CHECK-SAME: {clamp = array<i64: -127, 127>, eps = 2.44140625E-4 : f32, granularity = "tensor", symmetric = false}

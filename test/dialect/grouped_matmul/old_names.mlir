@@ -1,4 +1,4 @@
-// How the weight is packed and what its zero point means, without the operand's name.
+// The weight's old attribute names `packing` and `zero_mode`, without the operand's prefix `rhs_`.
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | filecheck %s
 

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// Rows sorted by group, a bias a group.
+// Rows sorted by group, one bias per group.
 // CHECK-LABEL: func.func @contiguous(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale", "bias"]}
@@ -16,7 +16,7 @@ func.func @contiguous(%lhs: tensor<?x64xi8>, %rhs: tensor<4x64x32xi8>, %group_si
   return %0 : tensor<?x32xf32>
 }
 
-// Packed int4 weights [G, N, K] with groups of 32.
+// Packed int4 weights [G, N, K] with scales in groups of 32 along K.
 // CHECK-LABEL: func.func @transposed(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale"],
@@ -33,7 +33,7 @@ func.func @transposed(%lhs: tensor<6x64xi8>, %rhs: tensor<4x16x32xi8>, %group_si
   return %0 : tensor<6x16xbf16>
 }
 
-// Each token meets the experts that its ids name.
+// Each token is multiplied by the weights of the experts that its ids select.
 // CHECK-LABEL: func.func @routed(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "bias"],
@@ -51,7 +51,7 @@ func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: te
   return %0 : tensor<6x2x16xf32>
 }
 
-// The weighted sum of the experts' results, gated.
+// The weighted sum of the experts' gated results, with one input row per slot.
 // CHECK-LABEL: func.func @weighted(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {activation = "swiglu",
@@ -69,7 +69,7 @@ func.func @weighted(%lhs: tensor<6x2x8xi8>, %rhs: tensor<4x8x32xi8>, %expert_ids
   return %0 : tensor<6x16xf16>
 }
 
-// int8 to int8 with a scale for each slot.
+// int8 to int8 with one output scale per slot.
 // CHECK-LABEL: func.func @requantized(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "out_scale"],

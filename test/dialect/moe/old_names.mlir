@@ -1,4 +1,4 @@
-// How both weights are packed and what their zero points mean, without `weight`.
+// The old attribute names `packing` and `zero_mode`, without the prefix `weight_`. They describe both weights.
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | filecheck %s
 

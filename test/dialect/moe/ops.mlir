@@ -10,7 +10,7 @@ func.func @plain(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x1
   return %0 : tensor<6x8xf32>
 }
 
-// A gated layer with scales, biases and an intermediate quantised per token.
+// A gated layer with scales, biases and an intermediate result quantised per token.
 // CHECK-LABEL: func.func @gated(
 // CHECK: "qmlir.moe"
 // CHECK-SAME: activation = "swiglu"
@@ -20,7 +20,7 @@ func.func @gated(%input: tensor<6x8xi8>, %w1: tensor<4x8x32xi8>, %w2: tensor<4x1
   return %0 : tensor<6x8xf32>
 }
 
-// An intermediate requantised by a scale that is given.
+// An intermediate result requantised with a given scale and zero point.
 // CHECK-LABEL: func.func @requantised(
 // CHECK: "qmlir.moe"
 // CHECK-SAME: intermediate_dtype = "u8"
@@ -30,7 +30,7 @@ func.func @requantised(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tens
   return %0 : tensor<6x8xf32>
 }
 
-// 4-bit weights in groups of K, an f16 input and intermediate.
+// 4-bit weights with scales in groups along K; an f16 input and intermediate result.
 // CHECK-LABEL: func.func @packed(
 // CHECK: "qmlir.moe"
 // CHECK-SAME: weight_packing = "low_first"
@@ -40,7 +40,7 @@ func.func @packed(%input: tensor<?x8xf16>, %w1: tensor<4x16x4xi8>, %w2: tensor<4
   return %0 : tensor<?x8xf16>
 }
 
-// One row a slot, and weights that multiply the tokens.
+// One input row per slot, and routing weights that multiply the input.
 // CHECK-LABEL: func.func @per_slot(
 // CHECK: "qmlir.moe"
 // CHECK-SAME: routing_stage = "input"

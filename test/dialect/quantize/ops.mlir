@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// One scale.
+// One scale for the whole tensor.
 // CHECK-LABEL: func.func @per_tensor(
 // CHECK: "qmlir.quantize"(%{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["input", "scale"]}
@@ -11,7 +11,7 @@ func.func @per_tensor(%input: tensor<4x8xf32>, %scale: tensor<f32>) -> tensor<4x
   return %0 : tensor<4x8xi8>
 }
 
-// Unsigned codes in a range of their own, rounded away from zero.
+// Unsigned codes clamped to [1, 254]; ties are rounded away from zero.
 // CHECK-LABEL: func.func @per_channel(
 // CHECK: "qmlir.quantize"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {clamp = array<i64: 1, 254>, operand_names = ["input", "scale", "zero_point"], out_dtype = "u8",
@@ -27,7 +27,7 @@ func.func @per_channel(%input: tensor<?x8xf16>, %scale: tensor<1x8xf32>, %zero_p
   return %0 : tensor<?x8xi8>
 }
 
-// Blocks of 2x4.
+// One scale and zero point per block of 2x4 elements.
 // CHECK-LABEL: func.func @blocks(
 // CHECK: "qmlir.quantize"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["input", "scale", "zero_point"], out_dtype = "i4", rounding = "trunc"}

@@ -1,4 +1,4 @@
-// How the weight is packed and what its zero point means, without the operand's name.
+// The weight's old attribute names `packing` and `zero_mode`, without the operand's prefix `rhs_`.
 //
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | filecheck %s
 
@@ -13,7 +13,7 @@ func.func @names(%x: tensor<2x16xf32>, %w: tensor<16x4xi8>, %s: tensor<1x8xf32>,
   return %0 : tensor<2x8xf32>
 }
 
-// An operation of one tensor says `packing` and `zero_mode` still.
+// Ops on a single tensor still use the names `packing` and `zero_mode`.
 // CHECK-LABEL: func.func @dequant(
 // CHECK: "qmlir.dequant"(%arg0, %arg1, %arg2) {dtype = "u4",
 // CHECK-SAME: operand_names = ["input", "scale", "zero_point"], packing = "low_first", zero_mode = "int"}

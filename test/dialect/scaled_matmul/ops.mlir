@@ -13,7 +13,7 @@ func.func @raw(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> 
   return %0 : tensor<4x16xi32>
 }
 
-// Per token and per channel, zero points on both sides, dynamic M.
+// Per-token and per-channel scales, zero points for both operands, dynamic M.
 // CHECK-LABEL: func.func @w8a8(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {lhs_zero_mode = "int",
@@ -32,7 +32,7 @@ func.func @w8a8(%lhs: tensor<?x64xi8>, %rhs: tensor<64x32xi8>, %lhs_scale: tenso
   return %0 : tensor<?x32xf32>
 }
 
-// Every step of the epilogue that an int8 result takes.
+// The whole epilogue of an int8 result.
 // CHECK-LABEL: func.func @requantized(
 // CHECK: "qmlir.scaled_matmul"(
 // CHECK-SAME: {activation = "relu", bias_stage = "acc", clamp = array<i64: -100, 100>,
@@ -53,7 +53,7 @@ func.func @requantized(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>, %lhs_scale: 
   return %0 : tensor<4x16xi8>
 }
 
-// A multiplier instead of a scale, unsigned codes, CK's rounding.
+// An output multiplier instead of a scale, unsigned codes, CK's rounding (`trunc`).
 // CHECK-LABEL: func.func @multiplier(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {lhs_dtype = "u8", operand_names = ["lhs", "rhs", "out_multiplier", "out_zero_point"],
@@ -85,7 +85,7 @@ func.func @groups_int4(%lhs: tensor<2x128xi8>, %rhs: tensor<128x8xi8>, %lhs_scal
   return %0 : tensor<2x16xf32>
 }
 
-// f16 activations, int4 codes with a float zero point a group.
+// f16 activations, 4-bit codes with one float zero point per group.
 // CHECK-LABEL: func.func @weight_only(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {bias_stage = "out", compute_dtype = "f32",
@@ -120,7 +120,7 @@ func.func @packed_zero_points(%lhs: tensor<2x128xf32>, %rhs: tensor<128x8xi8>, %
   return %0 : tensor<2x16xf32>
 }
 
-// Any table of 16 values.
+// Codes are indices into any table of 16 values.
 // CHECK-LABEL: func.func @codebook(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "rhs_scale", "codebook"],
@@ -136,7 +136,7 @@ func.func @codebook(%lhs: tensor<2x32xbf16>, %rhs: tensor<32x16xi8>, %rhs_scale:
   return %0 : tensor<2x16xbf16>
 }
 
-// Small floats: a scale every 16 codes and one a tensor.
+// 4-bit floats (e2m1): one scale per 16 codes and one per tensor.
 // CHECK-LABEL: func.func @nvfp4(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {lhs_dtype = "e2m1",
@@ -156,7 +156,7 @@ func.func @nvfp4(%lhs: tensor<2x64xi8>, %rhs: tensor<16x64xi8>, %lhs_scale: tens
   return %0 : tensor<2x16xf32>
 }
 
-// Float codes.
+// 8-bit float codes.
 // CHECK-LABEL: func.func @fp8(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]}
@@ -188,7 +188,7 @@ func.func @batched(%lhs: tensor<2x1x8x4xi8>, %rhs: tensor<3x16x8xi8>, %lhs_scale
   return %0 : tensor<2x3x4x16xf32>
 }
 
-// Pairs of columns become one.
+// A gated activation makes one column of each pair of adjacent columns.
 // CHECK-LABEL: func.func @gated(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {activation = "swiglu", gate_layout = "interleaved",
@@ -204,7 +204,7 @@ func.func @gated(%lhs: tensor<4x8xi8>, %rhs: tensor<8x32xi8>, %lhs_scale: tensor
   return %0 : tensor<4x16xf16>
 }
 
-// An activation with bounds, in blocks of 2x4 scales.
+// A clamp with bounds; two scales along M and four along N.
 // CHECK-LABEL: func.func @clamped(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {act_clamp = array<f64: -1.000000e+00, 6.500000e+00>, activation = "clamp", bias_stage = "scaled",
@@ -234,7 +234,7 @@ func.func @longest_sum(%lhs: tensor<4x131071xi8>, %rhs: tensor<131071x16xi8>) ->
   return %0 : tensor<4x16xi32>
 }
 
-// No rows, and no K.
+// M and K are 0.
 // CHECK-LABEL: func.func @empty(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs"]}

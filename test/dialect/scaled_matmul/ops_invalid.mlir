@@ -619,7 +619,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x1
 
 // -----
 
-// A group size that does not divide K.
+// A number of groups that does not divide K.
 func.func @f(%lhs: tensor<4x128xi8>, %rhs: tensor<128x16xi8>, %rhs_scale: tensor<3x16xf32>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs_scale' has shape [3, 16], but axis 0 of 'rhs' [128, 16] has 128 elements, which 3 groups do not divide; group sizes that divide 128: 16, 32, 64, 128}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
@@ -923,7 +923,7 @@ func.func @f(%lhs: tensor<4x262144xi8>, %rhs: tensor<262144x16xi8>, %rhs_scale: 
 
 // -----
 
-// A zero point that is not constant widens the codes to 256 values on either side.
+// With a zero point that is not constant, |code - zero| of i8 codes can reach 255 instead of 128.
 func.func @f(%lhs: tensor<4x65794xi8>, %rhs: tensor<65794x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
   // expected-error@+1 {{the exact i32 sum over K = 65794 can reach 2147516160, which is more than 2^31 - 1; with these codes and zero points it is exact up to 65793}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
@@ -1306,7 +1306,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
 
 // -----
 
-// A scale for each channel of a transposed weight has the shape [N, 1].
+// The per-channel scales of a transposed weight have the shape [N, 1].
 func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<1x16xf32>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs_scale' [1, 16] makes groups of 4 along K of 'rhs' [16, 64]; did you mean [16, 1], one value per channel? For groups of 4 state group_size = 4}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s) {
@@ -1318,7 +1318,7 @@ func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<1x16xf32>
 
 // -----
 
-// Groups are as long as they are stated to be.
+// The size of the groups must be the stated `group_size`.
 func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<16x16xf32>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs_scale' [16, 16] makes groups of 4 along K of 'rhs' [16, 64], but 'group_size' is 3}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s) {
@@ -1330,7 +1330,7 @@ func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<16x16xf32
 
 // -----
 
-// A constant zero point of u8 codes in one byte: 200, so that |code - zero| reaches 200; it was read as -56.
+// The constant byte -56 is the zero point 200 of u8 codes: |code - zero| reaches 200. It was once read as -56.
 func.func @f(%lhs: tensor<4x83887xi8>, %rhs: tensor<83887x2xi8>) -> tensor<4x2xi32> {
   %z = arith.constant dense<-56> : tensor<i8>
   // expected-error@+1 {{the exact i32 sum over K = 83887 can reach 2147507200, which is more than 2^31 - 1; with these codes and zero points it is exact up to 83886}}
@@ -1344,7 +1344,7 @@ func.func @f(%lhs: tensor<4x83887xi8>, %rhs: tensor<83887x2xi8>) -> tensor<4x2xi
 
 // -----
 
-// Constant packed zero points are codes: 0 and 15, not the byte -16.
+// A constant byte of packed zero points holds two codes: here 0 and 15, not the value -16.
 func.func @f(%lhs: tensor<4x1118482xi8>, %rhs: tensor<1118482x1xi8>, %s: tensor<1x2xf32>) -> tensor<4x2xf32> {
   %z = arith.constant dense<-16> : tensor<1x1xi8>
   // expected-error@+1 {{the exact i32 sum over K = 1118482 can reach 2147485440, which is more than 2^31 - 1; with these codes and zero points it is exact up to 1118481}}

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// Constant structure: rows of K, one scale per channel, an empty row.
+// Constant structure: one row per index of K, some of them empty; one scale per channel.
 // CHECK-LABEL: func.func @csr(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {format = "csr", operand_names = ["lhs", "values", "indices", "indptr", "lhs_scale", "rhs_scale"], rhs_shape = array<i64: 4, 3>}
@@ -19,7 +19,7 @@ func.func @csr(%lhs: tensor<?x4xi8>, %values: tensor<3xi8>, %lhs_scale: tensor<?
   return %0 : tensor<?x3xf32>
 }
 
-// Entries that are known at run time, of [N, K]; the raw accumulator.
+// Entries of a weight [N, K] that are known only at run time; the result is the raw accumulator.
 // CHECK-LABEL: func.func @coo(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {format = "coo", operand_names = ["lhs", "values", "indices"], rhs_shape = array<i64: 7, 4>, rhs_transposed = true}
@@ -50,7 +50,7 @@ func.func @bsr(%lhs: tensor<?x8xi8>, %values: tensor<2x2x2xi8>, %indices: tensor
   return %0 : tensor<?x6xf16>
 }
 
-// 2:4 with scales in groups along K, a bias and a requantised result.
+// 2:4 sparsity with scales in groups along K, a bias and a requantised result.
 // CHECK-LABEL: func.func @two_of_four(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}},
 // CHECK-SAME: %{{[^,)]*}})
@@ -69,7 +69,7 @@ func.func @two_of_four(%lhs: tensor<?x64xi8>, %values: tensor<16x32xi8>, %indice
   return %0 : tensor<?x16xi8>
 }
 
-// Float entries; nothing is stored.
+// A float weight without stored entries.
 // CHECK-LABEL: func.func @empty(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {format = "csr", operand_names = ["lhs", "values", "indices", "indptr"], rhs_shape = array<i64: 4, 3>}
@@ -84,7 +84,7 @@ func.func @empty(%lhs: tensor<3x4xf32>, %values: tensor<0xf32>, %indices: tensor
   return %0 : tensor<3x3xf32>
 }
 
-// K is large, but no sum has more than three terms.
+// K is too large for a dense i32 sum, but no sum has more than three terms.
 // CHECK-LABEL: func.func @few_terms(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {format = "csr", operand_names = ["lhs", "values", "indices", "indptr"], rhs_shape = array<i64: 4, 1000000>, rhs_transposed = true}

@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// Two codes a byte, the first in the low half.
+// Two codes per byte, the first in the low half.
 // CHECK-LABEL: func.func @int4(
 // CHECK: "qmlir.unpack"(%{{[^,)]*}})
 // CHECK-SAME: {dtype = "i4"}
@@ -22,7 +22,7 @@ func.func @odd(%input: tensor<?x3xi8>) -> tensor<?x5xi8> {
   return %0 : tensor<?x5xi8>
 }
 
-// Words of 32 bits.
+// Codes interleaved in words of 32 bits.
 // CHECK-LABEL: func.func @interleaved(
 // CHECK: "qmlir.unpack"(%{{[^,)]*}})
 // CHECK-SAME: {dtype = "i2", packing = "interleaved"}
@@ -33,7 +33,7 @@ func.func @interleaved(%input: tensor<8xi8>) -> tensor<32xi8> {
   return %0 : tensor<32xi8>
 }
 
-// A dynamic length is all that the bytes hold.
+// If the length is dynamic, the result has all codes that the bytes hold.
 // CHECK-LABEL: func.func @bits(
 // CHECK: "qmlir.unpack"(%{{[^,)]*}})
 // CHECK-SAME: {dtype = "i1"}

@@ -43,6 +43,6 @@ class TinyFrontEnd:
 
 
 def raise_twice(op: Raising) -> Tensor:
-    """`com.acme.Twice`: i8 codes to twice their number, as f32."""
+    """Raise `com.acme.Twice`, which doubles i8 codes and returns f32."""
     result: Tensor = op.build("dequant", input=op.operand(0), scale=np.float32(2.0))
     return result

@@ -1,4 +1,4 @@
-// The bits that all of many integers have.
+// Bitwise AND of 64 integers.
 func.func @main(%x: tensor<64xi32>) -> tensor<i32> {
   %all = arith.constant -1 : i32
   %e = tensor.empty() : tensor<i32>

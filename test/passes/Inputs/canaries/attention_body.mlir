@@ -1,4 +1,4 @@
-// Attention whose body bounds the scores.
+// Attention with a body that bounds the scores by tanh.
 func.func @main(%q: tensor<1x4x8xf32>, %k: tensor<1x6x8xf32>, %v: tensor<1x6x8xf32>) -> tensor<1x4x8xf32> {
   %one = arith.constant 1.0 : f32
   %e = tensor.empty() : tensor<1x4x8xf32>

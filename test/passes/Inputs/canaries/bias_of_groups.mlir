@@ -1,4 +1,4 @@
-// Two groups of eight filters over two images, and a bias that is reshaped in front of them.
+// A convolution with two groups of eight filters over two images. Its accumulator starts from a reshaped bias.
 func.func @main(%x: tensor<2x2x4x8x8xf32>, %w: tensor<2x8x4x3x3xf32>, %b: tensor<16xf32>) -> tensor<2x2x8x6x6xf32> {
   %e = tensor.empty() : tensor<2x16x6x6xf32>
   %all = linalg.broadcast ins(%b : tensor<16xf32>) outs(%e : tensor<2x16x6x6xf32>) dimensions = [0, 2, 3]

@@ -1,4 +1,4 @@
-// The bits of one number as another type's.
+// `tensor.bitcast` of a tensor with one element, which is broadcast.
 func.func @main(%x: tensor<1xi32>, %y: tensor<4xf32>) -> tensor<4xf32> {
   %0 = tensor.bitcast %x : tensor<1xi32> to tensor<1xf32>
   %e = tensor.empty() : tensor<4xf32>

@@ -1,4 +1,4 @@
-// Eight times the same row by a matrix.
+// A batched product whose lhs is one row, broadcast to eight rows and three batches.
 func.func @main(%x: tensor<53xi8>, %w: tensor<3x53x1xi8>) -> tensor<3x8x1xi32> {
   %zero = arith.constant 0 : i32
   %e = tensor.empty() : tensor<3x8x53xi8>

@@ -1,4 +1,4 @@
-// Codes converted to bf16.
+// i8 codes converted to bf16.
 func.func @main(%x: tensor<64xi8>) -> tensor<64xbf16> {
   %e = tensor.empty() : tensor<64xbf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}

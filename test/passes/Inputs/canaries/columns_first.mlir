@@ -1,4 +1,4 @@
-// Rows first in the loops, channels first in the result.
+// An f16 convolution whose parallel loops are (row, column, filter) and whose result is `[filter, row, column]`.
 func.func @main(%x: tensor<2x6x6xf16>, %w: tensor<4x2x3x3xf16>) -> tensor<4x4x4xf32> {
   %c0 = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<4x4x4xf32>

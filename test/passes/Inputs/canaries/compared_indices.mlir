@@ -1,4 +1,4 @@
-// Indices of a dynamic number, computed in two steps, of rows of a table.
+// A gather of table rows. The number of indices is dynamic, and they are computed in two steps.
 #row = affine_map<(b, s) -> (b)>
 #both = affine_map<(b, s) -> (b, s)>
 func.func @main(%x: tensor<?xi32>, %y: tensor<?xf32>, %t: tensor<16x4xf32>) -> tensor<?x?x4xf32> {

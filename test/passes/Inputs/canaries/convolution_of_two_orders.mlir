@@ -1,4 +1,4 @@
-// Four filters of 3 x 3 over images `[channel, row, column]`, summed over channels that lie last in the filter.
+// Four 3 x 3 filters over an image `[channel, row, column]`: channels are first in the image and last in the filters.
 func.func @main(%x: tensor<2x6x6xi8>, %w: tensor<4x3x3x2xi8>) -> tensor<4x4x4xi32> {
   %c0 = arith.constant 0 : i32
   %e = tensor.empty() : tensor<4x4x4xi32>

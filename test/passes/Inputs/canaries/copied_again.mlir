@@ -1,4 +1,4 @@
-// Two numbers of an argument, which are copied to the host.
+// Two elements of an argument, which are copied to the host.
 func.func @main(%x: tensor<5xi32>) -> tensor<2xi32> {
   %c0 = arith.constant 0 : index
   %c4 = arith.constant 4 : index

@@ -1,4 +1,4 @@
-// How many of some numbers are in each of 100 places: places are computed of the numbers, which are read beside them.
+// A histogram of 100 bins. The op that compares bin indices with bins also reads the values they are computed from.
 func.func @main(%x: tensor<25xf32>) -> tensor<100xf32> {
   %zero = arith.constant 0.0 : f32
   %ten = arith.constant 10.0 : f32

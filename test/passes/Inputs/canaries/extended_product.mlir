@@ -1,4 +1,4 @@
-// The high words of squares, each of them twice.
+// The high words of squares, each of them repeated twice along an axis.
 func.func @main(%x: tensor<64xi32>) -> tensor<128xi32> {
   %e = tensor.empty() : tensor<64x2xi32>
   %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],

@@ -1,4 +1,4 @@
-// Positions counted from ones, of which there are as many as the argument has elements.
+// A cumulative sum of a tensor of ones that has the dynamic sizes of the argument.
 func.func @main(%x: tensor<?x?xf32>) -> tensor<?x?xf32> {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

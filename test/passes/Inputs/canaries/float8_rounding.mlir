@@ -1,4 +1,4 @@
-// Numbers as floats of one byte.
+// f32 values rounded to f8E4M3FN.
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf8E4M3FN> {
   %e = tensor.empty() : tensor<64xf8E4M3FN>
   %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}

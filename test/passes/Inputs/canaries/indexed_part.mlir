@@ -1,4 +1,4 @@
-// Rows of a part of each matrix, by index.
+// A gather of rows from a slice of each matrix.
 func.func @main(%x: tensor<2x5x4xi32>, %at: tensor<3xi32>) -> tensor<2x3x4xi32> {
   %part = tensor.extract_slice %x[0, 1, 0] [2, 3, 4] [1, 1, 1] : tensor<2x5x4xi32> to tensor<2x3x4xi32>
   %e = tensor.empty() : tensor<2x3x4xi32>

@@ -1,4 +1,4 @@
-// Two results of dynamic sizes, chosen by a branch: the first is read where the second lies.
+// Two results of dynamic sizes, chosen by a branch: IREE reads the first one at the offset of the second.
 func.func @main(%x: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

@@ -1,4 +1,4 @@
-// Two products of three columns, which are padded, less a sum of each of the six columns.
+// A batch of two products with three (padded) columns each. The sum of each of the six weight rows is subtracted.
 func.func @main(%x: tensor<2x20x4xi8>, %w: tensor<6x4xi8>) -> tensor<20x6xi32> {
   %zero = arith.constant 0 : i32
   %es = tensor.empty() : tensor<6xi32>

@@ -1,4 +1,4 @@
-// How many elements each window has: a pooling of ones.
+// The number of elements of each window: a sum pooling of ones.
 func.func @main(%x: tensor<?x8x8xf32>) -> tensor<?x4x4xf32> {
   %axis = arith.constant 0 : index
   %one = arith.constant dense<1.0> : tensor<f32>

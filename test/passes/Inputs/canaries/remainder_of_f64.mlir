@@ -1,4 +1,4 @@
-// The remainder of f64 numbers: C's fmod, which nothing links.
+// The remainder of f64 values. On CPUs, it becomes a call of C's `fmod`, which is not linked.
 func.func @main(%x: tensor<64xf64>, %y: tensor<64xf64>) -> tensor<64xf64> {
   %e = tensor.empty() : tensor<64xf64>
   %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],

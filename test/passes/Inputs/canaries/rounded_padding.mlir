@@ -1,4 +1,4 @@
-// An axis padded by a number of f64 that is rounded, as torch-mlir pads a pooling: MLIR does not fold what is not exact.
+// Padding with an f64 constant rounded to f32, as torch-mlir pads a pooling: MLIR does not fold an inexact truncf.
 func.func @main(%x: tensor<8xf32>) -> tensor<9xf32> {
   %lowest = arith.constant -1.7976931348623157E+308 : f64
   %fill = arith.truncf %lowest : f64 to f32

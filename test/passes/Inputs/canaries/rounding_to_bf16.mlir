@@ -1,4 +1,4 @@
-// f32 numbers that are rounded to bf16, and read as f32 again.
+// f32 values rounded to bf16 and extended to f32 again.
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
   %e = tensor.empty() : tensor<64xf32>
   %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}

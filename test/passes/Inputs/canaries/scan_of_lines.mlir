@@ -1,4 +1,4 @@
-// The sums along an axis that is not the last one.
+// Cumulative sums along an axis that is not the last one.
 func.func @main(%x: tensor<5x5x5xi64>) -> tensor<5x5x5xi64> {
   %c0 = arith.constant 0 : i64
   %e3 = tensor.empty() : tensor<5x5x5xi64>

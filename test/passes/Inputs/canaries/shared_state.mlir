@@ -1,4 +1,4 @@
-// Two globals that start with zeros are one buffer, and what is written to the second is in the first.
+// IREE puts two globals that are initialised with zeros in one buffer: a write to the second also changes the first.
 #row = affine_map<(i, j) -> (i, j)>
 util.global private mutable @k = dense<0.0> : tensor<4x2xf32>
 util.global private mutable @v = dense<0.0> : tensor<4x2xf32>

@@ -1,4 +1,4 @@
-// Every other element of what is computed, which all of it is read of too.
+// A tensor with two readers: one reads every other element, the other all of them.
 func.func @main(%x: tensor<64xf32>) -> tensor<96xf32> {
   %zero = arith.constant 0.0 : f32
   %whole = tensor.empty() : tensor<64xf32>

@@ -1,4 +1,4 @@
-// The minimum of integers above 0.
+// The minimum of positive integers.
 func.func @main(%x: tensor<64xi32>) -> tensor<i32> {
   %largest = arith.constant 2147483647 : i32
   %e = tensor.empty() : tensor<i32>

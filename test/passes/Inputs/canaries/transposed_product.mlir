@@ -1,4 +1,4 @@
-// Each row of sixteen blocks of columns, a batch of products whose result has its rows first.
+// A batch of sixteen products, whose result is transposed so that its rows come before the batch.
 func.func @main(%lhs: tensor<16x?x32xf16>, %rhs: tensor<16x16x32xf16>) -> tensor<?x16x16xf32> {
   %axis = arith.constant 1 : index
   %zero = arith.constant 0.0 : f32

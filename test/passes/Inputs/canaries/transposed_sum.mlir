@@ -1,4 +1,4 @@
-// Sums along an axis, with the last one of the others first.
+// Sums along the last axis of `[a, b, c, k]`, with the result transposed to `[c, a, b]`.
 func.func @main(%x: tensor<8x8x2x3xf32>) -> tensor<2x8x8xf32> {
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<2x8x8xf32>

@@ -1,4 +1,4 @@
-// The whole part of a number.
+// `math.trunc` of f32 values.
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
   %e = tensor.empty() : tensor<64xf32>
   %0 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],

@@ -1,4 +1,4 @@
-// Two sorts along the last axis that start from the same indices.
+// Two sorts along the last axis, which both have the same tensor of initial indices as a destination.
 func.func @main(%x: tensor<?x4xf32>, %y: tensor<?x4xf32>) -> tensor<?x4xi64> {
   %c0 = arith.constant 0 : index
   %n = tensor.dim %x, %c0 : tensor<?x4xf32>

@@ -1,4 +1,4 @@
-// The order of 64 numbers.
+// A sort of 64 keys with indices. Only the sorted indices are used.
 func.func @main(%keys: tensor<64xf32>, %places: tensor<64xi32>) -> tensor<64xi32> {
   %r:2 = iree_linalg_ext.sort dimension(0) outs(%keys, %places : tensor<64xf32>, tensor<64xi32>) {
     ^bb0(%a: f32, %b: f32, %i: i32, %j: i32):
