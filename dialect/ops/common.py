@@ -229,6 +229,12 @@ def check_result(value: Intermediate | ir.Value, expected: Shape, what: str = "r
         fail(f"{what} has shape {show(own)}, but the operands give {show(expected)}")
 
 
+def check_clamp(clamp: Sequence[int] | None, d: DType, least: int = 1) -> None:
+    """Check that the bounds (low, high), if given, are a range of at least `least` codes of `d`."""
+    if clamp is not None and not (d.lo <= clamp[0] <= clamp[1] + 1 - least and clamp[1] <= d.hi):
+        fail(f"'clamp' {list(clamp)} is not a range of codes within [{d.lo}, {d.hi}] of {d.name}")
+
+
 def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:
     """The shape of `input` in codes, for `infer`."""
     shape = operands["input"][0]

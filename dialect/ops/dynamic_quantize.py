@@ -25,7 +25,7 @@ from ..ods import (
     result,
 )
 from ..shapes import Shape, show
-from .common import check_result, element_of, shape_of
+from .common import check_clamp, check_result, element_of, shape_of
 from .quantize import QuantizeOp
 
 
@@ -41,7 +41,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     input = operand(FLOAT, doc="floats `[.., M, K]`")
     granularity = attr(Enum(GRANULARITY), default="token", doc="elements that share a scale")
     group_size = attr(I64, doc="elements of a group along K; for granularity 'group'")
-    symmetric = attr(BOOL, default=True, doc="whether the zero point is fixed at 0")
+    symmetric = attr(BOOL, default=True, doc="whether codes have no zero point")
     rounding = attr(Enum(ROUNDING), default="half_even", doc="how quotients are rounded to codes")
     recipe = attr(Enum(RECIPE), default="torchao", doc="formula of scale and zero point")
     out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8", doc="dtype of the codes")
@@ -107,9 +107,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")
         if self.recipe in SYMMETRIC_RECIPES and not self.symmetric:
             fail(f"recipe '{self.recipe}' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
-        d = DTYPES[self.out_dtype]
-        if self.clamp is not None and not d.lo <= self.clamp[0] < self.clamp[1] <= d.hi:
-            fail(f"'clamp' {list(self.clamp)} is not a range of codes within [{d.lo}, {d.hi}] of {d.name}")
+        check_clamp(self.clamp, DTYPES[self.out_dtype], least=2)
         if self.eps and self.recipe != "torchao":
             fail(f"'eps' is the smallest scale of recipe 'torchao', but 'recipe' is '{self.recipe}'")
         if not 0.0 <= self.eps < float("inf"):

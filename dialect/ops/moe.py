@@ -75,7 +75,7 @@ class MoeOp(Op, name="moe"):
     w1 = operand(ANY, doc="first weights, codes or floats `[E, H, F]`, of a gated activation `[E, H, 2F]`")
     w2 = operand(ANY, doc="second weights, codes or floats `[E, F, N]`")
     expert_ids = operand(INDEX, doc="the experts of each token `[T, topk]`")
-    routing_weights = operand(FLOAT, doc="factors of the experts' results `[T, topk]`")
+    routing_weights = operand(FLOAT, doc="weights of the experts of each token `[T, topk]`")
     input_scale = operand(FLOAT, optional=True, doc="scale of `input`, broadcast in blocks against its shape")
     input_zero_point = operand(ZERO, optional=True, doc="zero point of `input`")
     w1_scale = operand(FLOAT, optional=True, doc="scale of `w1`, broadcast in blocks against its shape")

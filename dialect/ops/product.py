@@ -32,6 +32,7 @@ from .common import (
     Intermediate,
     axes_along,
     check_broadcast,
+    check_clamp,
     check_codebook,
     check_exact,
     check_zero_point,
@@ -338,13 +339,11 @@ class ProductOp(Op):
         if self.act_scale is not None:
             shape_blocks(self.epilogue_shape(self.act_scale), result, "act_scale", "result")
         if self.clamp is not None:
-            lo, hi = self.clamp
             if not requantised:
                 fail(
                     f"'clamp' bounds requantised codes, but the result is {out.name}; use activation 'clamp' for floats"
                 )
-            if not out.lo <= lo <= hi <= out.hi:
-                fail(f"'clamp' [{lo}, {hi}] is outside the range [{out.lo}, {out.hi}] of {out.name}")
+            check_clamp(self.clamp, out)
 
     def _verify_bias(self, shape: Shape, rows: Shape | None, out: DType, integer: bool) -> None:
         if self.bias is None:

@@ -17,11 +17,10 @@ from ..ods import (
     Sizes,
     Spec,
     attr,
-    fail,
     operand,
     result,
 )
-from .common import axes_along, check_result, scale_blocks, shape_of
+from .common import axes_along, check_clamp, check_result, scale_blocks, shape_of
 
 
 class QuantizeOp(Op, name="quantize"):
@@ -57,7 +56,5 @@ class QuantizeOp(Op, name="quantize"):
         scale_blocks(self.scale, shape, "scale", "input")
         if self.zero_point is not None:
             scale_blocks(self.zero_point, shape, "zero_point", "input")
-        d = DTYPES[self.out_dtype]
-        if self.clamp is not None and not d.lo <= self.clamp[0] <= self.clamp[1] <= d.hi:
-            fail(f"'clamp' {list(self.clamp)} is outside the range [{d.lo}, {d.hi}] of {d.name}")
+        check_clamp(self.clamp, DTYPES[self.out_dtype])
         check_result(self.result, shape)

@@ -8,13 +8,12 @@ import numpy as np
 
 from ..dtypes import Array
 from ..ops.common import with_bounds
-from ..ops.conv2d_q import Conv2dQOp
+from ..ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from .epilogue import ReferenceEpilogue
 from .matmul import make_side, sums
 from .values import F32
 
 _DEFAULTS = Conv2dQOp.DEFAULTS
-_TO_FHWC = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
 
 
 def filter_parameter(x: Array | None, layout: str) -> Array | None:
@@ -85,7 +84,7 @@ def conv2d_q(
     else:
         x, w = a.numbers, b.numbers
     x = np.moveaxis(x, 1, -1) if input_layout == "NCHW" else x
-    w = np.transpose(w, _TO_FHWC[weight_layout])
+    w = np.transpose(w, FILTER_AXES[weight_layout])
     acc = sums(
         lambda x, w: _convolve(x, w, strides, dilations, padding, groups, transposed, output_padding),
         x, w, math.prod(w.shape[1:]),
@@ -98,7 +97,7 @@ def conv2d_q(
     else:
         if not weight_only and (a.scale is not None or b.scale is not None):
             sa = F32(1) if a.scale is None else _scale_per_image(a.scale)
-            sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[weight_layout])[:, 0, 0, 0]
+            sb = F32(1) if b.scale is None else np.transpose(b.scale, FILTER_AXES[weight_layout])[:, 0, 0, 0]
             y = y * (sa * sb)
         if not weight_only:
             for g in (input_global_scale, weight_global_scale):

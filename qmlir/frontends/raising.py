@@ -39,7 +39,7 @@ class PatternDeclined(Exception):
 
 
 class NotQuantised(PatternDeclined):
-    """The op is a plain float op: the report does not list it as left."""
+    """The op is a plain float op: it is left to torch-mlir, and the report does not list it."""
 
 
 class Tensor:

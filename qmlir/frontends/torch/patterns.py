@@ -98,7 +98,7 @@ def gelu(op: TorchNode) -> Tensor:
     """Gelu with `approximate="tanh"`, which torch-mlir computes with 0.797724 instead of sqrt(2 / pi)."""
     x = op.operand(0)
     if op.attributes["approximate"] != "tanh" or x.dtype not in ("f32", "f16", "bf16"):
-        raise NotQuantised("torch-mlir computes the other one right")
+        raise NotQuantised  # torch-mlir computes the other one right
     half = x.dtype != "f32"  # computed in f32 and rounded once
 
     def body(v: ir.Value) -> ir.Value:

@@ -88,7 +88,7 @@ func.func @f(%input: tensor<4x8xf32>, %scale: tensor<f32>, %zero_point: tensor<5
 // -----
 
 func.func @f(%input: tensor<4x8xf32>, %scale: tensor<f32>) -> tensor<4x8xi8> {
-  // expected-error@+1 {{'clamp' [-9, 7] is outside the range [-8, 7] of i4}}
+  // expected-error@+1 {{'clamp' [-9, 7] is not a range of codes within [-8, 7] of i4}}
   %0 = "qmlir.quantize"(%input, %scale) {
     operand_names = ["input", "scale"],
     out_dtype = "i4", clamp = array<i64: -9, 7>
@@ -100,7 +100,7 @@ func.func @f(%input: tensor<4x8xf32>, %scale: tensor<f32>) -> tensor<4x8xi8> {
 // -----
 
 func.func @f(%input: tensor<4x8xf32>, %scale: tensor<f32>) -> tensor<4x8xi8> {
-  // expected-error@+1 {{'clamp' [3, 2] is outside the range [-128, 127] of i8}}
+  // expected-error@+1 {{'clamp' [3, 2] is not a range of codes within [-128, 127] of i8}}
   %0 = "qmlir.quantize"(%input, %scale) {
     operand_names = ["input", "scale"],
     clamp = array<i64: 3, 2>

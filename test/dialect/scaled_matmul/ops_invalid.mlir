@@ -1237,7 +1237,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
-  // expected-error@+1 {{'clamp' [-1, 127] is outside the range [0, 255] of u8}}
+  // expected-error@+1 {{'clamp' [-1, 127] is not a range of codes within [0, 255] of u8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
     out_dtype = "u8", clamp = array<i64: -1, 127>
@@ -1249,7 +1249,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
-  // expected-error@+1 {{'clamp' [5, 4] is outside the range [-128, 127] of i8}}
+  // expected-error@+1 {{'clamp' [5, 4] is not a range of codes within [-128, 127] of i8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
     clamp = array<i64: 5, 4>

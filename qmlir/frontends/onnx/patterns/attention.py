@@ -49,7 +49,7 @@ def transpose(op: Node) -> Tensor:
             op.plain = True
             return call.made(axes, [x.shape[i] for i in order])
     if spec is None or all(x.shape[i] is not None or size is None for i, size in zip(order, spec.shape, strict=True)):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     return onnx_op(
         op, "Transpose", narrowed(op, x, [spec.shape[order.index(i)] for i in range(len(order))]), perm=order
     )

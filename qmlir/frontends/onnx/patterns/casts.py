@@ -50,7 +50,7 @@ def _cast(op: Node, x: Tensor, dtype: str) -> Tensor:
     if (x.dtype == "u32" and dtype in (*_PLAIN, "i64")) or (dtype == "u32" and x.dtype in _PLAIN):
         return _of_u32(x, dtype)
     if x.dtype not in _SMALL and dtype not in _SMALL:
-        raise NotQuantised("types that torch has")
+        raise NotQuantised  # types that torch has
     return convert(x, dtype, bool(op.attributes.get("saturate", 1)), op.attributes.get("round_mode", "up"))
 
 

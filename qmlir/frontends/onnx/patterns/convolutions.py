@@ -34,7 +34,7 @@ def conv(op: Node) -> Tensor:
     x: DequantizedValue | Tensor | None = quantised_input(op, 0)
     w: DequantizedValue | Tensor | None = quantised_input(op, 1)
     if x is None and w is None:
-        raise NotQuantised("plain float")
+        raise NotQuantised
     x, w = x if x is not None else op.operand(0), w if w is not None else op.operand(1)
     bias, nodes = bias_of(op, 2, x, w)
     return keep(op, conv_product(op, x, w, bias, (*taken(x, w), *nodes)))

@@ -92,7 +92,7 @@ def bit_shift(op: Node) -> Tensor:
     -1 then."""
     x, by = op.operand(0), op.operand(1)
     if x.dtype not in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):
-        raise NotQuantised("another type")
+        raise NotQuantised  # another type
     d, right = DTYPES[x.dtype], op.attributes["direction"] == "RIGHT"
     op.plain = True
 
@@ -112,7 +112,7 @@ def gelu(op: Node) -> Tensor:
     for large negative u."""
     x = op.operand(0)
     if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
     return elementwise(gelu_by_sigmoid, [x], "f32")
 
@@ -122,7 +122,7 @@ def sign(op: Node) -> Tensor:
     """Imported directly, because torch-mlir compares a constant whose elements are all equal with an integer 0."""
     x = op.operand(0)
     if x.dtype not in ("f32", "f16", "bf16"):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
 
     def body(v: ir.Value) -> ir.Value:
@@ -140,9 +140,9 @@ def log_sum_exp(op: Node) -> Tensor:
     stated = op.attributes.get("axes") if given is None else given.array
     empty = stated is None or not len(stated)
     if x.dtype not in ("f32", "f16", "bf16") or not x.shape or (given is not None and given.array is None):
-        raise NotQuantised("another type, or axes that are computed")
+        raise NotQuantised  # another type, or axes that are computed
     if empty and op.attributes.get("noop_with_empty_axes", 0):
-        raise NotQuantised("no axes")
+        raise NotQuantised  # no axes
     axes = [int(a) % len(x.shape) for a in (range(len(x.shape)) if empty or stated is None else stated)]
     wide, infinite = real(x), build.scalar(np.inf, build.element("f32"))
     of_max: dict[str, object] = {"axes": axes} if op.graph.model.torch_opset < 18 else {}
@@ -166,7 +166,7 @@ def lp_normalization(op: Node) -> Tensor:
     x, p = op.operand(0), int(op.attributes.get("p", 2))
     axis = ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
     if x.dtype != "f32":
-        raise NotQuantised("another type")
+        raise NotQuantised  # another type
     size = onnx_op(op, "Abs", x) if p == 1 else onnx_op(op, "Mul", x, x)
     norm = onnx_op(op, "ReduceSum", size, axis, keepdims=1)
     norm = norm if p == 1 else onnx_op(op, "Sqrt", norm)
@@ -180,7 +180,7 @@ def reverse_sequence(op: Node) -> Tensor:
     x = op.operand(0)
     batch, time = int(op.attributes.get("batch_axis", 1)), int(op.attributes.get("time_axis", 0))
     if (batch, time) == (0, 1):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     order = [1, 0, *range(2, len(x.shape))]
     batch_first = onnx_op(op, "Transpose", x, perm=order)
     done = onnx_op(op, "ReverseSequence", batch_first, op.operand(1), batch_axis=0, time_axis=1)
@@ -197,7 +197,7 @@ def pad(op: Node) -> Tensor:
     amounts = op.attributes.get("pads") or (None if given is None else given.array)
     known = axes is None or axes.array is not None
     if mode == "constant" and not (known and amounts is not None and min(amounts, default=0) < 0):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
     if not known:
@@ -251,7 +251,7 @@ def max_pool(op: Node) -> Tensor:
     if x.dtype in ("i8", "u8"):
         return max_pool_codes(op)
     if not uneven_pads(op, x):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise refuse("the indices of a MaxPool with uneven pads are not imported", op.where)
     if x.dtype not in LOWEST:
@@ -281,7 +281,7 @@ def conv_transpose(op: Node) -> Tensor:
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        raise PatternDeclined(why) if why else NotQuantised("left to torch-mlir")
+        raise PatternDeclined(why) if why else NotQuantised()
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
@@ -322,7 +322,7 @@ def weighted_loss(op: Node) -> Tensor:
     weighted mean is wrong."""
     if len(op.proto.input) > 2 and op.proto.input[2]:
         raise refuse(f"{op.op_type} with weights is imported only if its inputs have static shapes", op.where)
-    raise NotQuantised("left to torch-mlir")
+    raise NotQuantised
 
 
 @raises("onnx.Det")
@@ -352,13 +352,13 @@ def resize(op: Node) -> Tensor:
         op.plain = True
         return nearest(op, x)
     if op.attributes.get("coordinate_transformation_mode", "half_pixel") != "align_corners" or scales is None:
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     if scales.array is not None and not scales.array.size:
-        raise NotQuantised("left to torch-mlir")  # the node states sizes instead of scales
+        raise NotQuantised  # the node states sizes instead of scales
     factors = None if scales.array is None else scales.array.astype(np.float64)
     whole = factors is not None and all(
         s is not None and float(s * f).is_integer() for s, f in zip(x.shape, factors, strict=True)
     )
     if whole:
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     return interpolated(op, x, scales)

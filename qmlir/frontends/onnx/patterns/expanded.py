@@ -18,14 +18,14 @@ def expand(op: Node) -> Tensor:
     """Built as a loop over the elements if dynamic sizes may be 1 at run time; otherwise imported by torch-mlir."""
     x, shape, spec = op.operand(0), op.operand(1), op.results[0]
     if spec is None or len(spec.shape) < len(x.shape):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     first = len(spec.shape) - len(x.shape)
     named = op.graph.shapes.named(op.proto.output[0], spec.shape)[first:]
     unknown = [
         i for i, (a, b) in enumerate(zip(op.named(0), named, strict=True)) if x.shape[i] is None and a != (b or 0)
     ]
     if not unknown:
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
     wanted = _stated_sizes(shape, len(spec.shape))
     dims = build.dims(x.value)
@@ -63,7 +63,7 @@ def _stated_sizes(shape: Tensor, rank: int) -> list[build.Extent]:
     """The sizes that a shape tensor holds, with leading ones for `rank` axes."""
     count = shape.shape[0]
     if count is None:
-        raise NotQuantised("a shape of unknown length")
+        raise NotQuantised  # a shape of unknown length
     ones: list[build.Extent] = [1] * (rank - count)
     if shape.array is not None:
         return [*ones, *(int(size) for size in shape.array)]

@@ -94,7 +94,7 @@ def layer_normalization(op: Node) -> Tensor:
     SimplifiedLayerNormalization. ONNX's own LayerNormalization, of opset 17, is imported by torch-mlir."""
     simple = op.op_type == "SimplifiedLayerNormalization"
     if not simple and op.opset >= 17:
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     only(op, 0)
     op.plain = True
     axis = int(op.attributes.get("axis", -1))

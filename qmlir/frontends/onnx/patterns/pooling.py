@@ -88,14 +88,14 @@ def mean_of_codes(op: Node) -> Tensor:
     q = quantised_input(op, 0)
     axes = None if q is None else _mean_axes(op, len(q.codes.shape))
     if q is None or axes is None or not q.per_tensor or q.dtype != "f32" or q.codes.dtype not in BYTES:
-        raise NotQuantised("a mean of floats")
+        raise NotQuantised  # a mean of floats
     shape = q.codes.shape
     outer = len(shape) - len(axes)
     count = 1
     for size in shape[outer:]:
         count *= size or 0
     if axes != list(range(outer, len(shape))) or not 0 < count < 2**23 or not outer:
-        raise NotQuantised("not over the last axes, of static sizes")
+        raise NotQuantised  # not over the last axes, of static sizes
     rows = build.collapse(q.codes.value, [*([i] for i in range(outer)), list(range(outer, len(shape)))])
     sizes = build.dims(rows)
     init = build.filled(sizes[:outer], build.scalar(0, i32()))
@@ -153,7 +153,7 @@ def average_pool(op: Node) -> Tensor:
 def float_average_pool(op: Node) -> Tensor:
     """Imported by torch-mlir, except for one form that torch-mlir computes wrongly, which is refused."""
     _refuse_wrong_average(op)
-    raise NotQuantised("plain float")
+    raise NotQuantised
 
 
 def _refuse_wrong_average(op: Node) -> None:

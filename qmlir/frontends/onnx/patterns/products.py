@@ -293,7 +293,7 @@ def _sides(op: Node) -> tuple[DequantizedValue | Tensor, DequantizedValue | Tens
     """Both operands of a float operator; as quantised values if they are results of a DequantizeLinear."""
     lhs, rhs = quantised_input(op, 0), quantised_input(op, 1)
     if lhs is None and rhs is None:
-        raise NotQuantised("plain float")
+        raise NotQuantised
     return lhs if lhs is not None else op.operand(0), rhs if rhs is not None else op.operand(1)
 
 
@@ -368,4 +368,4 @@ def not_raised(op: Node) -> Tensor:
     form."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         raise PatternDeclined(f"{op.op_type} of dequantised values has no integer form")
-    raise NotQuantised("plain float")
+    raise NotQuantised

@@ -43,7 +43,7 @@ def recurrent_layer(op: Node) -> list[Tensor]:
     """Built in f32. A warning names nodes with dequantised operands, because they have no integer form."""
     x, w, r = (op.operand(i) for i in range(3))
     if x.dtype != "f32" or None in (*w.shape, *r.shape):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         op.left(f"{op.op_type} of dequantised values has no integer form")

@@ -31,7 +31,7 @@ def mod(op: Node) -> Tensor:
     if dtype == "f64":
         raise refuse("Mod of float64 is not imported; cast to float32", op.where)
     if dtype not in ("f32", "f16", "bf16"):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
     made = arith.remf if op.attributes.get("fmod", 0) else _floored
 

@@ -39,7 +39,7 @@ def reshape(op: Node) -> Tensor:
         return _stated(spec, made.value)
     if int(op.attributes.get("allowzero", 0)):
         return onnx_op(op, "Reshape", x, op.operand(1))  # a computed shape contains no 0
-    raise NotQuantised("left to torch-mlir")
+    raise NotQuantised
 
 
 def _by_one_axis(value: ir.Value, shape: list[int], where: str) -> ir.Value:
@@ -167,7 +167,7 @@ def unsqueeze(op: Node) -> Tensor:
     if axes is None and (known := op.optional(1)) is not None and known.array is not None:
         axes = known.array.reshape(-1)
     if axes is None or None not in x.shape or any(map(_pads_by_computed_amounts, op.graph.nodes)):
-        raise NotQuantised("left to torch-mlir")
+        raise NotQuantised
     op.plain = True
     rank = len(x.shape) + len(axes)
     for axis in sorted(int(a) % rank for a in axes):
