@@ -70,7 +70,7 @@ def test_the_right_kernel_passes_in_every_order(seed: int | None) -> None:
         ("add.u64 %d4, %d1, %d3;", "mov.u64 %d4, %d3;", "the address 0x0 is in no buffer of the device"),
         ("add.u32 %r9, %r5, %r8;", "add.u32 %r9, %r5, %r8;\nadd.u32 %r9, %r9, 4;", "out of bounds: 4 bytes at 256 of shared memory, which has 256"),
         # Order.
-        ("bar.sync 0;", "", "another warp may still write it|it is written"),
+        ("bar.sync 0;", "", "another warp may still write it|read before it is written"),
         ("bar.sync 0;", "setp.lt.u32 %p1, %r1, 40;\n@%p1 bar.sync 0;", "divergent barrier: 8 of 32 lanes"),
         ("bar.sync 0;", "setp.lt.u32 %p1, %r1, 32;\n@%p1 bar.sync 1, 64;\n@!%p1 bar.sync 0;", "deadlock"),
         ("xor.b32 %r11, %r3, 32;", "and.b32 %r11, %r3, 31;", "two workgroups|written by two|different values|another warp"),
@@ -167,14 +167,14 @@ def through_mbarrier(text: str, seed: int | None = None) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("@!%p2 bra wait;", "", "another warp may still write it|it is written"),
+        ("@!%p2 bra wait;", "", "another warp may still write it|read before it is written"),
         ("mbarrier.arrive.shared", "mbarrier.arrive.relaxed.cta.shared", "another warp may still write it"),
         ("try_wait.shared", "try_wait.relaxed.cta.shared", "another warp may still write it"),
         ("[%r5+256], 64;", "[%r5+256], 63;", "deadlock: 1 threads of block . wait at the mbarrier at byte 256|another warp may still write it"),
         ("[%r5+256], 64;", "[%r5+256], 65;", r"deadlock: 64 threads of block 0 wait at the mbarrier at byte 256 \(line \[30\]\), the others have ended"),
         ("mbarrier.arrive.shared.b64 %d7, [%r5+256];", "mbarrier.arrive.shared.b64 %d7, [%r5+256], 65;", "65 threads arrive at an mbarrier whose phase lacks 64"),
         ("[%r5+256], 64;", "[%r5+256], 0;", "an mbarrier of 0 arrivals"),
-        ("[%r5+256], 64;\nbar.sync 0;", "[%r5+256], 64;", "no barrier orders them|it is written"),
+        ("[%r5+256], 64;\nbar.sync 0;", "[%r5+256], 64;", "no barrier orders them|read before it is written"),
         ("@%p1 mbarrier.init.shared.b64 [%r5+256], 64;", "@%p1 st.shared.b64 [%r5+256], 0;", "byte 256 of shared memory is not an mbarrier: nobody has initialised it"),
         ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.noComplete.shared.b64 %d7,", "noComplete ends the phase"),
         ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.expect_tx.shared.b64 %d7,", "is not interpreted"),
@@ -227,10 +227,10 @@ def test_copies_that_a_barrier_in_shared_memory_tracks(seed: int | None) -> None
     tracked(TRACKED, seed)
     arrives = "cp.async.mbarrier.arrive.shared.b64 [%r5+256];\nmbarrier.arrive.shared.b64 _, [%r5+256];"
     tracked(TRACKED.replace("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];", arrives), seed)
-    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is in flight|it is written"):
+    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is in flight|read before it is written"):
         tracked(TRACKED.replace("@!%p2 bra wait;", ""), seed)
     untracked = "mbarrier.arrive.shared.b64 _, [%r5+256];"
-    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is in flight|it is written"):
+    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is in flight|read before it is written"):
         tracked(TRACKED.replace("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];", untracked), seed)
 
 
