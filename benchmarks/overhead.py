@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n")
     print(text(result))
-    return 0 if result["call"]["ok"] and result["import"]["ok"] else 1
+    return 0 if all(result[limited]["ok"] for limited in ("call", "sizes", "import")) else 1
 
 
 if __name__ == "__main__":

@@ -213,6 +213,30 @@ def test_fused_multiply_add_rounds_once() -> None:
     assert (np.float32(x * x) - 1 != got).all()
 
 
+def test_fused_multiply_add_of_f64_rounds_once() -> None:
+    # The second product has 105 significand bits, and 1 + 2^-53 + 2^-70 is above the midpoint of two numbers of f64.
+    a = np.array([1 + 2.0**-30, 1 + 2.0**-52, 2.0**-53 + 2.0**-70])
+    b = np.array([1 - 2.0**-30, 1 - 2.0**-52, 1.0])
+    c = np.array([-1.0, -1.0, 1.0])
+    assert fused(a, b, c, np.float64).tolist() == [-(2.0**-60), -(2.0**-104), 1 + 2.0**-52]
+
+
+def test_f64_rounded_toward_zero_is_refused() -> None:
+    with pytest.raises(PtxError, match=r"fma\.rz\.f64 is not interpreted"):
+        run("cvt.f64.f32 %d0, %r1;\nfma.rz.f64 %d0, %d0, %d0, %d0;", operand("f32", 0), out=np.float64)
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 64), (8, 64), (0, 63), (64, 8), (200, 255), (60, 8), (5, 0)])
+def test_fields_of_64_bits_are_inserted(start: int, length: int) -> None:
+    a, b = operand("s32", 0), operand("s32", 1)
+    got = run(f"mov.b64 %d0, {{%r1, %r2}};\nmov.b64 %d25, {{%r2, %r1}};\n"
+              f"bfi.b64 %d0, %d0, %d25, {start}, {length};", a, b, out=np.uint64)  # fmt: skip
+    words = [(int(x) & 0xFFFFFFFF, int(y) & 0xFFFFFFFF) for x, y in zip(a, b, strict=True)]
+    field = ((1 << length) - 1) << start & (2**64 - 1)
+    want = [((x | y << 32) << start & field) | ((y | x << 32) & ~field) for x, y in words]
+    assert got.tolist() == want
+
+
 def test_rounding_to_odd_avoids_rounding_twice() -> None:
     # 1 + 2^-24 + 2^-60 is just above the midpoint of two f32 values; f64 would drop the 2^-60, which decides.
     exact = odd_sum(np.array([1 + 2.0**-24]), np.array([2.0**-60]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from ...dialect.dtypes import Array as Array
+from ..fma import fma64 as fma64
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
@@ -87,22 +87,6 @@ def fp8_table(name: str, fnuz: bool) -> Array:
 def to_fp8(x: Array, name: str, fnuz: bool) -> Array:
     kind = _FP8_TYPES[name, "fnuz" if fnuz else "ocp"]
     return np.ascontiguousarray(x, np.float32).astype(kind).view(np.uint8)
-
-
-def _fused(a: float, b: float, c: float) -> float:
-    try:
-        total = Fraction(a) * Fraction(b) + Fraction(c)
-        return float(total) if total else a * b + c  # has the right sign of zero
-    except (OverflowError, ValueError):  # infinities and NaN, or the sum overflows
-        return a * b + c
-
-
-_fused_each = np.frompyfunc(_fused, 3, 1)
-
-
-def fma64(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` of f64 with one rounding."""
-    return np.asarray(_fused_each(*(np.asarray(x, np.float64).astype(object) for x in (a, b, c)))).astype(np.float64)
 
 
 @dataclass(frozen=True)

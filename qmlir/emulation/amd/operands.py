@@ -186,8 +186,6 @@ class Builder:
 
         def store(g: Waves, x: Array) -> None:
             g.s_u32[number, g.at] = x
-            if bits == 64:
-                g.s_u32[number + 1, g.at] = np.asarray(x, np.uint64) >> np.uint64(32)
             if touches_exec:
                 g.exec_written()
 

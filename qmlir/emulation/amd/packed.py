@@ -86,7 +86,7 @@ def _half(b: Builder, number: int, kind: str, half: int) -> ReadOperand:
     return b.read(number, kind, half)
 
 
-def _count(b: Builder, function: Callable[..., Array]) -> int:
+def _operand_count(b: Builder) -> int:
     return 3 if re.search("_(fma|mad)_", b.instruction.name) else 2
 
 
@@ -95,7 +95,7 @@ def _halves(b: Builder, kind: str, function: Callable[..., Array]) -> Callable[[
     low, high, negate_low, negate_high = _selects(b)
     if kind != "f16":
         negate_low = negate_high = 0
-    n = _count(b, function)
+    n = _operand_count(b)
     first = [_negated(_half(b, f[f"src{i}"], kind, low >> i & 1), negate_low >> i & 1) for i in range(n)]
     second = [_negated(_half(b, f[f"src{i}"], kind, high >> i & 1), negate_high >> i & 1) for i in range(n)]
     store = b.write(f["vdst"], "u32")
@@ -132,7 +132,7 @@ def _pairs(b: Builder, function: Callable[..., Array]) -> Callable[[Gang], None]
     """Two f32 operations on pairs of registers."""
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
-    n = _count(b, function)
+    n = _operand_count(b)
     first, second = _both(
         b,
         lambda: [_negated(_word(b, i, low, "f32"), negate_low >> i & 1) for i in range(n)],

@@ -29,8 +29,15 @@ ArrayFunction = Callable[..., Array]
 
 
 def _mode(ins: PtxInstruction) -> str:
-    """The rounding mode that an instruction names; `rn` (nearest even) if it names none."""
-    return next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
+    """The rounding mode that an instruction names; `rn` (nearest even) if it names none.
+
+    Raises:
+        PtxError: it is a mode of f64 arithmetic other than `rn`, which numpy does not have.
+    """
+    mode = next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
+    if ins.type == "f64" and mode != "rn" and ins.opcode != "cvt":
+        raise PtxError(f"{ins.opcode}.{mode}.f64 is not interpreted")
+    return mode
 
 
 def _sources(m: PtxMachine, ins: PtxInstruction, kind: str, *which: int) -> list[Array]:

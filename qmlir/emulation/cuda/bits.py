@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .formats import DTYPES, unsigned
+from .formats import DTYPES, Array, unsigned
 from .instructions import PtxError, PtxInstruction, width_of
 from .machine import PtxMachine, instruction
 from .threads import Mask
@@ -66,6 +66,12 @@ def _lop3(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     m.write(ins.operands[0], value, mask)
 
 
+def _low_bits(length: Array) -> Array:
+    """Words of 64 bits whose lowest `length` bits are set (u64; all of them from 64 on)."""
+    ones = (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1)
+    return np.where(length >= 64, ~np.uint64(0), ones)
+
+
 @instruction("bfe")
 def _bfe(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a = m.read(ins.operands[1], ins.type)
@@ -73,9 +79,7 @@ def _bfe(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     bits = 8 * a.dtype.itemsize
     wide = a.view(unsigned(a.dtype)).astype(np.uint64)
     if a.dtype.kind == "u":
-        kept = np.where(
-            length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, 63).astype(np.uint64)) - np.uint64(1)
-        )
+        kept = _low_bits(length.astype(np.uint64))
         value = np.where(start >= bits, np.uint64(0), wide >> np.minimum(start, 63).astype(np.uint64)) & kept
         m.write(ins.operands[0], value.astype(unsigned(a.dtype)), mask)
         return
@@ -89,9 +93,10 @@ def _bfe(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
 @instruction("bfi")
 def _bfi(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     a, b = (m.read(o, ins.type).astype(np.uint64) for o in ins.operands[1:3])
-    start, length = (np.minimum(m.read(o, "u32") & 255, 63).astype(np.uint64) for o in ins.operands[3:5])
-    field = ((np.uint64(1) << length) - np.uint64(1)) << start
-    m.write(ins.operands[0], (a << start & field | b & ~field).astype(DTYPES[ins.type]), mask)
+    start, length = (m.read(o, "u32").astype(np.uint64) & np.uint64(255) for o in ins.operands[3:5])
+    inside = np.minimum(start, np.uint64(63))
+    field = np.where(start < 64, _low_bits(length) << inside, np.uint64(0))
+    m.write(ins.operands[0], (a << inside & field | b & ~field).astype(DTYPES[ins.type]), mask)
 
 
 @instruction("clz", "popc", "brev", "bfind")

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dialect.dtypes import DTYPES as FORMATS, Array as Array, NumpyType, from_numpy
+from ..fma import fma64
 
 DTYPES: dict[str, NumpyType] = {
     **{f"{k}{8 * n}": np.dtype(f"u{n}") for k in "bu" for n in (1, 2, 4, 8)},
@@ -53,10 +54,10 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
-    """a * b + c with one rounding. Exact for formats of up to 24 significand bits, whose products are exact in f64."""
+    """a * b + c with one rounding; f64 is rounded to nearest."""
     if np.dtype(dtype) == np.float64:
-        wide = np.longdouble
-        return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(np.float64)
+        return fma64(a, b, c)
+    # Other formats have up to 24 significand bits: their products are exact in f64.
     product = a.astype(np.float64) * b.astype(np.float64)
     return rounded(odd_sum(product, c.astype(np.float64)), dtype, mode)
 

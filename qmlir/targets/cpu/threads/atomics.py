@@ -197,10 +197,11 @@ def call(function: ir.Value, first: ir.Value, second: ir.Value) -> None:
 
     The call is inline assembly because IREE 3.13 fails on a call through a pointer
     (`iree-codegen-resolve-workgroup-count-hints`). The registers that the System V convention lets a function change
-    are listed as clobbers; the 128 bytes below the stack pointer, which it lets the caller use, are skipped.
+    are listed as clobbers (those of AVX-512 too: targets without it ignore their names); the 128 bytes below the stack
+    pointer, which it lets the caller use, are skipped.
     """
     changed = ["rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "rbx"]
-    changed += [f"xmm{i}" for i in range(16)] + ["memory", "dirflag", "fpsr", "flags"]
+    changed += [f"xmm{i}" for i in range(32)] + [f"k{i}" for i in range(8)] + ["memory", "dirflag", "fpsr", "flags"]
     text = (
         "movq %rsp, %rbx; subq $$256, %rsp; andq $$-64, %rsp; movq %r13, %rdi; movq %r14, %rsi; callq *%r12; "
         "movq %rbx, %rsp"
