@@ -73,7 +73,6 @@ _RENAMED = [(re.compile(a), b) for a, b in (
     (r"^s_flbit_i32$", "s_cls_i32"), (r"^s_flbit_i32_i64", "s_cls_i32_i64"),
     (r"^v_mad_co_u64_u32", "v_mad_u64_u32"), (r"^v_mad_co_i64_i32", "v_mad_i64_i32"),
     (r"^v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32"), (r"^(global|flat|buffer)_atomic_add$", r"\1_atomic_add_u32"),
-    (r"^v_(lshl|lshr|ashr)rev_b64$", r"v_\1rev_b64"),
 )]  # fmt: skip
 
 

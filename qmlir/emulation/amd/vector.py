@@ -56,12 +56,11 @@ def build(ins: AmdInstruction, generation: Generation, lanes: int) -> DecodedOpe
         return DecodedOperation(ins, run, b.uses, b.defines, flow=flow)
     if name in _LOW_FROM_LOW:
         return DecodedOperation(ins, run, b.uses, b.defines, flow=_flow_by_words(b, _LOW_FROM_LOW[name]))
-    if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
+    if name == "v_cndmask_b32" and "SDWA" not in ins.form:
         f = ins.fields
         mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
         sides = (f["src0"], f["src1"] if "src1" in f else f["vsrc1"])
-        if name == "v_cndmask_b32":
-            return DecodedOperation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
+        return DecodedOperation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
     return DecodedOperation(ins, run, b.uses, b.defines)
 
 
