@@ -47,6 +47,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [pytest.param(f, marks=[] if f == "a scale" else [pytest.mark.slow]) for f in FAULTS])
 def test_a_wrong_layer_of_another_program_is_named(fault: str, write: Callable[..., Path], tmp_path: Path) -> None:
     change, layer = FAULTS[fault]

@@ -71,6 +71,7 @@ def test_a_form_means_what_the_reference_says(form: Form) -> None:
 QUICK = [f for f in FORMS if f.op not in ("conv2d_q", "moe")][::8]
 
 
+@pytest.mark.sweep(fast=8, slow=2)
 @pytest.mark.parametrize("form", [
     pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in FORMS], ids=lambda f: f.name,
 )  # fmt: skip

@@ -70,6 +70,7 @@ def test_gguf_decoder_of_each_type_that_gguf_writes(kind: str, tmp_path: Path) -
     check(loaded(tmp_path / "m.gguf", tmp_path), model, PROMPT)
 
 
+@pytest.mark.slow
 def test_gptq_decoder_in_activation_order_with_a_tied_head(tmp_path: Path) -> None:
     model = decoders.write_gptq(tmp_path / "m", decoders.Sizes(layers=1), act_order=True, tied=True)
     check(loaded(tmp_path / "m", tmp_path, context_length=80), model, PROMPT)
@@ -174,6 +175,7 @@ def test_linear_layer_whose_input_is_quantised_by_token(kind: str, tmp_path: Pat
     np.testing.assert_allclose(qmlir.load(artifact).main(X), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_decoder_with_quantised_inputs_says_nearly_what_the_model_says(tmp_path: Path) -> None:
     model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1))
     program = loaded(tmp_path / "m.gguf", tmp_path, quantize_activations="token")

@@ -68,12 +68,13 @@ def test_the_fast_tier_meets_every_word() -> None:
     assert met == set().union(*(words(c) for c in RUNNABLE))
 
 
-@pytest.mark.sweep(fast=18, slow=9)
+@pytest.mark.sweep(fast=72, slow=9)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_miniature_on_the_cpu(name: str) -> None:
     expect(miniature(EVERY[name]), "cpu", "passed", 1)
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("name", ON_LAVAPIPE)
 def test_small_on_lavapipe(name: str, lavapipe: str) -> None:
     expect(EVERY[name], lavapipe, "passed", 1)

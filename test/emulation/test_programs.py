@@ -239,6 +239,7 @@ def test_amd_is_emulated_where_everything_must_be() -> None:
         assert importlib.util.find_spec("tinygrad") is not None
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("streams", [True, False], ids=["streams", "graphs"])
 def test_two_targets_and_an_initialiser_in_one_process(streams: bool, tmp_path: Path) -> None:
     """An initialiser packs weights on the device, for two dispatches; both of IREE's ways to submit work."""

@@ -60,6 +60,7 @@ GROUPED: dict[str, tuple[Any, ...]] = {
 QUICK = ("first", "bias-and-long-cache", "next-of-two-lengths", "capped", "long-dynamic-cache")
 
 
+@pytest.mark.sweep(fast=3, slow=1)
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in GROUPED])
 def test_grouped_queries(name: str) -> None:
     """Keys and values are compared up to each row's last position: after it, the cache may hold anything."""
@@ -72,7 +73,7 @@ def test_grouped_queries(name: str) -> None:
             close(g[b, :, : end + 1], w[b, :, : end + 1])
 
 
-@pytest.mark.sweep(fast=3, slow=12)
+@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize(("past", "queries", "total", "last", "message"), [
     (7, 1, 10, [9, 9], "total_sequence_length is neither"),
     (7, 3, 8, [7, 7], "total_sequence_length is neither"),
@@ -202,11 +203,13 @@ def decoder() -> Any:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+@pytest.mark.slow
 def test_a_decoder_on_vulkan(lavapipe: str) -> None:
     """No tensor may be empty on Vulkan, so the first cache has one unused position."""
     decoded(lavapipe, 1)
 
 
+@pytest.mark.slow
 def test_a_decoder_and_its_cache() -> None:
     decoded("cpu", 0)
 

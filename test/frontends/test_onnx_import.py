@@ -169,6 +169,7 @@ def test_an_average_pool_that_torch_mlir_divides_otherwise_is_refused() -> None:
         qmlir.compile(model([node], {"x": np.zeros((1, 2, 8, 8), np.float32)}, ["y"], {}))
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     r = Random(10)
     made, inputs = qlinear_matmul(r)

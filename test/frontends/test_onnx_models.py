@@ -93,6 +93,7 @@ def quantised(float_model: Any, data: Sequence[dict[str, Any]], path: Path, sign
     return onnx.load(path / "qdq.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["s8", "u8"])
 def test_vision_transformer(tmp_path: Path, signed: bool) -> None:
     rng = np.random.default_rng(0)

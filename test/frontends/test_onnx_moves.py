@@ -103,7 +103,7 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
     np.testing.assert_array_equal(got, np.clip(np.rint(mean / np.float32(1e-3)) + 117, 0, 255))
 
 
-@pytest.mark.sweep(fast=2, slow=12)
+@pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3], []])
 def test_other_means(axes: list[int]) -> None:
     """Regression: an empty list of axes, which means all axes, was refused."""

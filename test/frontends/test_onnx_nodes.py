@@ -19,12 +19,14 @@ QUICK_VULKAN = ("test_quantizelinear_uint4", "test_qlinearconv")
 PARTS = 24
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=9, slow=12)
 @pytest.mark.parametrize("name", QUICK)
 def test_node_on_the_cpu(name: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], "cpu")
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("name", QUICK_VULKAN)
 def test_node_on_vulkan(name: str, lavapipe: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], lavapipe)

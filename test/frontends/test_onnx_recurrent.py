@@ -70,7 +70,7 @@ TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 }
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=24, slow=12)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolution(name: str, batch: str) -> None:

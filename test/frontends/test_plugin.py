@@ -45,6 +45,7 @@ def plugin(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     patterns._PATTERNS.pop("onnx.com.acme.Twice", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 def test_plugin_imports_its_files(tmp_path: Path) -> None:
     assert [f.name for f in registry.front_ends()] == ["onnx", "torch", "tiny"]
@@ -84,6 +85,7 @@ def test_errors_of_a_plugin_name_it(tmp_path: Path, content: str, message: str) 
     assert message in str(e.value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 def test_command_line_uses_plugins(tmp_path: Path, installed: Path) -> None:
     import os

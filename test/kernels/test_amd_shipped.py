@@ -59,6 +59,7 @@ def test_registers_scratch_and_share_of_matrix_instructions(target: str, scheme:
     judged(measured(scheme, m, target))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "m"), [("w8a8", 2048), ("w8a8, zero points", None)], ids=str)
 def test_the_inner_loop_of_mi300_is_matrix_instructions(scheme: str, m: int | None) -> None:
     rows = measured(scheme, m, "rocm:gfx942")

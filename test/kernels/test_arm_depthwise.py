@@ -29,6 +29,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(
     ("image", "kernel", "strides", "dilations", "padding", "unsigned"), others_slow(CASES, *CASES[:2])

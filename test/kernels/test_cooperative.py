@@ -27,6 +27,7 @@ def _right(newer: Path, names: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_run_on_lavapipe(newer: Path) -> None:
     _right(newer, QUICK)
 
@@ -36,6 +37,7 @@ def test_all_run_on_lavapipe(newer: Path) -> None:
     _right(newer, [name for name in cooperative.CASES if name not in QUICK])
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_without_signed_sums(newer: Path) -> None:
     """The canary of qmlir-sign-matrix-sums, and the control for the tests above: they would find a wrong result."""

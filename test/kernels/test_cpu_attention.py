@@ -37,6 +37,7 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
     return artifact, qmlir.load(artifact).main
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:
@@ -51,6 +52,7 @@ def test_the_kernel_is_right(name: str, target: str) -> None:
         np.testing.assert_allclose(run(*arguments), FORMS[name].expected(*arguments), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_every_pair_of_sizes() -> None:
     """One program takes numbers of queries and keys around the sizes of vectors, tiles and blocks."""
     form = FORMS["shared-mask"]

@@ -85,6 +85,7 @@ def test_static_images(name: str, target: str) -> None:
     same_as_torch(name, target)
 
 
+@pytest.mark.sweep(fast=6, slow=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("one-result")])
 def test_one_result(name: str, target: str) -> None:
@@ -131,6 +132,7 @@ class Block(nn.Module):
         return self.last(nn.functional.relu6(self.each(x))).sum((2, 3))
 
 
+@pytest.mark.slow
 def test_what_is_fused_and_what_is_between() -> None:
     """Bias, clamp and sum are fused into the kernels, and only the first image is transposed."""
     torch.manual_seed(0)
@@ -157,6 +159,7 @@ class Lines(nn.Module):
         return self.third(x).transpose(1, 2)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lines(dynamic: bool) -> None:
@@ -186,6 +189,7 @@ class Patches(nn.Module):
         return self.norm(self.patches(x).flatten(2).transpose(1, 2))
 
 
+@pytest.mark.slow
 def test_pixels_as_tokens() -> None:
     torch.manual_seed(0)
     model = Patches().eval()
@@ -241,6 +245,7 @@ def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(with_integers(layer, len(name)), nn.ReLU6()), shape
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.sweep(fast=20, slow=6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DEPTHWISE)
@@ -265,6 +270,7 @@ def test_each_channel_of_any_number_of_images(name: str) -> None:
         np.testing.assert_array_equal(main(x), expected(layer, x))
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("name", ["ragged", "five"])
 def test_each_channel_on_arm(name: str, arm: Emulator) -> None:
@@ -289,6 +295,7 @@ class Gated(nn.Module):
         return y * torch.tanh(torch.exp(y) + 1)
 
 
+@pytest.mark.slow
 def test_what_is_made_of_a_result_and_reads_it_again() -> None:
     torch.manual_seed(0)
     model = Gated().eval()

@@ -35,7 +35,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool) -> None:
     x, w, kw = depthwise(image, kernel, strides, dilations, padding, unsigned)

@@ -45,6 +45,7 @@ def evaluated(artifact: Any, arguments: list[Any]) -> list[Any]:
         return Interpreter(module).call("main", arguments)
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in PRODUCTS])
 def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:
@@ -72,6 +73,7 @@ def test_nothing_is_packed_in_a_call(name: str, tmp_path: Path) -> None:
     assert len(names(loads, "cpu", None)) <= len(names(form, "cpu", None))
 
 
+@pytest.mark.slow
 def test_functions_share_what_is_packed(tmp_path: Path) -> None:
     """Two functions that read the same parameters share one packed copy."""
     held = PRODUCTS[FAST[1]].compile("cpu", m=None)
@@ -100,6 +102,7 @@ def mapped_files() -> list[Path]:
     return [path for path in Cache().entries() if path.suffix == ".irpa"]
 
 
+@pytest.mark.slow
 def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes share one file; it is made again for other weights, or if it is damaged."""
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))

@@ -115,6 +115,7 @@ def test_every_pair_of_codes(name: str, kind: str, target: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), _meant(made, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ops", [UNARY["sigmoid"], [("Add", ["a", "b"], {})]], ids=["table", "pair"])
 def test_any_number_of_rows(ops: Any) -> None:
     _needs("cpu:znver4")
@@ -169,6 +170,7 @@ POOLINGS: dict[str, dict[str, Any]] = {
 
 
 # The fast tier has padding, an incomplete last window, and strides of one and of two.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", others_slow(list(POOLINGS), "padded", "same", "ceil"))
 def test_largest_codes(name: str) -> None:
     """A MaxPool between two quantisations, on planes of any width and any number of planes."""
@@ -184,6 +186,7 @@ def test_largest_codes(name: str) -> None:
         np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
 
 
+@pytest.mark.slow
 def test_windows_with_holes_are_left() -> None:
     inputs = {"xa": _codes("uint8", (1, 2, 13, 20))}
     made = _chain([("MaxPool", ["a"], {"kernel_shape": [2, 2], "dilations": [2, 2]})], inputs)

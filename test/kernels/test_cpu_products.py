@@ -90,6 +90,7 @@ def test_many_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned
     test_requantised.hypothesis.inner_test(name, m, n, k, seed, unsigned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "bits", "lo", "hi", "name"), diagonal([("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)], NAMES)
 )
@@ -168,6 +169,7 @@ def answer(artifact: Any, name: str) -> Any:
     return next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == name)
 
 
+@pytest.mark.slow
 def test_a_weight_argument_is_packed_where_that_pays() -> None:
     codes = RandomCodes(4)
     lhs, rhs = codes(40, 70), codes(33, 70)
@@ -323,6 +325,7 @@ def test_results_past_the_caches(name: str) -> None:
     check(name, codes(1050, 64), codes(1024, 64), rhs_transposed=True, out_dtype="i32")
 
 
+@pytest.mark.slow
 def test_tiles_of_amx_are_in_the_code() -> None:
     """Few test hosts have AMX, so the instructions are looked for in the assembly, not run."""
     codes = RandomCodes(6)

@@ -274,6 +274,7 @@ def test_configurations_are_listed() -> None:
     assert ("gemv-int8", "") in found
 
 
+@pytest.mark.slow
 def test_zero_points_of_weights_need_no_other_kernel() -> None:
     """The product itself computes the activation's row sums, by which the zero points are multiplied."""
     zeros = np.arange(64, dtype=np.int32)[:, None] % 7
@@ -319,6 +320,7 @@ def test_one_byte_floats_are_one_kernel(target: str, m: int | None) -> None:
     one_kernel(one_byte(m, target=target, bias=np.zeros(72, np.float32), out_dtype="bf16"), HALVES)
 
 
+@pytest.mark.slow
 def test_the_instruction_of_fp8_is_asked_for() -> None:
     """The fp8 instruction keeps fewer bits of a sum than the semantics require, so it is used on request only."""
     artifact = one_byte(33, target="cuda:sm_90a")
@@ -353,6 +355,7 @@ def test_the_instruction_of_fp8_is_refused() -> None:
 WGMMA_CODES = r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k32\.f32\.e4m3\.e4m3"
 
 
+@pytest.mark.slow
 def test_hopper_multiplies_one_byte_floats_where_they_are() -> None:
     """Sums of 128 codes, or of a group, are kept separate from the totals, also with block scales."""
     fast = {"strategy": "wgmma-fp8-fast"}

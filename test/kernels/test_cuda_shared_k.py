@@ -14,6 +14,7 @@ from qmlir import TensorSpec as T
 pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", others_slow(TARGETS, "cuda:sm_80"))
 def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
     """K is split if the estimate says that it pays, and the plan says so: one kernel with counters and a workspace."""

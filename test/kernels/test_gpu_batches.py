@@ -136,6 +136,7 @@ def test_a_dynamic_number_of_tokens_on_lavapipe(lavapipe: str) -> None:
         np.testing.assert_array_equal(program.main(lhs, ids, rows), want)
 
 
+@pytest.mark.slow
 def test_sorted_rows_on_matrices() -> None:
     _sorted("rocm:gfx942", "w4 i8 groups zeros", [3, 0, 40, 9])
 

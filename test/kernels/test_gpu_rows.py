@@ -78,7 +78,7 @@ def test_all_dynamic_quantisation_on_amd(name: str, target: str) -> None:
     _interpreted(name, target)
 
 
-@pytest.mark.sweep(fast=6, slow=9)
+@pytest.mark.sweep(fast=12, slow=9)
 @pytest.mark.parametrize("target", ["vulkan:hopper", "vulkan:rdna3"])
 @pytest.mark.parametrize("name", others_slow(list(QUANTISED), "rows", "range", "groups", "from_f16"))
 def test_dynamic_quantisation_on_devices_that_divide_badly(
@@ -99,6 +99,7 @@ def test_rows_that_hold_no_numbers(lavapipe: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_more_rows_than_a_grid_has_along_one_axis(lavapipe: str) -> None:
     """The grid then has two axes."""
     x = np.random.default_rng(1).standard_normal((1 << 15, 264)).astype(np.float32)

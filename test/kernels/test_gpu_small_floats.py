@@ -155,12 +155,14 @@ def _blocks(target: str, name: str, m: int | None) -> None:
     _near(got, want, qmlir.reference.scaled_matmul(*sides, lhs_scale=share, **kw))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "m"), others_slow([("MXFP8", 5), ("MXFP4", None), ("NVFP4", 33)],
                                                     ("MXFP4", None), ("NVFP4", 33)))  # fmt: skip
 def test_blocks_with_scales_of_a_byte_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
     _blocks(lavapipe, name, m)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "m", "arch"), [("MXFP4", None, "gfx942"), ("NVFP4", 17, "gfx1100")])
 def test_blocks_with_scales_of_a_byte_on_amd(name: str, m: int | None, arch: str) -> None:
     _blocks(f"rocm:{arch}", name, m)

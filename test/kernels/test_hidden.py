@@ -36,6 +36,7 @@ def test_only_what_is_not_inlined_is_hidden_and_comes_back() -> None:
         assert str(module) == before
 
 
+@pytest.mark.slow
 def test_the_machine_code_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = np.ones((64, 32), np.int8)
 

@@ -131,6 +131,7 @@ IN_TURN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target"),
     [("w4a8", "vulkan:rdna3")]
@@ -157,6 +158,7 @@ def test_kernels_share_a_weight(name: str, target: str) -> None:
         check(product, interpreted(artifact, given, want.shape, want.dtype, rows), want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["w8a8", pytest.param("w4a8", marks=pytest.mark.slow)])
 def test_many_rows_are_matrix_instructions(scheme: str) -> None:
     """On gfx942 the kernel for the most rows spends at least 60 % of its main loop's issue cycles on them."""
@@ -195,6 +197,7 @@ def test_a_static_number_of_rows_has_one_kernel() -> None:
     assert not _bounds(artifact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942"])
 def test_groups_of_integers_are_added_up_in_their_order(target: str) -> None:
     """K is split among workgroups on request only. Regression: with a dynamic number of rows it always was."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import qmlir
 
@@ -24,6 +25,7 @@ func.func @main(%x: tensor<?x64xi8>) -> (tensor<?x64xi32>, tensor<?x64xi32>, ten
 """
 
 
+@pytest.mark.slow
 def test_two_of_three_products_share_one(tmp_path: Path) -> None:
     source = tmp_path / "three.mlir"
     source.write_text(PROGRAM)

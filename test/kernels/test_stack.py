@@ -31,6 +31,7 @@ def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
     assert 32 << 10 < max(frames) < STACK - KEPT, frames
 
 
+@pytest.mark.slow
 def test_attention_fits_the_stack_of_a_thread() -> None:
     artifact = qmlir.compile(replace(FORMS["heads-first"], width=256).text(), target="cpu:znver4")
     frames = [int(size) for size in re.findall(r"subq\s+\$(\d+), %rsp", artifact.source("asm"))]

@@ -62,7 +62,7 @@ def _on(target: str) -> list[Any]:
     return [pytest.param(s, id="x".join(map(str, s)), marks=pytest.mark.slow if s in slow else ()) for s in SHAPES]
 
 
-@pytest.mark.sweep(fast=6, slow=9)
+@pytest.mark.sweep(fast=12, slow=9)
 @pytest.mark.parametrize("shape", _on("cpu"))
 @pytest.mark.parametrize("name", SCHEMES)
 def test_product_on_the_cpu(name: str, shape: tuple[int, int, int], data: Any, same: Any) -> None:

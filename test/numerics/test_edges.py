@@ -196,6 +196,7 @@ def test_a_sum_longer_than_the_loops_of_a_software_device(target: str, data: Any
     same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
     """Regression: data tiling read row sums that were never written, in a batched product with dynamic, ragged rows."""
@@ -217,6 +218,7 @@ def test_one_constant_weight_for_a_batch_with_zero_points(shape: tuple[int, ...]
     same(qmlir.load(made).main(x), R.scaled_matmul(x, w, **kw))
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize(("scales", "zeros"), [(2, 4), (4, 2), (2, 3)])
 def test_scale_and_zero_point_with_blocks_of_their_own(
@@ -233,6 +235,7 @@ def test_scale_and_zero_point_with_blocks_of_their_own(
         near(actual, R.scaled_matmul(x, w, **kw, **stated), terms(x, w, kw | stated))
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("dtype", ["u4", "u2", "i4"])
 def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target: str, data: Any, same: Any) -> None:
     """Regression: the zero point 200 of unsigned codes shorter than a byte was read as -56."""

@@ -113,6 +113,7 @@ def test_static_rows(sizes: str, target: str, request: pytest.FixtureRequest, da
     same(actual, expected)
 
 
+@pytest.mark.slow
 def test_one_group_and_many_groups(target: str, data: Any, same: Any) -> None:
     for groups, rows in ((1, 20), (17, 40)):
         sizes = np.bincount(data.rng.integers(0, groups, rows), minlength=groups).astype(np.int32)
@@ -147,6 +148,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("form", FORMS)
 def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) -> None:
     """Regression: a scale that two rows, slots or groups share was indexed by each of them, and read past its end."""

@@ -88,6 +88,7 @@ def test_weight_only_layer(data: Any) -> None:
     assert np.allclose(actual, expected, rtol=2.0**-9, atol=2.0**-9 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
     kw = _layer(data) | {"input": data.codes(19, 2, H, dtype="u8"), "input_scale": data.scales(19, 2, 1),
                          "input_zero_point": data.zeros(19, 2, 1, lo=0, hi=256), "w1_zero_point": data.zeros(E, 1, F),
@@ -95,6 +96,7 @@ def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
     same(qmlir.ops.moe(**kw), R.moe(**kw))
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("stage", ["input", "output"])
 @pytest.mark.parametrize("own", [(4, 1), (2, 1), (2, 2, 1)], ids=str)
 def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, same: Any) -> None:
@@ -109,6 +111,7 @@ def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, s
     same(qmlir.ops.moe(**kw), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [0, 1, 300])
 def test_dynamic_tokens(tokens: int, data: Any, same: Any) -> None:
     """One program for any number of tokens."""
@@ -128,6 +131,7 @@ def test_one_token(target: str, data: Any, same: Any) -> None:
     same(qmlir.ops.moe(**kw, target=target), R.moe(**kw))
 
 
+@pytest.mark.slow
 def test_an_id_out_of_range_is_named_or_skipped(target: str, data: Any, same: Any) -> None:
     kw = _layer(data) | EXACT["dynamic"]
     kw["expert_ids"][7, 1], kw["expert_ids"][11, 0] = E, -1

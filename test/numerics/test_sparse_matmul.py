@@ -187,6 +187,7 @@ def test_few_entries_on_vulkan(block: Any, lavapipe: str, data: Any, same: Any) 
         same(qmlir.load(artifact).main(x, *arguments), R.sparse_matmul(x, weight, out_dtype="i32"))
 
 
+@pytest.mark.slow
 def test_one_dense_row_is_cut_into_pieces(data: Any, same: Any) -> None:
     dense = _dense(data.rng, 2000, 4096, "i8", 0.0003, "csr", (1, 1))
     dense[1234] = data.codes(4096)
@@ -214,6 +215,7 @@ def test_weight_only_pieces(data: Any, near: Any, terms: Any, same: Any) -> None
 # Edges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(6, 8), (0, 8), (6, 0)], ids=str)
 def test_nothing_is_stored(shape: tuple[int, int], data: Any, same: Any) -> None:
     weight = SparseWeight.from_dense(np.zeros(shape, np.int8), "csr", rhs_transposed=True)
@@ -241,6 +243,7 @@ def test_two_of_four_with_groups_along_k(data: Any, same: Any) -> None:
     same(function(x), R.sparse_matmul(x, weight, **kw))
 
 
+@pytest.mark.slow
 def test_one_bit_entries(data: Any, same: Any) -> None:
     row, column = np.nonzero(data.rng.random((8, 32)) < 0.3)
     codes = data.rng.integers(0, 2, row.size).astype(np.int8)
@@ -391,6 +394,6 @@ def test_sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: 
 @pytest.mark.slow
 @pytest.mark.long
 @given(case=products())
-@settings(max_examples=400, derandomize=False)
+@settings(max_examples=250, derandomize=False)
 def test_many_sparse_equal_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any) -> None:
     _sparse_equals_dense(case, same)

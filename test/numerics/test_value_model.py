@@ -91,7 +91,7 @@ CLOSE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=9, slow=9)
+@pytest.mark.sweep(fast=18, slow=9)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_exact_products(name: str, target: str, data: Any, same: Any) -> None:
     kw = PRODUCTS[name](data)

@@ -262,7 +262,7 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=48, slow=12)
 @pytest.mark.parametrize("name", CANARIES)
 def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     canary = CANARIES[name]
@@ -270,7 +270,7 @@ def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(canary, resolve(canary.target), PROGRAMS / f"{name}.mlir")
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=48, slow=12)
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", CANARIES)
 def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,13 +400,13 @@ BARRIERS = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=4, slow=6)
+@pytest.mark.sweep(fast=12, slow=6)
 @pytest.mark.parametrize("name", BARRIERS)
 def test_with_the_barriers(name: str) -> None:
     BARRIERS[name].shows(name, BARRIERS[name].target)
 
 
-@pytest.mark.sweep(fast=4, slow=6)
+@pytest.mark.sweep(fast=12, slow=6)
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", BARRIERS)
 def test_without_the_barriers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,6 +438,7 @@ def test_with_opaque_sizes() -> None:
     _uses_mfma()
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_known_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why `targets/detach.py` exists."""
@@ -470,6 +471,7 @@ def test_extended_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     _codes_of_f16(tmp_path / "cache", monkeypatch)
 
 
+@pytest.mark.slow
 def test_with_an_operand_that_is_kept() -> None:
     assert "v_wmma" in compiled("splat_operand", "rocm:gfx1201").source("isa")
 
@@ -481,6 +483,7 @@ def test_splat_operand(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled("splat_operand", "rocm:gfx1201")
 
 
+@pytest.mark.slow
 def test_with_the_transpose_inside() -> None:
     assert "v_wmma" in compiled("transposed_product", "rocm:gfx1100").source("isa")
 
@@ -570,12 +573,14 @@ def _forked(child: str, without: str) -> None:
     assert done.stdout == "0\n"
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
 @pytest.mark.parametrize("child", [COMPILES, "pass"])
 def test_with_hooks_at_a_fork(child: str) -> None:
     _forked(child, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_fork_of_a_session() -> None:
@@ -583,6 +588,7 @@ def test_fork_of_a_session() -> None:
     _forked(COMPILES, "qmlir.core.mlir")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="Windows has no fork")
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_fork_of_a_device() -> None:
@@ -642,6 +648,7 @@ def test_vectors_at_offsets() -> None:
     compiled("vectors_at_offsets", "vulkan:lavapipe")
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("name", ["unknown_op", "empty_sum"])
 def test_guarded(name: str) -> None:
@@ -667,6 +674,7 @@ def test_guarded(name: str) -> None:
     assert done.returncode >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The kernels of a product with a dynamic number of rows need different amounts of shared memory

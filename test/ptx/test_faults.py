@@ -136,6 +136,7 @@ def test_an_endless_loop_ends() -> None:
         multiply(broken(MULTIPLY, "mov.u32 %r21, %r23;", ""), limit=5_000)
 
 
+@pytest.mark.slow
 def test_broken_products_of_one_byte_floats() -> None:
     """A built-in fp8 kernel on `wgmma`, without one of the fences, waits and barriers it needs or with a wrong type."""
     rng = np.random.default_rng(5)

@@ -27,6 +27,7 @@ CASES = {
 FAST = list(CASES)[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "name"), [pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow]) for case in CASES]
 )
@@ -69,6 +70,7 @@ def test_every_kernel_for_many_rows() -> None:
         assert [d.name for d in program.dispatches] == [_expected(artifact, rows)]
 
 
+@pytest.mark.slow
 def test_more_shared_memory_than_the_target_has_is_refused() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_90a", **CASES["cuda:sm_90a", "w8a8"][0].arguments(None))
     program = interpret(artifact)

@@ -106,23 +106,27 @@ def check(form: Format, m: int | None, n: int, k: int, rows: tuple[int, ...], **
     assert {form.kind} == {kind for text in ptx(artifact) for kind in re.findall(r"::(mxf\S+)", text)}
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", FORMATS)
 def test_products_are_exact(name: str) -> None:
     check(FORMATS[name], *SIZES[0], (33,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MXFP8", "MXFP4", "NVFP4"])
 def test_a_dynamic_number_of_rows(name: str) -> None:
     check(FORMATS[name], None, 72, 160, (0, 1, 21))
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize(("name", "size"), [(n, s) for n in ("MXFP8", "MXFP4", "NVFP4") for s in SIZES[1:]])
 def test_ragged_sizes(name: str, size: tuple[int, int, int]) -> None:
     check(FORMATS[name], *size, (size[0],))
 
 
+@pytest.mark.slow
 def test_what_follows_is_in_the_kernel() -> None:
     form = FORMATS["NVFP4"]
     more = {"bias": np.arange(40, dtype=np.float32), "activation": "relu", "rhs_global_scale": np.float32(0.5)}
@@ -165,6 +169,7 @@ def fresh_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_cache")
 def test_an_instruction_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """With another kind for the same codes in the table, selection, packing, loads and execution follow the table."""
@@ -217,6 +222,7 @@ def signs_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("qmlir.targets.gpu_kernels.scaled._SIGNED", "none")
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def made() -> Program:
     return program()
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str, Any]) -> None:
@@ -108,6 +109,7 @@ def test_fences_around_a_relaxed_count_are_enough(made: Program) -> None:
     assert right(good)
 
 
+@pytest.mark.slow
 def test_a_count_by_two_finishes_the_wrong_tiles(made: Program) -> None:
     made.options = {}
     lines = made.compiled.text.splitlines(keepends=True)
@@ -126,6 +128,7 @@ def patch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     return monkeypatch
 
 
+@pytest.mark.slow
 def test_a_wrong_number_of_parts_is_a_wrong_result(patch: pytest.MonkeyPatch) -> None:
     original = stream_k._Part.__init__
 
@@ -137,6 +140,7 @@ def test_a_wrong_number_of_parts_is_a_wrong_result(patch: pytest.MonkeyPatch) ->
     assert not right(program())
 
 
+@pytest.mark.slow
 def test_a_part_that_is_added_twice_is_a_wrong_result(patch: pytest.MonkeyPatch) -> None:
     from qmlir.core.mlir import arith
 

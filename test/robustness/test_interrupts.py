@@ -167,6 +167,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     assert not list(small_disk.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_read_only_cache(small_disk: Path, tmp_path: Path) -> None:
     """Entries are read, and missing ones are compiled without being stored. A read-only mount applies to root too."""
     source = tmp_path / "a.mlir"
@@ -236,6 +237,7 @@ def test_a_compiler_that_eats_memory(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, message)
 
 
+@pytest.mark.slow
 def test_memory_of_the_real_compiler(tmp_path: Path) -> None:
     source = tmp_path / "a.mlir"
     source.write_text(product(16, 64, 32))
@@ -264,6 +266,7 @@ with ThreadPoolExecutor(8) as pool:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_and_eight_threads_compile_the_same(tmp_path: Path) -> None:
     environment = {**os.environ, "QMLIR_CACHE_DIR": str(own_cache(tmp_path / "cache"))}
     workers = [

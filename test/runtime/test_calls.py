@@ -28,6 +28,7 @@ def program() -> Any:
     return qmlir.load(artifact)
 
 
+@pytest.mark.slow
 def test_a_slice_of_a_result_outlives_it(program: Any) -> None:
     """Regression: the memory behind views of a result was freed with the array that the runtime returned."""
     x, s = np.full((64, 8), 3, np.int8), np.ones((64, 1), np.float32)
@@ -336,6 +337,7 @@ func.func @main(%x: {tensor}) -> {tensor} {{
 """
 
 
+@pytest.mark.slow
 def test_loops_that_llvmpipe_leaves_early_are_refused(lavapipe: str) -> None:
     """Regression: the sum of seven million ones was 524280. (300 values were partly sorted: sorts are stages now.)"""
     x = np.random.default_rng(0).standard_normal(257, dtype=np.float32)

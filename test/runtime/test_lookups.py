@@ -245,6 +245,7 @@ def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> Non
             main(ids)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_an_onnx_model_keeps_to_its_vocabulary_and_its_length(dynamo: bool, tmp_path: Path) -> None:
@@ -265,6 +266,7 @@ def test_an_onnx_model_keeps_to_its_vocabulary_and_its_length(dynamo: bool, tmp_
         main(ids)
 
 
+@pytest.mark.slow
 def test_sizes_that_a_torch_program_was_exported_for(tmp_path: Path) -> None:
     """Regression: with 6 rows the result was that of the first 4."""
     torch = pytest.importorskip("torch")

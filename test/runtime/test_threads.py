@@ -123,6 +123,7 @@ def test_children_of_a_fork_compute_and_end() -> None:
     assert run(FORK.format(children=2, threads=3), 3) == "[0, 0] True\n"
 
 
+@pytest.mark.slow
 def test_a_child_of_a_fork_compiles() -> None:
     """Regression: the child waited for the threads of IREE's compiler, which stay in the parent, or crashed at exit."""
     code = """

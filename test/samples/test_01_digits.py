@@ -107,6 +107,7 @@ def test_parameters_match_the_model() -> None:
     assert declared == stored
 
 
+@pytest.mark.slow
 def test_training_evaluates_what_the_dialect_means(sample: SimpleNamespace, images: Any) -> None:
     t = load_file(WEIGHTS)
     layers, source = [], ("input.scale", "input.zero_point")
@@ -142,6 +143,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 # The batch is dynamic: one image, and a number that is not a multiple of any tile size.
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:
     batch = images[:count]

@@ -33,6 +33,7 @@ WANTED = {
 FAST = {"cuda:sm_80"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spelling", [pytest.param(t, marks=[] if t in FAST else [pytest.mark.slow]) for t in GPU]
 )  # fmt: skip

@@ -39,7 +39,7 @@ def few(name: str, target: str, m: int | None) -> None:
     assert 1 <= len(found) <= most(name, m), (m, found)
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize(
     ("name", "target", "m"),
     [

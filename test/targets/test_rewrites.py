@@ -81,6 +81,7 @@ def test_f16_matmul_of_unsigned_codes_is_exact(forms: Any, select: Any, on_cpu: 
     assert np.array_equal(on_cpu(selected.text)(x, w, s), reference)
 
 
+@pytest.mark.slow
 def test_f16_matmul_adds_to_what_it_accumulates_onto(forms: Any, select: Any, on_cpu: Any) -> None:
     for k in (64, 2100):
         text = forms.matmul(5, 7, k, scale=False)
@@ -162,6 +163,7 @@ def test_aligned_k_groups(forms: Any, select: Any, on_cpu: Any) -> None:
     assert np.array_equal(on_cpu(selected.text)(x, w), reference)
 
 
+@pytest.mark.slow
 def test_detached_dynamic_sizes(forms: Any, select: Any, on_cpu: Any) -> None:
     text = forms.matmul(None, 9, 40).replace("%x: tensor<?x40xi8>", "%x0: tensor<?x7x40xi8>", 1)
     collapse = "%x = tensor.collapse_shape %x0 [[0, 1], [2]] : tensor<?x7x40xi8> into tensor<?x40xi8>\n"

@@ -42,6 +42,7 @@ def _plans(artifact: qmlir.Artifact) -> list[dict[str, Any]]:
     return [kernel for kernel in plan.values() if isinstance(kernel, dict)]
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize("target", _targets("cuda"))
 def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path)
     assert asked == [kernel["shared_bytes"] for kernel in _plans(artifact)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", _targets("rocm"))
 def test_each_amd_kernel_has_its_own(target: str) -> None:
     artifact = _artifact(f"rocm:{target}", 512)

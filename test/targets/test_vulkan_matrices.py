@@ -85,6 +85,7 @@ def test_named_targets_use_theirs(target: str, dtype: str, shape: str) -> None:
     assert multiplied == [f"OpCooperativeMatrixMulAddKHR {shape.split('_')[-2]} {dtype}"]
 
 
+@pytest.mark.slow
 def test_other_matrices_are_refused_at_load(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
     (found,) = properties()
     for theirs, kind in (((), "i8"), (("KHR_F32_8x8x8_F16",), "i8"), (("KHR_I32_8x8x8_I8",), "f16")):
@@ -128,6 +129,7 @@ def test_dumped_code_is_signed(tmp_path: Path) -> None:
 WITH_MATRICES = [target.spelling for target in all_targets() if target.backend == "vulkan" and target.capabilities.mma]
 
 
+@pytest.mark.slow
 def test_saved_programs_open(tmp_path: Path) -> None:
     """In a fresh process, for every target with cooperative matrices."""
     for spelling in WITH_MATRICES:

@@ -104,6 +104,7 @@ def test_source_of_each_level(artifact: Artifact) -> None:
         artifact.source("ptx")
 
 
+@pytest.mark.slow
 def test_a_level_compiles_to_the_same_program(artifact: Artifact) -> None:
     for level in ("import", "qmlir", "linalg", "configured"):
         again = qmlir.compile(artifact.source(level), start=level)

@@ -181,6 +181,7 @@ func.func @main(%x0: tensor<4xi32>, %t: tensor<5xf32>) -> tensor<4xf32> {{
         assert len(collect(module, "cf.assert")) == 1
 
 
+@pytest.mark.slow
 def test_torch_models_with_counted_positions_and_written_places() -> None:
     torch = pytest.importorskip("torch")
 

@@ -351,6 +351,7 @@ with ThreadPoolExecutor(4) as pool:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_four_threads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = own_cache(tmp_path / "cache")
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(folder))

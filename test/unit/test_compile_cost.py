@@ -22,6 +22,7 @@ def test_a_large_weight_is_compiled_in_little_memory_and_stored_once(work: str) 
     assert found["vmfb_over_weights"] <= costs.SIZE
 
 
+@pytest.mark.slow
 def test_two_products_with_one_weight_store_it_once() -> None:
     """Large constants are resources, which IREE does not compare with each other."""
     codes = np.random.default_rng(0).integers(-127, 128, (1024, 1024), dtype=np.int8)

@@ -24,6 +24,7 @@ def compiled(rows: int) -> None:
     qmlir.ops.scaled_matmul.compile(spec, weight, rhs_transposed=True, out_dtype="i32", target="vulkan:ampere")
 
 
+@pytest.mark.slow
 def test_a_compilation_leaves_no_context() -> None:
     """Regression: IREE's bindings own the contexts that Python makes, but not those of sessions. Each small program
     leaked 4 MB, a large one all its constants."""

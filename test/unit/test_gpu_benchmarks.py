@@ -143,6 +143,7 @@ def test_a_work_that_the_compiler_refuses_is_said(trial: Path, tmp_path: Path) -
     assert "refused: no such kernel" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_build_that_was_stopped_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     names, said = ("w8a8: ragged", "w8a8 32x48x64"), []

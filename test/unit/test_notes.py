@@ -70,6 +70,7 @@ def test_nothing_is_said_of_what_is_not_slow(program: Path) -> None:
         assert qmlir.compile(program, target="cpu", strict=True).notes == []
 
 
+@pytest.mark.slow
 def test_command_line(program: Path) -> None:
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "qmlir", "compile", str(program), "--target", TARGET, *options]

@@ -50,6 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, Any]]]] = {
 WEIGHTS = [(op, api) for op in CASES for api in (ops, qmlir.reference)]
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=9, slow=9)
 @pytest.mark.parametrize(("op", "api"), WEIGHTS, ids=lambda x: x if isinstance(x, str) else x.__name__)
 def test_old_names_do_the_same(op: str, api: Any) -> None:
@@ -66,6 +67,7 @@ def test_old_names_do_the_same(op: str, api: Any) -> None:
     assert {w.filename for w in found} == {__file__}
 
 
+@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("op", CASES)
 def test_compile_takes_old_names(op: str) -> None:
@@ -92,6 +94,7 @@ def test_both_names_are_refused(api: Any) -> None:
         api.scaled_matmul(X, W, rhs_dtype="i4", packing="low_first", rhs_packing="low_first")
 
 
+@pytest.mark.slow
 def test_a_sparse_product_says_the_new_name() -> None:
     weight = qmlir.SparseWeight.from_dense(np.eye(16, dtype=np.int8))
     with pytest.warns(DeprecationWarning, match="use 'rhs_zero_mode'"):
@@ -117,6 +120,7 @@ def test_renamed_names_are_of_the_definitions() -> None:
         assert not set(names) & fields
 
 
+@pytest.mark.slow
 def test_torch_operators_take_old_names() -> None:
     torch = pytest.importorskip("torch")
     import qmlir.frontends.torch.custom_ops as custom

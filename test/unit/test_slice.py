@@ -86,6 +86,7 @@ def test_slices_hold_each_slow_test_once_in_an_order_of_their_own(folder: Path) 
     assert len(set(orders)) > 1
 
 
+@pytest.mark.slow
 def test_nothing_starts_after_the_limit(folder: Path) -> None:
     (folder / "test_a.py").write_text(TESTS.format(seconds=0.3, wrong=99))
     output = run(folder, "test_a.py", "--slice", "5/1", "--slice-seconds", "1")
@@ -109,6 +110,7 @@ def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
     run(folder, f"--slice={text}", code=4)
 
 
+@pytest.mark.slow
 def test_tiers_share_a_sweep(folder: Path) -> None:
     (folder / "test_sweep.py").write_text(SWEEP)
     fast = [name.partition("::")[2] for name in passed(run(folder, "test_sweep.py", "-m", "not slow"))]

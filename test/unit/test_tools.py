@@ -97,6 +97,7 @@ def test_inspect_and_html(tmp_path: Path) -> None:
     assert of_source.facts["functions"] == {"main": "(arg0: i8[64, 256], arg1: i8[256, 128]) -> (i32[64, 128])"}
 
 
+@pytest.mark.slow
 def test_a_loaded_file_finds_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.mlir").write_text(TEXT)
@@ -142,6 +143,7 @@ def test_bench_alternates_and_states_its_limits() -> None:
         qmlir.bench()
 
 
+@pytest.mark.slow
 def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
     """ONNX Runtime is measured with the same arguments and threads as qmlir."""
     onnx = pytest.importorskip("onnx")

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
 }
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_one_op(name: str) -> None:
     function, args, axes = CASES[name]
@@ -163,7 +163,7 @@ def test_the_operator_computes_what_it_stands_for() -> None:
     torch.testing.assert_close(found.flatten(2), sdpa(x, y))
 
 
-@pytest.mark.sweep(fast=9, slow=12)
+@pytest.mark.sweep(fast=18, slow=12)
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64", "cuda:sm_80", "rocm:gfx942", "vulkan:ada"])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
 def test_a_batch_of_one_and_a_query_whose_keys_are_all_masked(target: str, kind: Any) -> None:

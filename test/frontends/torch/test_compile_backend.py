@@ -90,6 +90,7 @@ def test_decoder_of_dynamic_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 1
 
 
+@pytest.mark.slow
 def test_weights_that_change_are_seen() -> None:
     layer = nn.Linear(8, 8).eval()
     compiled = torch.compile(layer, backend="qmlir")
@@ -225,6 +226,7 @@ def test_compiles_no_more_often_than_torchs_own_backends(
     assert len(made) <= counter.frame_count
 
 
+@pytest.mark.slow
 def test_a_transformer_layer_of_torch_is_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: in inference the layer is one torch operator, at which dynamo cut its graph, and K was unknown."""
     torch.manual_seed(0)

@@ -41,6 +41,7 @@ class OfConstants(torch.nn.Module):
         return (*(f(c) for f in FUNCTIONS), x + 1)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize(("value", "dtype"), [(0.7, torch.float32), (-0.7, torch.float32), (-7, torch.int64)])
 @pytest.mark.parametrize("constant", CONSTANTS)
@@ -65,6 +66,7 @@ class Masks(torch.nn.Module):
         return tuple(torch.where(m, x, -x) for m in self.masks)
 
 
+@pytest.mark.slow
 def test_constants_of_bools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: sometimes a constant had another's value, because torch-mlir identifies constants by their addresses,
     even after they are freed."""
@@ -85,6 +87,7 @@ def test_constants_of_bools(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(known) == len(model.masks)
 
 
+@pytest.mark.slow
 def test_the_sign_of_a_constant_in_onnx() -> None:
     values = {"a": 0.7, "b": -0.7, "c": 0.0}
     described = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [64]) for n in ("x", *values, "y")]

@@ -45,6 +45,7 @@ def imported(program: Any) -> tuple[str, ImportReport]:
         return str(module.operation.get_asm(large_elements_limit=4, large_resource_limit=4)), options.report
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, FAST))
 def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
@@ -92,6 +93,7 @@ EXACT = [
 EXACT_FAST = [("mlp", "int8-dynamic", "cpu", "dynamic"), ("conv", "x86-static", "cpu", "static")]
 
 
+@pytest.mark.sweep(slow=18)
 @pytest.mark.sweep(fast=2, slow=18)
 @pytest.mark.parametrize(("model", "scheme", "target", "shapes"), tiered(EXACT, EXACT_FAST))
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
@@ -168,6 +170,7 @@ def check(found: Any, expected: Any, scheme: str) -> None:
     assert error.max() <= 0.02 * size
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("config", ["Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"])
 def test_weights_of_torchao_decide_what_is_cached(config: str) -> None:

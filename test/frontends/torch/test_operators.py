@@ -55,6 +55,7 @@ def test_int_mm() -> None:
     assert raised == ["qmlir.scaled_matmul"]
 
 
+@pytest.mark.slow
 def test_custom_operators() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(5, 32), codes(8, 32)
@@ -73,6 +74,7 @@ def test_custom_operators() -> None:
     np.testing.assert_allclose(model(x).numpy(), expected, rtol=1e-6)  # run eagerly
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("eager", [True, False])
 def test_sparse_custom_operator(eager: bool) -> None:
     """`qmlir.ops.sparse_matmul` takes its weight as one object, the custom operator as separate tensors."""
@@ -164,6 +166,7 @@ def test_quantise_per_token_rounds_before_the_zero_point() -> None:
     assert torch.equal(found != model(x, scale, zero), half_way & (zero % 2 == 1))
 
 
+@pytest.mark.slow
 def test_what_follows_a_product_keeps_its_meaning() -> None:
     """Regression: hardtanh with a default upper bound got both default bounds; a column added to a product with one
     channel became its bias; a factor with more axes, or of a wider type, gave a result of the wrong shape or type;
@@ -205,6 +208,7 @@ def test_a_chosen_scale_with_another_zero_point() -> None:
     assert torch.equal(opened(qmlir.compile(export(model, x))).main(x), model(x))
 
 
+@pytest.mark.slow
 def test_unraised_operator_is_a_warning_with_its_place() -> None:
     """The dialect has no 16-bit codes, so a product by 16-bit weights is a float product."""
     ops = torch.ops.quantized_decomposed
@@ -258,6 +262,7 @@ def test_padding_of_convolutions(padding: Any) -> None:
     assert raised == ["qmlir.conv2d_q"]
 
 
+@pytest.mark.slow
 def test_a_pattern_of_somebody_else() -> None:
     with torch.library._scoped_library("acme", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")
@@ -279,6 +284,7 @@ def test_a_pattern_of_somebody_else() -> None:
             patterns._PATTERNS.pop("torch.acme.twice")
 
 
+@pytest.mark.sweep(fast=3, slow=1)
 @pytest.mark.parametrize(
     ("operator", "function"),
     [
@@ -297,6 +303,7 @@ def test_elements_that_a_mask_chooses_are_refused(operator: str, function: Any) 
     assert "test_operators.py:" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_indices_and_places_of_a_mask() -> None:
     x, places = torch.randn(4, 5), torch.tensor([2, 0])
     program = export(lambda x, places: (x[places], x[:, places], torch.nonzero(x > 0)), x, places)
@@ -324,6 +331,7 @@ def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("layer", [torch.nn.Conv2d(3, 5, 2, stride=2), torch.nn.MaxPool2d(2)], ids=["conv", "pool"])
 def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
     """Regression: IREE refused an input longer than the only window along an axis."""
@@ -333,6 +341,7 @@ def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
         torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cosine_of_repeated_numbers() -> None:
     """Regression: Cohere's rotary embedding failed with 'failed to legalize operation arith.mului_extended'."""
     x = torch.randn(2, 7, 8) * 100
@@ -340,6 +349,7 @@ def test_cosine_of_repeated_numbers() -> None:
     torch.testing.assert_close(found, torch.repeat_interleave(x, 2, dim=-1).cos(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe: str) -> None:
@@ -367,6 +377,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=20, slow=12)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -386,6 +397,7 @@ def test_convolutions_of_floats(name: str, batch: str) -> None:
     np.testing.assert_allclose(np.asarray(opened(artifact).main(x)), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep(fast=2, slow=1)
 @pytest.mark.parametrize("name", ["dequantize", "dequant"])
 def test_an_operator_by_both_of_its_names(name: str) -> None:
     """The operator has the function's current name and its former name."""
@@ -418,6 +430,7 @@ class SmallConstants(torch.nn.Module):
         return y, self.conv(y[:, None, :, None]), y + self.place[2, 1]
 
 
+@pytest.mark.slow
 def test_small_constants_of_bf16_on_vulkan(lavapipe: str) -> None:
     """Regression: no driver took the shaders of a bf16 layer with a bias, or of a small table."""
     torch.manual_seed(0)

@@ -85,6 +85,7 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
 }
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=21, slow=12)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes_stay_dynamic(name: str) -> None:
@@ -100,12 +101,14 @@ def test_cut_by_negative_padding() -> None:
     judge(lambda x: (F.pad(x, (-1, 2, -2, 1)), F.pad(x, (-1, -2))), [[torch.randn(4, 6)]])
 
 
+@pytest.mark.slow
 def test_elements_that_a_constant_mask_chooses() -> None:
     """The number of elements is known, unlike that of a computed mask."""
     mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) > 0.5
     judge(lambda x: (x[mask] * 2, torch.masked_select(x, mask), x[:, MASK].sum(1)), [[torch.randn(4, 6)]])
 
 
+@pytest.mark.slow
 def test_rows_and_columns_that_constant_masks_choose() -> None:
     """Regression: the number of columns was taken to be that of the rows."""
     rows = torch.tensor([True, False, True, True])
@@ -126,6 +129,7 @@ def test_programs_of_other_strides_are_others() -> None:
     assert fingerprint(programs[0]) != fingerprint(programs[1])
 
 
+@pytest.mark.slow
 def test_conditions_are_choices() -> None:
     x = torch.randn(5, 6)
     judge(lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1, x.sum()), lambda x: (x * 2, x.amax()), (x,)), [[x], [-x]])
@@ -142,6 +146,7 @@ def test_angles() -> None:
     judge(lambda x, y: (torch.angle(torch.complex(x, y)), torch.angle(x)), [[x, y]])
 
 
+@pytest.mark.slow
 def test_norm_of_weights_along_the_last_axis() -> None:
     """HuBERT's and wav2vec's positional embeddings have such a norm."""
     torch.manual_seed(0)
@@ -159,7 +164,7 @@ WRITES: dict[str, tuple[Function, list[Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", WRITES)
 def test_elements_counted_from_the_end_are_written(name: str, dynamic: bool) -> None:

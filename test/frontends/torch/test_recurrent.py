@@ -56,7 +56,7 @@ def compare(found: Any, model: Any, args: Sequence[Any]) -> None:
         np.testing.assert_allclose(np.asarray(f), e.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=28, slow=12)
+@pytest.mark.sweep(fast=56, slow=12)
 @pytest.mark.parametrize("states", [False, True], ids=["zeros", "states"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cell", CELLS)
@@ -68,6 +68,7 @@ def test_exported(cell: str, form: str, states: bool) -> None:
     compare(qmlir.load(artifact).main(*args), model, args)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize(("cell", "form"), [("lstm", "deep"), ("gru", "both_ways"), ("rnn", "one")])
 def test_under_torch_compile(cell: str, form: str) -> None:
@@ -82,6 +83,7 @@ def test_under_torch_compile(cell: str, form: str) -> None:
     compare(found, model, args)
 
 
+@pytest.mark.slow
 def test_a_dynamic_batch() -> None:
     model = Layers("gru", num_layers=2, batch_first=True).eval()
     shapes = ({0: torch.export.Dim("batch")},)
@@ -91,6 +93,7 @@ def test_a_dynamic_batch() -> None:
         compare(main(x), model, (x,))
 
 
+@pytest.mark.slow
 def test_many_steps_are_a_loop() -> None:
     """Regression: each step was a separate product, which took time to compile."""
     model, x = Layers("lstm").eval(), torch.randn(500, 1, 7)
@@ -99,6 +102,7 @@ def test_many_steps_are_a_loop() -> None:
     compare(qmlir.load(artifact).main(x), model, (x,))
 
 
+@pytest.mark.slow
 def test_projected_states_go_step_by_step() -> None:
     model, x = Layers("lstm", proj_size=5).eval(), torch.randn(4, 2, 7)
     compare(qmlir.load(qmlir.compile(torch.export.export(model, (x,)))).main(x), model, (x,))

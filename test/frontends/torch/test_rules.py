@@ -128,6 +128,7 @@ def close(found: Any, expected: Any) -> None:
         torch.testing.assert_close(torch.as_tensor(got), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=11, slow=12)
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
@@ -150,6 +151,7 @@ DYNAMIC: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=8, slow=12)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes(name: str) -> None:

@@ -23,7 +23,7 @@ class Sampled(torch.nn.Module):
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=18, slow=12)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("aligned", [False, True])
@@ -44,6 +44,7 @@ def test_places_inside_and_beside_an_image(mode: str, padding: str, aligned: boo
         torch.testing.assert_close(main(*smaller), net(*smaller), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_three_axes_and_short_floats() -> None:
     generator = torch.Generator().manual_seed(2)
     x, grid = (

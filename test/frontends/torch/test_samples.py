@@ -8,7 +8,7 @@ from support import children, torch_samples
 RECORDED = torch_samples.recorded()
 # Tests are parametrised by parts of a dtype's operators: the names are only known once the database is imported, which
 # takes seconds.
-PARTS = 40
+PARTS = 120
 IN_SLICES = "cpu f32"  # a part takes minutes
 
 

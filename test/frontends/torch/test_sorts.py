@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.sweep(fast=2, slow=2)
+@pytest.mark.sweep(fast=12, slow=2)
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
 @pytest.mark.parametrize("case", CASES)
 def test_sorts_as_torch(case: str, target: str) -> None:
@@ -54,6 +54,7 @@ def test_sorts_as_torch(case: str, target: str) -> None:
         assert torch.equal(torch.nan_to_num(torch.as_tensor(ours), 99.0), torch.nan_to_num(theirs, 99.0))
 
 
+@pytest.mark.sweep(fast=4, slow=1)
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
 def test_a_number_of_elements_that_is_not_known(target: str) -> None:
     """A long sort of dynamic size has loops for stages; IREE does not know the sizes of the loops' tensors."""
@@ -67,6 +68,7 @@ def test_a_number_of_elements_that_is_not_known(target: str) -> None:
             assert torch.equal(torch.as_tensor(ours), theirs), shape
 
 
+@pytest.mark.slow
 def test_what_was_found() -> None:
     """The positions that a mask selects are sorted; there may be none."""
 
@@ -83,6 +85,7 @@ def test_what_was_found() -> None:
         assert torch.equal(torch.as_tensor(call(given)), Places()(given))
 
 
+@pytest.mark.slow
 def test_a_vocabulary() -> None:
     """A sort of a whole vocabulary, for which IREE's own sort takes seconds."""
     x = torch.randperm(50_000, generator=torch.Generator().manual_seed(0)).float()[None]
