@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,8 +40,9 @@ def test_all_run_on_lavapipe(newer: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xfail(strict=True, raises=AssertionError)
-def test_without_signed_sums(newer: Path) -> None:
-    """The canary of qmlir-sign-matrix-sums, and the control for the tests above: they would find a wrong result."""
+def test_without_signed_sums(newer: Path, tmp_path: Path) -> None:
+    """The canary of qmlir-sign-matrix-sums, and the control for the tests above: they would find a wrong result. The
+    cache is its own: that of the session may hold the right program."""
     code = (
         "import sys; sys.path.insert(0, 'test')\n"
         "from qmlir.passes.workarounds.iree_3_13.sign_matrix_sums import SignMatrixSumsPass\n"
@@ -49,6 +51,6 @@ def test_without_signed_sums(newer: Path) -> None:
         "cooperative.main(['w8a8, 33 rows'])"
     )
     done = subprocess.run([str(newer), sys.executable, "-c", code], capture_output=True, text=True, check=False,
-                          cwd=ROOT, timeout=600)  # fmt: skip
+                          cwd=ROOT, timeout=600, env={**os.environ, "QMLIR_CACHE_DIR": str(tmp_path)})  # fmt: skip
     wrong = json.loads(done.stdout)["wrong"]
     assert "not equal" not in (wrong or "")
