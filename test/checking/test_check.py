@@ -48,7 +48,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=[] if f == "a scale" else [pytest.mark.slow]) for f in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_layer_of_another_program_is_named(fault: str, write: Callable[..., Path], tmp_path: Path) -> None:
     change, layer = FAULTS[fault]
     report = qmlir.check(write("<b>model"), against=str(write("faulty", **change)), layers=True, size=ROWS)

@@ -94,7 +94,7 @@ def quantised(float_model: Any, data: Sequence[dict[str, Any]], path: Path, sign
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["s8", "u8"])
+@pytest.mark.parametrize("signed", [True, False], ids=["s8", "u8"])
 def test_vision_transformer(tmp_path: Path, signed: bool) -> None:
     rng = np.random.default_rng(0)
     data = [{"image": rng.standard_normal((2, 3, IMAGE, IMAGE)).astype(np.float32)} for _ in range(4)]

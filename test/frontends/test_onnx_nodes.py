@@ -19,8 +19,8 @@ QUICK_VULKAN = ("test_quantizelinear_uint4", "test_qlinearconv")
 PARTS = 24
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=9, slow=12)
 @pytest.mark.parametrize("name", QUICK)
 def test_node_on_the_cpu(name: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], "cpu")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arm import Emulator
-from support.cover import others_slow
 from support.kernels import depthwise
 
 import qmlir
@@ -29,11 +28,9 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=2, slow=12)
-@pytest.mark.parametrize(
-    ("image", "kernel", "strides", "dilations", "padding", "unsigned"), others_slow(CASES, *CASES[:2])
-)
+@pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(
     arm: Emulator, image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool
 ) -> None:

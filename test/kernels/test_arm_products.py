@@ -246,7 +246,6 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert remedy in refused["remedy"]
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize(
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])

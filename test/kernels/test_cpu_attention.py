@@ -37,7 +37,6 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
     return artifact, qmlir.load(artifact).main
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:

@@ -80,7 +80,6 @@ def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
         np.testing.assert_array_equal(program.main(lhs, given), want)
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(
@@ -100,8 +99,8 @@ def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int,
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, ids), want)
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=9)
-@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_number_of_tokens(name: str) -> None:
     codes = RandomCodes(5)

@@ -159,7 +159,6 @@ class Lines(nn.Module):
         return self.third(x).transpose(1, 2)
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lines(dynamic: bool) -> None:
@@ -245,7 +244,6 @@ def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(with_integers(layer, len(name)), nn.ReLU6()), shape
 
 
-@pytest.mark.sweep(slow=6)
 @pytest.mark.sweep(fast=20, slow=6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DEPTHWISE)
@@ -270,7 +268,6 @@ def test_each_channel_of_any_number_of_images(name: str) -> None:
         np.testing.assert_array_equal(main(x), expected(layer, x))
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("name", ["ragged", "five"])
 def test_each_channel_on_arm(name: str, arm: Emulator) -> None:

@@ -45,7 +45,6 @@ def evaluated(artifact: Any, arguments: list[Any]) -> list[Any]:
         return Interpreter(module).call("main", arguments)
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in PRODUCTS])
 def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:

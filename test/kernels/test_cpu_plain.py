@@ -90,7 +90,6 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     np.testing.assert_array_equal(found, x @ weight)
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("body", [PLAIN, TURNED])
 def test_parameters_are_as_constants(body: str, tmp_path: Path) -> None:
@@ -179,7 +178,6 @@ def test_weights_of_bfloat16(k: int, n: int, rows: str, turned: bool, kernel: st
         np.testing.assert_array_equal(main(x.astype(ml_dtypes.bfloat16), bias), expected)
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize(("shape", "weight", "options"), [
     ((2, 5, 9, 8), (7, 5, 3, 3), {"padding": 1}), ((1, 6, 8, 8), (4, 6, 1, 1), {"stride": 2}),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from support.cover import diagonal, others_slow
+from support.cover import diagonal
 from support.onnx_models import model
 
 import qmlir
@@ -171,7 +171,7 @@ POOLINGS: dict[str, dict[str, Any]] = {
 
 # The fast tier has padding, an incomplete last window, and strides of one and of two.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", others_slow(list(POOLINGS), "padded", "same", "ceil"))
+@pytest.mark.parametrize("name", POOLINGS)
 def test_largest_codes(name: str) -> None:
     """A MaxPool between two quantisations, on planes of any width and any number of planes."""
     _needs("cpu:x86-64-v4")

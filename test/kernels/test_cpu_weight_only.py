@@ -70,7 +70,6 @@ def test_multiply_adds(
     check(name, dtype, code, m, n, groups, size, seed, zero, dynamic)
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.skipif("avx512-bf16" not in NAMES, reason="the host has no vdpbf16ps")
 @pytest.mark.parametrize(
@@ -86,7 +85,6 @@ def test_bfloat16(
     check(name, "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.skipif(not FP16, reason="the host has no AVX-512 to stand in for AMX")
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import re
 
 import pytest
 from kernels.test_cuda_products import S8, TARGETS, WGMMA, codes, one_kernel, product, ptx, scales
-from support.cover import others_slow
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.sweep(fast=3, slow=9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", others_slow(TARGETS, "cuda:sm_80"))
+@pytest.mark.parametrize("target", TARGETS)
 def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
     """K is split if the estimate says that it pays, and the plan says so: one kernel with counters and a workspace."""
     tensor_core = WGMMA if target == "cuda:sm_90a" else S8

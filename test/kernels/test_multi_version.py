@@ -135,11 +135,8 @@ IN_TURN = {
 @pytest.mark.parametrize(
     ("name", "target"),
     [("w4a8", "vulkan:rdna3")]
-    + [
-        pytest.param("w4a8", f"rocm:{arch}", marks=pytest.mark.slow)
-        for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")
-    ]
-    + [pytest.param("w4a16", t, marks=pytest.mark.slow) for t in ("rocm:gfx942", "vulkan:rdna3", "vulkan:ada")],
+    + [("w4a8", f"rocm:{arch}") for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")]
+    + [("w4a16", t) for t in ("rocm:gfx942", "vulkan:rdna3", "vulkan:ada")],
 )
 def test_kernels_share_a_weight(name: str, target: str) -> None:
     """Each kernel, interpreted, reads the weight that all of them share."""
@@ -159,7 +156,7 @@ def test_kernels_share_a_weight(name: str, target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["w8a8", pytest.param("w4a8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["w8a8", "w4a8"])
 def test_many_rows_are_matrix_instructions(scheme: str) -> None:
     """On gfx942 the kernel for the most rows spends at least 60 % of its main loop's issue cycles on them."""
     product = Product(2048, 1024, PRODUCTS[scheme].build)

@@ -11,7 +11,6 @@ from ptx.shipped import SCHEMES, TARGETS, product, rows
 from qmlir.targets import resolve
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(
     ("dtype", "group"),
@@ -51,7 +50,6 @@ SOME = {
 }
 
 
-@pytest.mark.sweep(slow=30)
 @pytest.mark.sweep(fast=4, slow=30)
 @pytest.mark.parametrize(
     "one", [pytest.param(c, id=c.key, marks=[] if c.key in SOME else [pytest.mark.slow]) for c in EVERY]

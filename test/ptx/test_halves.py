@@ -29,7 +29,6 @@ CASES = [
 FAST = CASES[1], CASES[6]
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize(
     ("lhs", "dtype", "scale", "zeros", "instruction"),

@@ -24,13 +24,10 @@ CASES = {
     ("cuda:sm_80", "w4a8, long K"): (Product(128, 8192, codes_of("i4")), (0, 1, 16, 200)),
     ("cuda:sm_120", "w4a16"): (Product(256, 1024, weight_only("i4", 128), exact=False), (1, 33, 130)),
 }  # fmt: skip
-FAST = list(CASES)[:1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("target", "name"), [pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow]) for case in CASES]
-)
+@pytest.mark.parametrize(("target", "name"), CASES)
 def test_numbers_of_rows(target: str, name: str) -> None:
     product, numbers = CASES[target, name]
     arguments = product.arguments(None)

@@ -49,8 +49,8 @@ def test_conversions_to_8_bit_floats(kind: Any) -> None:
     assert np.array_equal(got.view(np.uint8)[~nan], want.view(np.uint8)[~nan])
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
 def test_quantised_dynamically_then_multiplied(target: str) -> None:
     """The codes and scales of one program are the arguments of the next."""
@@ -100,7 +100,6 @@ def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
     np.testing.assert_array_equal(interpret(made).main(a), R.scaled_matmul(a, b, out_dtype="i32"))
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("lhs", ["i8", "u8"])
 def test_padding_of_a_large_filter(lhs: str) -> None:

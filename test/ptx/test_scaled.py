@@ -106,7 +106,6 @@ def check(form: Format, m: int | None, n: int, k: int, rows: tuple[int, ...], **
     assert {form.kind} == {kind for text in ptx(artifact) for kind in re.findall(r"::(mxf\S+)", text)}
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", FORMATS)
 def test_products_are_exact(name: str) -> None:
@@ -119,7 +118,6 @@ def test_a_dynamic_number_of_rows(name: str) -> None:
     check(FORMATS[name], None, 72, 160, (0, 1, 21))
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize(("name", "size"), [(n, s) for n in ("MXFP8", "MXFP4", "NVFP4") for s in SIZES[1:]])
 def test_ragged_sizes(name: str, size: tuple[int, int, int]) -> None:
@@ -222,7 +220,6 @@ def signs_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("qmlir.targets.gpu_kernels.scaled._SIGNED", "none")
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize(

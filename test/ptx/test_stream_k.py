@@ -66,8 +66,8 @@ def made() -> Program:
     return program()
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=9)
-@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str, Any]) -> None:
     made.options = order

@@ -245,7 +245,6 @@ def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> Non
             main(ids)
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_an_onnx_model_keeps_to_its_vocabulary_and_its_length(dynamo: bool, tmp_path: Path) -> None:

@@ -29,14 +29,8 @@ WANTED = {
 }
 
 
-# The other targets are in the slow tier.
-FAST = {"cuda:sm_80"}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "spelling", [pytest.param(t, marks=[] if t in FAST else [pytest.mark.slow]) for t in GPU]
-)  # fmt: skip
+@pytest.mark.parametrize("spelling", GPU)
 def test_matrix_instructions(spelling: str) -> None:
     text = (SAMPLE / "digits.mlir").read_text()
     static = text.replace("tensor<?x", "tensor<16x")

@@ -42,7 +42,6 @@ def _plans(artifact: qmlir.Artifact) -> list[dict[str, Any]]:
     return [kernel for kernel in plan.values() if isinstance(kernel, dict)]
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize("target", _targets("cuda"))
 def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:

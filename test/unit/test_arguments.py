@@ -48,7 +48,6 @@ def said_of(operation: Any, **given: Any) -> str:
     return ""
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=15, slow=9)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_type(call: str, verified: None) -> None:

@@ -59,8 +59,8 @@ def test_pack_takes_them_too(given: object) -> None:
     assert qmlir.reference.pack(codes.astype(ml_dtypes.int4), dtype=given, packing="high_first").tolist() == [[0x18]]
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize("given", ["i8", "int8", np.int8, TorchLike("int8")])
 def test_every_dtype_argument_takes_them(given: object) -> None:
     """The functions on arrays, the reference's functions, and sparse weights."""

@@ -50,7 +50,6 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, Any]]]] = {
 WEIGHTS = [(op, api) for op in CASES for api in (ops, qmlir.reference)]
 
 
-@pytest.mark.sweep(slow=9)
 @pytest.mark.sweep(fast=9, slow=9)
 @pytest.mark.parametrize(("op", "api"), WEIGHTS, ids=lambda x: x if isinstance(x, str) else x.__name__)
 def test_old_names_do_the_same(op: str, api: Any) -> None:
@@ -67,8 +66,8 @@ def test_old_names_do_the_same(op: str, api: Any) -> None:
     assert {w.filename for w in found} == {__file__}
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=9)
-@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("op", CASES)
 def test_compile_takes_old_names(op: str) -> None:
     """Old and new names give one program, in the cache too; the program's own arguments have the new names."""

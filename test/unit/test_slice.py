@@ -110,6 +110,14 @@ def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
     run(folder, f"--slice={text}", code=4)
 
 
+def test_two_marks_of_a_sweep_are_refused(folder: Path) -> None:
+    (folder / "test_a.py").write_text(SWEEP.replace("def test_alone", "@pytest.mark.sweep(slow=3)\ndef test_alone"))
+    done = subprocess.run([sys.executable, "-m", "pytest", "test_a.py"], cwd=folder, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_a.py::test_alone is marked as a sweep twice" in done.stderr
+
+
 @pytest.mark.slow
 def test_tiers_share_a_sweep(folder: Path) -> None:
     (folder / "test_sweep.py").write_text(SWEEP)

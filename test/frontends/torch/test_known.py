@@ -41,8 +41,8 @@ class OfConstants(torch.nn.Module):
         return (*(f(c) for f in FUNCTIONS), x + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=12, slow=12)
 @pytest.mark.parametrize(("value", "dtype"), [(0.7, torch.float32), (-0.7, torch.float32), (-7, torch.int64)])
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_functions_of_constants(constant: str, value: float, dtype: Any) -> None:

@@ -45,7 +45,6 @@ def imported(program: Any) -> tuple[str, ImportReport]:
         return str(module.operation.get_asm(large_elements_limit=4, large_resource_limit=4)), options.report
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=4, slow=12)
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, FAST))
 def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
@@ -90,12 +89,11 @@ EXACT = [
                                                         ("encoder", "x86-static"), ("conv", "x86-static"),
                                                         ("mlp", "x86-dynamic")]),
 ]  # fmt: skip
-EXACT_FAST = [("mlp", "int8-dynamic", "cpu", "dynamic"), ("conv", "x86-static", "cpu", "static")]
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=18)
-@pytest.mark.sweep(fast=2, slow=18)
-@pytest.mark.parametrize(("model", "scheme", "target", "shapes"), tiered(EXACT, EXACT_FAST))
+@pytest.mark.parametrize(("model", "scheme", "target", "shapes"), EXACT)
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     model: str, scheme: str, target: str, shapes: str, request: pytest.FixtureRequest
 ) -> None:
@@ -170,8 +168,8 @@ def check(found: Any, expected: Any, scheme: str) -> None:
     assert error.max() <= 0.02 * size
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=2, slow=12)
 @pytest.mark.parametrize("config", ["Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"])
 def test_weights_of_torchao_decide_what_is_cached(config: str) -> None:
     """Another weight, or another scale of the same codes, is another program. Regression: with a cache, the exported

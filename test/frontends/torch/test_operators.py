@@ -349,8 +349,8 @@ def test_cosine_of_repeated_numbers() -> None:
     torch.testing.assert_close(found, torch.repeat_interleave(x, 2, dim=-1).cos(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe: str) -> None:
     """Regression: every second channel of four was wrong, without an error."""
@@ -377,8 +377,8 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=20, slow=12)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_floats(name: str, batch: str) -> None:

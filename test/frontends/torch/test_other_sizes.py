@@ -85,7 +85,6 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
 }
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=21, slow=12)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes_stay_dynamic(name: str) -> None:

@@ -68,8 +68,8 @@ def test_exported(cell: str, form: str, states: bool) -> None:
     compare(qmlir.load(artifact).main(*args), model, args)
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(slow=12)
-@pytest.mark.sweep(fast=3, slow=12)
 @pytest.mark.parametrize(("cell", "form"), [("lstm", "deep"), ("gru", "both_ways"), ("rnn", "one")])
 def test_under_torch_compile(cell: str, form: str) -> None:
     """Regression: dynamo left these layers out of its graphs, and they silently ran eagerly."""

@@ -51,7 +51,6 @@ def test_is_torch_s_view(name: str) -> None:
         assert torch.equal(function(x), module(x))
 
 
-@pytest.mark.sweep(slow=12)
 @pytest.mark.sweep(fast=6, slow=12)
 @pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
 def test_einsum_of_several_dynamic_axes(equation: str) -> None:
