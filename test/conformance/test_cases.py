@@ -74,7 +74,7 @@ def test_miniature_on_the_cpu(name: str) -> None:
     expect(miniature(EVERY[name]), "cpu", "passed", 1)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", ON_LAVAPIPE)
 def test_small_on_lavapipe(name: str, lavapipe: str) -> None:
     expect(EVERY[name], lavapipe, "passed", 1)

@@ -148,7 +148,7 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("form", FORMS)
 def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) -> None:
     """Regression: a scale that two rows, slots or groups share was indexed by each of them, and read past its end."""

@@ -96,7 +96,7 @@ def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
     same(qmlir.ops.moe(**kw), R.moe(**kw))
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("stage", ["input", "output"])
 @pytest.mark.parametrize("own", [(4, 1), (2, 1), (2, 2, 1)], ids=str)
 def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, same: Any) -> None:

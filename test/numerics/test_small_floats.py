@@ -43,7 +43,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=12, slow=9)
 @pytest.mark.parametrize(("lhs", "rhs", "on"), PAIRS)
 def test_products(lhs: str, rhs: str, on: str, request: pytest.FixtureRequest, data: Any, same: Any) -> None:
     target = on if on == "cpu" else request.getfixturevalue("lavapipe")

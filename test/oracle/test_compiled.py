@@ -132,7 +132,7 @@ def test_recipe_aiter(rounding: str, dtype: str) -> None:
 TYPES = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1", "float4_e2m1fn": "e2m1"}
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=6, slow=9)
 @pytest.mark.parametrize("name", TYPES)
 def test_arrays_of_ml_dtypes(name: str) -> None:
     """As an argument, as a constant and in the reference, codes have the values that ml_dtypes gives them."""

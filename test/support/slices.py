@@ -68,10 +68,9 @@ def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
     """Mark as slow the cases of sweeps that the fast tier leaves out, as rare those that this slow run leaves out."""
     tests = defaultdict(list)
     for item in sorted(items, key=lambda item: _hash(item.nodeid)):
-        marks = list(item.iter_markers("sweep"))
-        if len(marks) > 1:
+        if sum(mark.name == "sweep" for mark in item.own_markers) > 1:
             raise pytest.UsageError(f"{item.nodeid} is marked as a sweep twice")
-        if marks:
+        if item.get_closest_marker("sweep"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for name, of_one in tests.items():
         share = of_one[0].get_closest_marker("sweep").kwargs

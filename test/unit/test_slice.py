@@ -111,7 +111,8 @@ def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
 
 
 def test_two_marks_of_a_sweep_are_refused(folder: Path) -> None:
-    (folder / "test_a.py").write_text(SWEEP.replace("def test_alone", "@pytest.mark.sweep(slow=3)\ndef test_alone"))
+    marks = "@pytest.mark.sweep(slow=3)\n@pytest.mark.sweep(fast=3)\n"
+    (folder / "test_a.py").write_text(SWEEP.replace("def test_alone", f"{marks}def test_alone"))
     done = subprocess.run([sys.executable, "-m", "pytest", "test_a.py"], cwd=folder, capture_output=True, text=True,
                           check=False)  # fmt: skip
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
