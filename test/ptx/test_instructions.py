@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import platform
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +16,7 @@ import numpy as np
 import pytest
 from ptx.kernels import kernel, launch
 
+from qmlir.emulation.cuda.arithmetic import exact_product, exact_sum
 from qmlir.emulation.cuda.formats import Array, fused, odd_sum, rounded
 from qmlir.emulation.cuda.instructions import PtxError
 from qmlir.emulation.cuda.text import parse
@@ -221,9 +226,40 @@ def test_fused_multiply_add_of_f64_rounds_once() -> None:
     assert fused(a, b, c, np.float64).tolist() == [-(2.0**-60), -(2.0**-104), 1 + 2.0**-52]
 
 
-def test_f64_rounded_toward_zero_is_refused() -> None:
-    with pytest.raises(PtxError, match=r"fma\.rz\.f64 is not interpreted"):
-        run("cvt.f64.f32 %d0, %r1;\nfma.rz.f64 %d0, %d0, %d0, %d0;", operand("f32", 0), out=np.float64)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of the modes are those of x86-64")
+@pytest.mark.parametrize(("mode", "number"), [("rn", 0), ("rm", 0x400), ("rp", 0x800), ("rz", 0xC00)])
+def test_f64_is_rounded_as_by_the_host(mode: str, number: int) -> None:
+    libm = ctypes.CDLL("libm.so.6")
+    libm.fma.restype, libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 2.0**-600, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan]
+    values = np.array([*itertools.product(special, repeat=3), *rng.standard_normal((500, 3))])
+    a, b, c = values.T
+    assert libm.fesetround(number) == 0
+    try:
+        want = np.array([libm.fma(*x) for x in values.tolist()])
+        with np.errstate(all="ignore"):
+            sums, products = a + c, a * b
+    finally:
+        libm.fesetround(0)
+    with np.errstate(all="ignore"):
+        got = fused(a, b, c, np.float64, mode), exact_sum(a, c, mode), exact_product(a, b, mode)
+    for x, y in zip(got, (want, sums, products), strict=True):
+        np.testing.assert_array_equal(x, y)
+        known = ~np.isnan(y)
+        np.testing.assert_array_equal(np.signbit(x)[known], np.signbit(y)[known])
+
+
+def test_sums_of_f64_are_rounded_to_zero() -> None:
+    text = "cvt.f64.f32 %d0, %r1;\ncvt.f64.f32 %d25, %r2;\nadd.rz.f64 %d0, %d0, %d25;"
+    one, small = (np.full(THREADS, x, np.float32) for x in (1, -(2.0**-60)))
+    assert (run(text, one, small, out=np.float64) == 1 - 2.0**-53).all()
+
+
+@pytest.mark.parametrize("name", ["div.rz.f64 %d0, %d0, %d0", "div.rm.f32 %r1, %r1, %r1", "sqrt.rz.f64 %d0, %d0"])
+def test_other_roundings_are_refused(name: str) -> None:
+    with pytest.raises(PtxError, match=rf"{re.escape(name.split()[0])} is not interpreted"):
+        run(f"cvt.f64.f32 %d0, %r1;\n{name};", operand("f32", 0), out=np.float64)
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 64), (8, 64), (0, 63), (64, 8), (200, 255), (60, 8), (5, 0)])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..fma import fma64
 from .formats import (
     DTYPES,
     FLOATS,
@@ -29,15 +30,13 @@ ArrayFunction = Callable[..., Array]
 
 
 def _mode(ins: PtxInstruction) -> str:
-    """The rounding mode that an instruction names; `rn` (nearest even) if it names none.
+    """The rounding mode that an instruction names; `rn` (nearest even) if it names none."""
+    return next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
 
-    Raises:
-        PtxError: it is a mode of f64 arithmetic other than `rn`, which numpy does not have.
-    """
-    mode = next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
-    if ins.type == "f64" and mode != "rn" and ins.opcode != "cvt":
-        raise PtxError(f"{ins.opcode}.{mode}.f64 is not interpreted")
-    return mode
+
+def _nearest(ins: PtxInstruction) -> None:
+    if (mode := _mode(ins)) != "rn":
+        raise PtxError(f"{ins.opcode}.{mode}.{ins.type} is not interpreted")
 
 
 def _sources(m: PtxMachine, ins: PtxInstruction, kind: str, *which: int) -> list[Array]:
@@ -62,14 +61,16 @@ def _pack(values: Array, kind: str) -> Array:
     return np.ascontiguousarray(values).view(np.dtype(f"u{width_of(kind) // 8}")).reshape(-1)
 
 
-def _exact_sum(a: Array, b: Array, mode: str) -> Array:
+def exact_sum(a: Array, b: Array, mode: str) -> Array:
     if a.dtype == np.float64:
-        return a + b
+        return a + b if mode == "rn" else fma64(np.ones_like(a), a, b, mode)
     return rounded(odd_sum(a.astype(np.float64), b.astype(np.float64)), a.dtype, mode)
 
 
-def _exact_product(a: Array, b: Array, mode: str) -> Array:
-    return a * b if a.dtype == np.float64 else rounded(a.astype(np.float64) * b.astype(np.float64), a.dtype, mode)
+def exact_product(a: Array, b: Array, mode: str) -> Array:
+    if a.dtype == np.float64:
+        return a * b if mode == "rn" else fma64(a, b, np.copysign(0.0, a * b), mode)
+    return rounded(a.astype(np.float64) * b.astype(np.float64), a.dtype, mode)
 
 
 def _elementwise(
@@ -99,13 +100,13 @@ def _add(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     if ins.has("cc"):
         raise PtxError("carries are not interpreted")
     integer = (lambda a, b: saturated(a.astype(np.int64) + b, np.int32)) if ins.has("sat") else np.add
-    _elementwise(m, ins, mask, integer, lambda a, b: _exact_sum(a, b, _mode(ins)), 2)
+    _elementwise(m, ins, mask, integer, lambda a, b: exact_sum(a, b, _mode(ins)), 2)
 
 
 @instruction("sub")
 def _sub(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     integer = (lambda a, b: saturated(a.astype(np.int64) - b, np.int32)) if ins.has("sat") else np.subtract
-    _elementwise(m, ins, mask, integer, lambda a, b: _exact_sum(a, -b, _mode(ins)), 2)
+    _elementwise(m, ins, mask, integer, lambda a, b: exact_sum(a, -b, _mode(ins)), 2)
 
 
 def _multiplied(a: Array, b: Array, part: str) -> Array:
@@ -136,7 +137,7 @@ def _part(ins: PtxInstruction) -> str:
 @instruction("mul")
 def _mul(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
     _elementwise(
-        m, ins, mask, lambda a, b: _multiplied(a, b, _part(ins)), lambda a, b: _exact_product(a, b, _mode(ins)), 2
+        m, ins, mask, lambda a, b: _multiplied(a, b, _part(ins)), lambda a, b: exact_product(a, b, _mode(ins)), 2
     )
 
 
@@ -170,6 +171,7 @@ def _div(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
         made: Array = (quotient * sign).astype(a.dtype)
         return made
 
+    _nearest(ins)
     _elementwise(m, ins, mask, integer, lambda a, b: np.divide(a, b).astype(a.dtype), 2)
 
 
@@ -320,8 +322,10 @@ def _function(m: PtxMachine, ins: PtxInstruction, mask: Mask) -> None:
         x = m.read_packed(ins.operands[1], kind)
         m.write(ins.operands[0], _pack(rounded(f(x.astype(np.float64)), x.dtype), kind), mask)
         return
-    (x,) = _sources(m, ins, kind, 1)
-    _finish(m, ins, rounded(f(x.astype(np.float64)), x.dtype, _mode(ins)), mask)
+    (x,), mode = _sources(m, ins, kind, 1), _mode(ins)
+    if kind == "f64":
+        _nearest(ins)
+    _finish(m, ins, rounded(f(x.astype(np.float64)), x.dtype, mode), mask)
 
 
 # ---- conversions

@@ -54,9 +54,9 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array, dtype: npt.DTypeLike, mode: str = "rn") -> Array:
-    """a * b + c with one rounding; f64 is rounded to nearest."""
+    """a * b + c with one rounding."""
     if np.dtype(dtype) == np.float64:
-        return fma64(a, b, c)
+        return fma64(a, b, c, mode)
     # Other formats have up to 24 significand bits: their products are exact in f64.
     product = a.astype(np.float64) * b.astype(np.float64)
     return rounded(odd_sum(product, c.astype(np.float64)), dtype, mode)

@@ -50,8 +50,13 @@ RULES: dict[str, Rule] = {"math.roundeven": roundeven, "arith.truncf": _truncf, 
 
 @dataclass(frozen=True)
 class Nvidia(Machine):
-    """NVIDIA GPUs from sm_80 on."""
+    """NVIDIA GPUs from sm_80 on.
 
+    Attributes:
+        shared_memory: bytes that the blocks on a multiprocessor may use.
+    """
+
+    shared_memory: int
     rules = RULES
     vectors_in_memory = False
     library = True
@@ -77,4 +82,4 @@ class Nvidia(Machine):
 
 def nvidia(target: Target) -> Nvidia:
     """The machine of a target."""
-    return Nvidia(target.capabilities.subgroup_sizes[0])
+    return Nvidia(target.capabilities.subgroup_sizes[0], target.capabilities.shared_memory)

@@ -28,10 +28,12 @@ class MmaGemm(TiledProduct):
     def attributes(self) -> Mapping[str, int]:
         """Attributes of the device function."""
         # ptxas spills to fit another block onto a multiprocessor, unless it is told that one is enough. It does so for
-        # kernels that decode a weight and share K, and for those that hold a group's sums in addition to the totals.
+        # kernels that decode a weight and share K, for those that hold a group's sums in addition to the totals, and
+        # where shared memory, which it does not know, leaves room for one block.
         decodes = self.workgroups and self.decodes and self.tile.is_small
         combines = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
-        return {"nvvm.minctasm": 1} if decodes or combines else {}
+        fills = 2 * self.shared_bytes > self.machine.shared_memory
+        return {"nvvm.minctasm": 1} if decodes or combines or fills else {}
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         lhs, rhs = map(View.of, inputs[:2])
