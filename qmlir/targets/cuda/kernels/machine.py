@@ -54,9 +54,11 @@ class Nvidia(Machine):
 
     Attributes:
         shared_memory: bytes that the blocks on a multiprocessor may use.
+        registers: 32-bit registers of a multiprocessor.
     """
 
     shared_memory: int
+    registers: int
     rules = RULES
     vectors_in_memory = False
     library = True
@@ -82,4 +84,5 @@ class Nvidia(Machine):
 
 def nvidia(target: Target) -> Nvidia:
     """The machine of a target."""
-    return Nvidia(target.capabilities.subgroup_sizes[0], target.capabilities.shared_memory)
+    has = target.capabilities
+    return Nvidia(has.subgroup_sizes[0], has.shared_memory, has.unit_registers)

@@ -27,13 +27,15 @@ class MmaGemm(TiledProduct):
     @property
     def attributes(self) -> Mapping[str, int]:
         """Attributes of the device function."""
-        # ptxas spills to fit another block onto a multiprocessor, unless it is told that one is enough. It does so for
+        # ptxas spills to fit another block onto a multiprocessor, unless it is told how many are enough. It does so for
         # kernels that decode a weight and share K, for those that hold a group's sums in addition to the totals, and
-        # where shared memory, which it does not know, leaves room for one block.
+        # where shared memory, of which it does not know, leaves room for two blocks at most.
         decodes = self.workgroups and self.decodes and self.tile.is_small
         combines = self.kernel.combine is not None and not self.hands_over and self.tile.accumulators >= _MANY_SUMS
-        fills = 2 * self.shared_bytes > self.machine.shared_memory
-        return {"nvvm.minctasm": 1} if decodes or combines or fills else {}
+        if decodes or combines:
+            return {"nvvm.minctasm": 1}
+        full = 3 * self.shared_bytes > self.machine.shared_memory
+        return {"nvvm.minctasm": self.resident} if full else {}
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         lhs, rhs = map(View.of, inputs[:2])

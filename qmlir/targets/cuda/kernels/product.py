@@ -202,12 +202,16 @@ class TiledProduct(TileFigures):
         whole = kernel.combine is None or group is None or group >= self.tile.k or kernel.k % self.tile.k == 0
         return kernel.batch is None and whole
 
-    def shared_among(self, target: Target) -> TiledProduct:
-        """The kernel with as many workgroups as run at the same time: two per multiprocessor if they fit, else one."""
+    @property
+    def resident(self) -> int:
+        """Workgroups of a multiprocessor at the same time: two if they fit, else one."""
         registers = (self.tile.accumulators + _OTHER_REGISTERS) * self.tile.threads
-        has = target.capabilities
-        fit = 2 * self.shared_bytes <= has.shared_memory and 2 * registers <= has.unit_registers
-        return replace(self, workgroups=Figures(has).units * (2 if fit else 1))
+        fit = 2 * self.shared_bytes <= self.machine.shared_memory and 2 * registers <= self.machine.registers
+        return 2 if fit else 1
+
+    def shared_among(self, target: Target) -> TiledProduct:
+        """The kernel with as many workgroups as run at the same time."""
+        return replace(self, workgroups=Figures(target.capabilities).units * self.resident)
 
     def work(self, target: Target, f: Figures) -> Work:
         kernel, tile, fields = self.kernel, self.tile, self.storage.fields
