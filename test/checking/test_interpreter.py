@@ -51,6 +51,7 @@ def close(got: Any, expected: Any, dtype: str, form: Form) -> None:
     np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), atol=tolerance * scale)
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.parametrize("form", [
     pytest.param(f, marks=() if i % 3 == 0 else pytest.mark.slow) for i, f in enumerate(FORMS)], ids=lambda f: f.name,
 )  # fmt: skip
@@ -71,7 +72,7 @@ def test_a_form_means_what_the_reference_says(form: Form) -> None:
 QUICK = [f for f in FORMS if f.op not in ("conv2d_q", "moe")][::8]
 
 
-@pytest.mark.sweep(fast=8, slow=2)
+@pytest.mark.sweep(fast=8, slow=4)
 @pytest.mark.parametrize("form", [
     pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in FORMS], ids=lambda f: f.name,
 )  # fmt: skip

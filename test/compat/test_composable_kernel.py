@@ -73,7 +73,7 @@ def some_slow(names: Any, slow: set[str]) -> list[Any]:
     return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in names]
 
 
-@pytest.mark.sweep(fast=4, slow=1)
+@pytest.mark.sweep(fast=4, slow=3)
 @pytest.mark.parametrize(
     "name", some_slow(FACTORS, {"Activation_Mul2_Clamp", "Add_Activation_Mul_Clamp", "Mul_Activation_Mul_Clamp"})
 )

@@ -60,7 +60,7 @@ GROUPED: dict[str, tuple[Any, ...]] = {
 QUICK = ("first", "bias-and-long-cache", "next-of-two-lengths", "capped", "long-dynamic-cache")
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in GROUPED])
 def test_grouped_queries(name: str) -> None:
     """Keys and values are compared up to each row's last position: after it, the cache may hold anything."""
@@ -73,7 +73,7 @@ def test_grouped_queries(name: str) -> None:
             close(g[b, :, : end + 1], w[b, :, : end + 1])
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=12, slow=24)
 @pytest.mark.parametrize(("past", "queries", "total", "last", "message"), [
     (7, 1, 10, [9, 9], "total_sequence_length is neither"),
     (7, 3, 8, [7, 7], "total_sequence_length is neither"),

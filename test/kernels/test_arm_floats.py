@@ -52,7 +52,7 @@ FORMATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=6, slow=24)
 @pytest.mark.parametrize(
     ("dtype", "code", "m", "size", "zero", "target"), diagonal(FORMATS, ["cpu:aarch64", "cpu:neoverse-v1"])
 )
@@ -103,7 +103,7 @@ ROWS: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("name", others_slow(list(ROWS), "ragged", "range"))
 def test_dynamic_quantisation_is_exact(arm: Emulator, name: str) -> None:
     shape, options = ROWS[name]

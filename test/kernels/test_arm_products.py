@@ -67,7 +67,7 @@ def test_many_raw_products(arm: Emulator, name: str, m: int, n: int, k: int, see
     raw(arm, name, m, n, k, seed, transposed)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_program_for_any_number_of_rows(arm: Emulator, name: str) -> None:
     """Tile heights are chosen at run time; activations are unsigned, and the result saturates."""
@@ -82,7 +82,7 @@ def test_one_program_for_any_number_of_rows(arm: Emulator, name: str) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize(
     ("dtype", "lo", "hi", "m", "name"), diagonal([("i4", -8, 7, 1), ("u4", 0, 15, 14), ("i2", -2, 1, 5)], NAMES)
 )
@@ -111,7 +111,7 @@ def test_many_short_weights(arm: Emulator, name: str, m: int, n: int, groups: in
           lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups))  # fmt: skip
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_of_a_table(arm: Emulator, name: str) -> None:
     """A table of few, not consecutive codes, declared to be short, is looked up in a register."""
@@ -148,7 +148,7 @@ def test_long_rows(arm: Emulator, name: str) -> None:
     check(arm, name, lhs, rhs, rhs_transposed=True, out_dtype="i32")
 
 
-@pytest.mark.sweep(fast=4, slow=12)
+@pytest.mark.sweep(fast=4, slow=24)
 @pytest.mark.parametrize(("out", "name"), diagonal(["f32", "f16", "bf16", "u8"], NAMES))
 def test_results(arm: Emulator, name: str, out: str) -> None:
     codes = RandomCodes(5)
@@ -167,7 +167,7 @@ def test_sums_round_as_written(arm: Emulator, name: str) -> None:
           c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
 
 
-@pytest.mark.sweep(fast=4, slow=12)
+@pytest.mark.sweep(fast=4, slow=24)
 @pytest.mark.parametrize(("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**40, np.inf, np.nan], NAMES))
 def test_requantisation_of_any_constant_scale(arm: Emulator, name: str, scale: float, out: str) -> None:
     """Scales include infinities and NaNs; ties round to even; the result has a zero point."""
@@ -183,7 +183,7 @@ def test_requantisation_of_any_constant_scale(arm: Emulator, name: str, scale: f
 WINDOWS = [(32, (3, 3), (1, 1), (1, 1, 1, 1)), (5, (3, 2), (2, 1), (1, 0, 1, 1))]
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize(("channels", "kernel", "strides", "padding", "name"), diagonal(WINDOWS, NAMES))
 @pytest.mark.parametrize("short", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_convolution_with_its_epilogue(
@@ -205,7 +205,7 @@ def test_convolution_with_its_epilogue(
     np.testing.assert_array_equal(got, qmlir.reference.conv2d_q(image, weight, **kw))
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize(("rows", "name"), diagonal([1, 14], NAMES))
 def test_gated_pairs(arm: Emulator, name: str, rows: int) -> None:
     codes = RandomCodes(9)
@@ -224,7 +224,7 @@ def answer(artifact: Any, name: str) -> Any:
     return next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == name)
 
 
-@pytest.mark.sweep(fast=2, slow=12)
+@pytest.mark.sweep(fast=2, slow=24)
 @pytest.mark.parametrize(
     ("change", "name", "reason", "remedy"),
     [
@@ -246,7 +246,7 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert remedy in refused["remedy"]
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=6, slow=24)
 @pytest.mark.parametrize(
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
 )
@@ -261,7 +261,7 @@ def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
 ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
 
 
-@pytest.mark.sweep(fast=4, slow=12)
+@pytest.mark.sweep(fast=4, slow=24)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
     """Each target is as the table of targets says. The product is large enough to be divided among several

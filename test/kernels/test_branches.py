@@ -66,7 +66,7 @@ def _data() -> tuple[str, list[Any], Any]:
     return PROGRAM.replace("WEIGHT", str(weight.tolist())), [x, scale], np.maximum(scaled, 1) * scaled
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", *EMULATED])
 def test_a_value_and_what_is_made_of_it(target: str) -> None:
     text, arguments, expected = _data()

@@ -33,7 +33,7 @@ QUANTISED: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=12, slow=24)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(QUANTISED), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
     _needs(target)
@@ -125,7 +125,7 @@ def _layer_norm(rows: str, width: int) -> str:
     )
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize(
     ("rows", "width", "target"),
     diagonal([("2x?", 384), ("3x4", 70), ("1x?", 20)], ["cpu:x86-64-v4", "cpu:x86-64-v3"]),

@@ -232,7 +232,7 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.sweep(fast=8, slow=12)
+@pytest.mark.sweep(fast=8, slow=24)
 @pytest.mark.parametrize(("name", "target"), SAMPLE)
 def test_kernels_are_the_same_without_facts(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -253,7 +253,7 @@ def test_kernels_are_the_same_without_facts(name: str, target: str, monkeypatch:
     assert not asked
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize(("name", "target"), SAMPLE[:6:2])
 def test_kernels_are_the_same_by_facts_alone(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _program(name, target)
@@ -263,7 +263,7 @@ def test_kernels_are_the_same_by_facts_alone(name: str, target: str, monkeypatch
     assert _program(name, target) == found
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 def test_sums_that_start_elsewhere_are_not_those_of_a_kernel(target: str) -> None:
     """The row sums subtracted from a product start at 5: the kernel's own, which start at 0, must not replace them."""
     weight = np.arange(32, dtype=np.int8).reshape(4, 8) - 16

@@ -99,6 +99,7 @@ def test_sorted_rows_on_lavapipe(lavapipe: str) -> None:
     _sorted(lavapipe, "w4 i8 groups zeros", [3, 0, 20, 9])
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("sizes", SIZES)
@@ -110,6 +111,7 @@ def test_routed_rows_on_lavapipe(lavapipe: str) -> None:
     _routed(lavapipe, "w4 u8 zeros", 33, 16, 4)
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["w8 i8", "w4 u8 zeros", "w8 f16"])
 @pytest.mark.parametrize(("tokens", "experts", "topk"), ROUTED)
@@ -141,7 +143,7 @@ def test_sorted_rows_on_matrices() -> None:
     _sorted("rocm:gfx942", "w4 i8 groups zeros", [3, 0, 40, 9])
 
 
-@pytest.mark.sweep(slow=9)
+@pytest.mark.sweep(slow=18)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", AMD)
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -150,6 +152,7 @@ def test_all_sorted_rows_on_amd(scheme: str, sizes: list[int], arch: str) -> Non
     _sorted(f"rocm:{arch}", scheme, sizes)
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -34,7 +34,7 @@ def test_the_longest_sum(k: int, group: int | None, fits: bool) -> None:
     assert fits == ((group or k) * 128 * 128 < 2**31)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize(("target", "rows", "dtype", "strategy"), CASES)
 @pytest.mark.parametrize("k", [LONGEST // 16 * 16, LONGEST + 1])
 def test_longest_sums_of_short_codes(

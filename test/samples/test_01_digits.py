@@ -143,7 +143,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 # The batch is dynamic: one image, and a number that is not a multiple of any tile size.
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:
     batch = images[:count]

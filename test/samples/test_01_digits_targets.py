@@ -29,6 +29,7 @@ WANTED = {
 }
 
 
+@pytest.mark.sweep(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("spelling", GPU)
 def test_matrix_instructions(spelling: str) -> None:

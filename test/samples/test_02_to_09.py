@@ -45,7 +45,7 @@ def test_every_sample_is_here() -> None:
     assert {p.parent.name for p in SAMPLES.glob("*/run.py")} - {"01_digits", "08_onnx", "10_minilm"} == set(FUNCTIONS)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("sample", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in FUNCTIONS])
 def test_sample_runs(sample: str, tmp_path: Path) -> None:
     output = run(sample, "cpu", tmp_path)

@@ -72,7 +72,7 @@ def _products(zeros: bool) -> dict[str, Any]:
     return made | ({"rhs_zero_point": rng.integers(-9, 9, (1024, 1)).astype(np.int32)} if zeros else {})
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("zeros", [False, True])
 def test_w8a8_on_mi300(zeros: bool, tmp_path: Path) -> None:
     """IREE's tiles; with zero points qmlir's kernel, which also sums the rows of the lhs."""

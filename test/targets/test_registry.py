@@ -67,7 +67,7 @@ DIAMOND_RAPIDS = """
     sha512 sm3 sm4 zu"""
 
 
-@pytest.mark.sweep(fast=4, slow=3)
+@pytest.mark.sweep(fast=4, slow=6)
 @pytest.mark.parametrize("spelling", [s for s in ALL if s.startswith("cpu:")])
 def test_a_cpu_has_the_features_that_code_is_made_of(spelling: str, tmp_path: Path) -> None:
     """Regression: a host accepted a program for `cpu:znver4` with an instruction it lacks (SSE4a's `extrq`)."""

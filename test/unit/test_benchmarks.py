@@ -16,7 +16,7 @@ from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, LOSSY, MOBILENETV2, RESN
 from benchmarks.dispatches import dispatches
 from qmlir.targets.cpu.host import host_features
 
-pytestmark = pytest.mark.sweep(fast=3, slow=9)
+pytestmark = pytest.mark.sweep(fast=3, slow=18)
 
 # Row of the table -> number of works.
 ROWS = {
@@ -58,7 +58,7 @@ def test_registry_is_complete() -> None:
     assert set(report.MEANS) <= set(ROWS)
 
 
-@pytest.mark.sweep(fast=12, slow=9)
+@pytest.mark.sweep(fast=12, slow=18)
 @pytest.mark.parametrize("work", CASES)
 def test_ours_and_peers_compute_the_reference(work: Any) -> None:
     problem = work.tiny()

@@ -82,7 +82,7 @@ def exported(dynamic: bool) -> tuple[Any, Any]:
         return model, torch.export.export(model, (), arguments, dynamic_shapes=shapes, strict=False)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_container_that_computes_as_it_is_made(dynamic: bool) -> None:
     model, program = exported(dynamic)

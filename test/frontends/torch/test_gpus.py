@@ -52,7 +52,7 @@ PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.sweep(fast=24, slow=12)
+@pytest.mark.sweep(fast=24, slow=24)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_that_are_read_by_index(name: str, target: str) -> None:
@@ -60,7 +60,7 @@ def test_parts_that_are_read_by_index(name: str, target: str) -> None:
     check(PARTS[name], INTEGERS, target)
 
 
-@pytest.mark.sweep(fast=12, slow=12)
+@pytest.mark.sweep(fast=12, slow=24)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(("axis", "dynamic"), [(0, False), (1, False), (2, False), (1, True)])
 def test_running_sums_of_integers(axis: int, dynamic: bool, target: str) -> None:
@@ -80,7 +80,7 @@ OTHERS: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor, bool]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=18, slow=12)
+@pytest.mark.sweep(fast=18, slow=24)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name: str, target: str) -> None:
@@ -88,7 +88,7 @@ def test_others(name: str, target: str) -> None:
     check(function, x, target, dynamic)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "vulkan:lavapipe"])
 def test_a_count_of_nothing(target: str, lavapipe: str) -> None:
     """Regression: the device refused the empty launch, or the driver the empty buffer."""
@@ -120,7 +120,7 @@ def test_functions_of_f64_on_vulkan(lavapipe: str) -> None:
     check(lambda x: x + torch.exp(torch.arange(4, dtype=torch.float64)), x, lavapipe)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("shape", [(2, 8, 6, 6), (3, 4, 10)])
 def test_group_norms_of_dynamic_sizes(shape: tuple[int, ...]) -> None:
     """Regression: group norms with a dynamic batch were refused."""

@@ -74,7 +74,7 @@ def test_custom_operators() -> None:
     np.testing.assert_allclose(model(x).numpy(), expected, rtol=1e-6)  # run eagerly
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("eager", [True, False])
 def test_sparse_custom_operator(eager: bool) -> None:
     """`qmlir.ops.sparse_matmul` takes its weight as one object, the custom operator as separate tensors."""
@@ -284,7 +284,7 @@ def test_a_pattern_of_somebody_else() -> None:
             patterns._PATTERNS.pop("torch.acme.twice")
 
 
-@pytest.mark.sweep(fast=3, slow=1)
+@pytest.mark.sweep(fast=3, slow=3)
 @pytest.mark.parametrize(
     ("operator", "function"),
     [
@@ -331,7 +331,7 @@ def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("layer", [torch.nn.Conv2d(3, 5, 2, stride=2), torch.nn.MaxPool2d(2)], ids=["conv", "pool"])
 def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
     """Regression: IREE refused an input longer than the only window along an axis."""
@@ -350,7 +350,7 @@ def test_cosine_of_repeated_numbers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=12)
+@pytest.mark.sweep(slow=24)
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe: str) -> None:
     """Regression: every second channel of four was wrong, without an error."""
@@ -378,7 +378,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=12)
+@pytest.mark.sweep(slow=24)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_floats(name: str, batch: str) -> None:
@@ -397,7 +397,7 @@ def test_convolutions_of_floats(name: str, batch: str) -> None:
     np.testing.assert_allclose(np.asarray(opened(artifact).main(x)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 @pytest.mark.parametrize("name", ["dequantize", "dequant"])
 def test_an_operator_by_both_of_its_names(name: str) -> None:
     """The operator has the function's current name and its former name."""

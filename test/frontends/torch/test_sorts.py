@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=2)
+@pytest.mark.sweep(fast=12, slow=4)
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
 @pytest.mark.parametrize("case", CASES)
 def test_sorts_as_torch(case: str, target: str) -> None:
@@ -54,7 +54,7 @@ def test_sorts_as_torch(case: str, target: str) -> None:
         assert torch.equal(torch.nan_to_num(torch.as_tensor(ours), 99.0), torch.nan_to_num(theirs, 99.0))
 
 
-@pytest.mark.sweep(fast=4, slow=1)
+@pytest.mark.sweep(fast=4, slow=3)
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe", "cuda:sm_90a", "rocm:gfx942"])
 def test_a_number_of_elements_that_is_not_known(target: str) -> None:
     """A long sort of dynamic size has loops for stages; IREE does not know the sizes of the loops' tensors."""

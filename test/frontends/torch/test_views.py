@@ -38,7 +38,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         return self.view(x * 2) + 1
 
 
-@pytest.mark.sweep(fast=16, slow=12)
+@pytest.mark.sweep(fast=16, slow=24)
 @pytest.mark.parametrize("name", VIEWS)
 def test_is_torch_s_view(name: str) -> None:
     """torch-mlir on its own takes the second dynamic size of "heads" to be 1."""
@@ -51,7 +51,7 @@ def test_is_torch_s_view(name: str) -> None:
         assert torch.equal(function(x), module(x))
 
 
-@pytest.mark.sweep(fast=6, slow=12)
+@pytest.mark.sweep(fast=6, slow=24)
 @pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
 def test_einsum_of_several_dynamic_axes(equation: str) -> None:
     """torch-mlir on its own takes one of the sizes to be 1."""
@@ -95,7 +95,7 @@ def parts(x: Any, y: Any) -> Any:
             x[:, 1:5] @ y.t())  # fmt: skip
 
 
-@pytest.mark.sweep(fast=2, slow=1)
+@pytest.mark.sweep(fast=2, slow=3)
 def test_parts_of_the_last_axis(target: str) -> None:
     """Regression: on Vulkan `x[:, 1:5] + y` was computed from `x[:, 0:4]`."""
     torch.manual_seed(0)
