@@ -109,7 +109,7 @@ docs: $(VENV)/.installed-test
 	@echo "the site is in build/site"
 
 bench: $(VENV)/.installed-test
-	@$(PY) benchmarks/run.py --quick
+	@$(PY) -m benchmarks.overhead --quick
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis samples/*/*.vmfb

@@ -126,8 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.worker:
         print(json.dumps(measure(args.worker)))
         return 0
-    from rich.console import Console
     from rich.table import Table
+
+    from qmlir.cli import arguments
 
     from .harness import commit, environment
 
@@ -140,9 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         table.add_row(name, f"{row['seconds']:.2f}", f"{row['first']:.2f}", f"{row['peak_mib']:.0f}",
                       f"{row['vmfb_over_weights']:.4f}", "[green]kept" if kept else "[red]missed")  # fmt: skip
         rows.append({"work": name, **row, "kept": kept})
-    console = Console()
-    console.print(table)
-    console.print(f"goals: {SECONDS:g} s, {PEAK_MIB} MiB, {SIZE:g} of the weights", highlight=False)
+    arguments.console().print(table)
+    print(f"goals: {SECONDS:g} s, {PEAK_MIB} MiB, {SIZE:g} of the weights")
     if args.json:
         found = {"environment": environment(), "commit": commit(), "rows": rows}
         args.json.write_text(json.dumps(found, indent=1) + "\n")

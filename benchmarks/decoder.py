@@ -321,7 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in args.types.split(","):
             profile(kind, args.prompt)
         return 0
-    from rich.console import Console
+
+    from qmlir.cli import arguments
 
     from .harness import commit, environment, versions
 
@@ -337,10 +338,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if done.returncode:
                 return 1
             rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table(rows))
+    arguments.console().print(table(rows))
     for name, why in {n: w for r in rows for n, w in r["absent"].items()}.items():
-        console.print(f"absent: {name}: {why}", highlight=False)
+        print(f"absent: {name}: {why}")
     if args.json:
         found = {"environment": {**environment(), **versions(PACKAGES)}, "commit": commit(), "rows": rows}
         args.json.write_text(json.dumps(found, indent=1) + "\n")

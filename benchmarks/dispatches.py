@@ -54,16 +54,16 @@ def dispatches(program: Path, function: str, inputs: Sequence[str], calls: int) 
 
 
 def show(rows: Sequence[Dispatch]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from qmlir.cli import arguments
 
     table = Table("dispatch", "runs a call", "us a call", "share")
     total = sum(d.microseconds for d in rows)
     for d in rows:
         table.add_row(d.name, f"{d.count:g}", f"{d.microseconds:.1f}", f"{d.microseconds / total:.1%}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table)
-    console.print(f"{total:.0f} us in {sum(d.count for d in rows):g} dispatches", highlight=False)
+    arguments.console().print(table)
+    print(f"{total:.0f} us in {sum(d.count for d in rows):g} dispatches")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

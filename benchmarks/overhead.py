@@ -96,7 +96,7 @@ def sizes_overhead(count: int) -> dict[str, Any]:
     )
     signature = named.manifest.functions["main"]
     shapes = [tuple(None if isinstance(size, str) else size for size in s.shape) for _, s in signature.inputs]
-    inputs = tuple((n, replace(s, shape=shape)) for (n, s), shape in zip(signature.inputs, shapes, strict=True))
+    inputs = tuple((n, T(shape, s.dtype)) for (n, s), shape in zip(signature.inputs, shapes, strict=True))
     nameless = replace(named, manifest=replace(named.manifest, functions={"main": replace(signature, inputs=inputs)}))
     arrays = (np.ones((1, 256), np.int8), np.ones((1, 1), np.float32))
     calls = [qmlir.load(a, device="local-sync").main for a in (named, nameless)]

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from qmlir.cli import arguments
 
 from ..harness import environment, versions
 from . import report
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Stock IREE takes longer to compile than all others together, and is never the best.
     peers = args.peers or ",".join(p for p in PEERS if not (args.quick and p == "iree"))
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
-    console = Console(file=sys.stdout)
+    console = arguments.console()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # so that the output of a long run shows its progress in a file
     result: dict[str, Any] = {"environment": describe(), "limits": [], "works": []}
@@ -111,13 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             report.add_work(result["works"], line)
             for text in report.lines(line):
-                console.print(text, highlight=False, soft_wrap=True)
+                print(text)
             if args.json:  # an interrupted run leaves the results so far
                 args.json.write_text(json.dumps(result, indent=1) + "\n")
     result["rows"] = [row for w in result["works"] for row in w["rows"]] + report.means(result["works"])
-    console.print(report.table(result))
+    console.print(report.table(result, console.width))
     for text in report.remarks(result):
-        console.print(text, highlight=False, soft_wrap=True)
+        print(text)
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     if args.plot:

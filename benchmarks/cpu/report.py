@@ -78,15 +78,25 @@ def lines(work: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def table(result: dict[str, Any]) -> Table:
-    columns = ("work", "against", "threads", "qmlir ms", "best peer", "its ms", "ratio", "p10", "p90", "goal",
-               "of the limit", "")  # fmt: skip
-    made = Table(*columns)
+_NARROW = "work", "threads", "best peer", "ratio", ""
+_NEEDED = 150  # columns of a terminal that all of them fit
+
+
+def table(result: dict[str, Any], width: int) -> Table:
+    """The rows; a terminal that is too narrow for all columns shows the most important ones."""
+    cells = []
     for r in result["rows"]:
         colour = {"kept": "[green]", "missed": "[red]", "no peer": ""}[verdict(r)]
-        made.add_row(r["work"], r["against"], str(r["threads"]), _ms(r["ours_ms"]), r["peer"] or "", _ms(r["peer_ms"]),
-                     _ratio(r["ratio"]), _ratio(r["p10"]), _ratio(r["p90"]), _ratio(r["goal"]),
-                     f"{r['limit_share']:.0%}", colour + verdict(r))  # fmt: skip
+        cells.append({
+            "work": r["work"], "against": r["against"], "threads": str(r["threads"]), "qmlir ms": _ms(r["ours_ms"]),
+            "best peer": r["peer"] or "", "its ms": _ms(r["peer_ms"]), "ratio": _ratio(r["ratio"]),
+            "p10": _ratio(r["p10"]), "p90": _ratio(r["p90"]), "goal": _ratio(r["goal"]),
+            "of the limit": f"{r['limit_share']:.0%}", "": colour + verdict(r),
+        })  # fmt: skip
+    names = [name for name in (cells[0] if cells else _NARROW) if width >= _NEEDED or name in _NARROW]
+    made = Table(*names)
+    for row in cells:
+        made.add_row(*(row[name] for name in names))
     return made
 
 

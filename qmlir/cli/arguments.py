@@ -9,9 +9,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, TypedDict
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from ..core.spelling import LEVELS
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
@@ -231,9 +234,15 @@ def width() -> int | None:
     return None
 
 
+def console() -> Console:
+    """What tables are printed to: they fit the terminal, and in a file no cell is cut or wrapped."""
+    from rich.console import Console
+
+    return Console(width=width() or 500)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows under their column names, wrapped to the terminal; in a file each row is one line."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -241,4 +250,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(width=width() or 500).print(table)
+    console().print(table)

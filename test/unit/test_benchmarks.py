@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import compile as costs, decoder, harness
+from benchmarks import compile as costs, decoder, harness, overhead
 from benchmarks.cpu import report
 from benchmarks.cpu.peers import PEERS, Absent, LeftOut, candidates
 from benchmarks.cpu.worker import _row
 from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, LOSSY, MOBILENETV2, RESNET50, works
 from benchmarks.dispatches import dispatches
+from qmlir.cli import arguments
 from qmlir.targets.cpu.host import host_features
 
 pytestmark = pytest.mark.sweep(fast=3, slow=18)
@@ -124,7 +126,7 @@ def test_race_gives_every_candidate_its_turns() -> None:
     assert all(len(t.all()) <= calls[n] and t.rounds for n, t in found.items())
 
 
-def test_page_and_table_say_who_is_absent() -> None:
+def test_page_and_table_say_who_is_absent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"work": "w", "against": EIGHT_BITS, "threads": 1, "ours_ms": 1.0, "limit_share": 0.5, "goal": 0.9,
            "peer": "p", "peer_ms": 2.0, "ratio": 0.5, "p10": 0.4, "p90": 0.6}  # fmt: skip
     result = {
@@ -142,7 +144,18 @@ def test_page_and_table_say_who_is_absent() -> None:
         "qmlir: the process ended with -11",
     ):
         assert part in text
-    assert report.table(result).row_count == 1
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setitem(row, "work", "a name that is long " * 8)
+    for terminal in (False, True):  # a file has whole lines; a terminal of 80 columns wraps, and cuts nothing
+        if terminal:
+            monkeypatch.setenv("COLUMNS", "80")
+        to = arguments.console()
+        to.print(report.table(result, to.width))
+        lines = capsys.readouterr().out.splitlines()
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+        assert (len(lines) == 5) != terminal
+        assert (max(map(len, lines)) <= 80) == terminal
 
 
 @pytest.mark.slow
@@ -159,6 +172,15 @@ def test_decoders_agree(tmp_path: Any) -> None:
     for name, got in logits.items():
         assert got @ exact / np.linalg.norm(got) / np.linalg.norm(exact) > decoder.LEAST_COSINE, name
         assert len(times[name]["decode"].rounds[0]) == 4
+
+
+def test_costs_of_a_call_are_measured(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code = overhead.main(["--quick", "--json", str(tmp_path / "costs.json")])
+    found = json.loads((tmp_path / "costs.json").read_text())
+    limited = [found[part] for part in ("call", "sizes", "import")]
+    assert code == (0 if all(part["ok"] for part in limited) else 1), "whether a limit is kept depends on the machine"
+    text = capsys.readouterr().out
+    assert text.count("kept") + text.count("MISSED") == len(limited)
 
 
 def test_dispatches_of_a_program_are_named_and_counted(tmp_path: Any) -> None:

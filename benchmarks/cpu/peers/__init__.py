@@ -55,7 +55,8 @@ def module_of(peer: str) -> ModuleType:
     try:
         return importlib.import_module(f"{__name__}.{peer}")
     except ModuleNotFoundError as e:
-        raise Absent(f"{e.name} is not installed (pip install 'qmlir[bench]')") from None
+        how = "see benchmarks/cpu/peers/llama.py" if e.name == "llama_cpp" else "pip install -e '.[bench]'"
+        raise Absent(f"{e.name} is not installed ({how})") from None
 
 
 def prepare(peers: Iterable[str], threads: int) -> None:
