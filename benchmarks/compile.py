@@ -134,7 +134,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     table = Table("work", "seconds", "first", "peak MiB", "vmfb / weights", "")
     rows = []
-    for name in (n for n in CASES if args.only in n):
+    names = [n for n in CASES if args.only in n]
+    if not names:
+        parser.error(f"no work is called {args.only}; there are {', '.join(CASES)}")
+    for name in names:
         runs = [run(name) for _ in range(args.runs)]
         row = {key: statistics.median(r[key] for r in runs) for key in runs[0] if key != "work"}
         kept = row["seconds"] < SECONDS and row["peak_mib"] < PEAK_MIB and row["vmfb_over_weights"] <= SIZE

@@ -72,6 +72,7 @@ class Pipeline:
         Raises:
             DiagnosticsError: from the pass that failed; a PassError names a reproducer file.
         """
+        reproducer = reproducer and _small(module)
         for i, step in enumerate(self.steps):
             # The clone shares its constants; it is printed only if a pass fails.
             before = module.operation.clone() if reproducer else None
@@ -113,7 +114,7 @@ def undeclared(text: str) -> list[str]:
     return found
 
 
-def _small(module: ir.OpView) -> bool:
+def _small(module: OpLike | ir.Module) -> bool:
     """Whether the module is small enough to print for a reproducer: constants of 2^20 elements or more are splats."""
 
     def large(op: OpLike) -> bool:

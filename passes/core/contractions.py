@@ -16,7 +16,7 @@ from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
 from ...ir.affine import indexing_maps, loops_of
 from ...ir.facts import LHS_MAGNITUDE, RHS_MAGNITUDE
-from ...ir.walk import VIEWS, behind, collect, made_by
+from ...ir.walk import VIEWS, behind, made_by, outside_kernels
 from ...kernels.computes import multiply_add
 from ...targets.strategy import Contraction
 
@@ -50,7 +50,7 @@ CONVOLUTIONS = {
 
 def find_contractions(module: ir.Module) -> list[Contraction]:
     """The contractions of `module`, in program order, each with its op."""
-    return [c for op in collect(module) if (c := describe(op)) is not None]
+    return [c for op in outside_kernels(module) if (c := describe(op)) is not None]
 
 
 def describe(op: OpLike) -> Contraction | None:

@@ -11,7 +11,7 @@ from ...dialect.constants import is_zero_fill
 from ...ir.attributes import window_steps
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.build import Arg, collapse, dims, elementwise, expand, filled, generic as built
-from ...ir.walk import collect
+from ...ir.walk import outside_kernels
 from ...targets.tensors import generic, multiply_add, permuted, type_of
 from ..base import Pass, State
 
@@ -45,7 +45,7 @@ class FloatConvolutionsPass(Pass):
     summary: ClassVar[str] = "rewrite float convolutions with channels first as matrix products (CPU)"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=_fits):
+        for op in outside_kernels(module, where=_fits):
             with op.location, ir.InsertionPoint(op):
                 result = _product(op)
                 if not is_zero_fill(op.operands[2]):

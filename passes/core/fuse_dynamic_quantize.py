@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...core.mlir import ir
 from ...ir.build import dims
 from ...ir.facts import ROWS
-from ...ir.walk import collect, defining_op, operations_of, producer
+from ...ir.walk import defining_op, operations_of, outside_kernels, producer
 from ..base import Pass, State
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class FuseRowsPass(Pass):
 
     def run(self, module: ir.Module, state: State) -> None:
         blocks: list[ir.Block] = []
-        for op in collect(module, where=lambda op: ROWS in op.attributes):
+        for op in outside_kernels(module, where=lambda op: ROWS in op.attributes):
             if op.block not in blocks:
                 blocks.append(op.block)
         for block in blocks:

@@ -163,6 +163,15 @@ def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], obj
     return found
 
 
+EXECUTABLES = ("stream.executable", "hal.executable.source", "hal.executable")
+
+
+def outside_kernels(module: ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
+    """As `collect`, without the operations of kernels: most of a program's, and none that works on tensors."""
+    parts = [op for op in module.body.operations if op.operation.name not in EXECUTABLES]
+    return [op for part in parts for op in collect(part, *names, where=where)]
+
+
 # The sessions of a process share LLVM's global options, so flags are parsed one session at a time.
 _session_lock = threading.Lock()
 _is_fork = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.mlir import collect as collect, ir
+from ..core.mlir import collect as collect, ir, outside_kernels as outside_kernels
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike

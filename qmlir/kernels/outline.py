@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..core.mlir import arith, flow, ir, linalg, tensor
+from ..core.mlir import EXECUTABLES, arith, flow, ir, linalg, tensor
 from ..dialect.constants import constant_array
 from ..ir.attributes import entry_points
 from ..ir.walk import made_by, operations_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
 Emit: TypeAlias = "Callable[[str, Sequence[ir.Type], ir.Type], str]"
-_EXECUTABLES = ("stream.executable", "hal.executable.source")
 _DIGEST = "qmlir.digest"
 
 
@@ -182,7 +181,7 @@ def once(module: OpLike, name: str, entry: str) -> str:
     """Deduplicate the executable `name`: if the module has one that differs in its name only, erase the new one and
     return the entry point of the other; otherwise return `entry`. The layers of a model repeat their kernels, and each
     takes IREE a third of a second to compile."""
-    executables = [o for o in operations_of(module.regions[0].blocks[0]) if o.name in _EXECUTABLES]
+    executables = [o for o in operations_of(module.regions[0].blocks[0]) if o.name in EXECUTABLES]
     new = next(o for o in executables if o.attributes["sym_name"].value == name)
     text = str(new.get_asm(assume_verified=True, use_local_scope=True))
     digest = sha256(text.replace(name, "").encode()).hexdigest()

@@ -14,7 +14,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import InputError
 
-pytestmark = pytest.mark.sweep(fast=3, slow=18)
+pytestmark = pytest.mark.sweep(fast=3, slow=27)
 
 R = qmlir.reference
 

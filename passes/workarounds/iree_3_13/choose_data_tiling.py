@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....core.faults import Fault
 from ....core.mlir import ir
 from ....ir.attributes import is_elementwise
-from ....ir.walk import collect
+from ....ir.walk import outside_kernels
 from ....targets.tensors import computed
 from ...base import Pass, State
 from ...core.contractions import find_contractions
@@ -62,7 +62,9 @@ def _stays_unpacked(c: Contraction) -> bool:
 
 def _sums(module: ir.Module) -> bool:
     """Whether the module reduces a tensor of floats with three axes or more, one of them dynamic."""
-    return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not is_elementwise(op))
+    return any(
+        _batched(op.operands[0].type) for op in outside_kernels(module, "linalg.generic") if not is_elementwise(op)
+    )
 
 
 def _batched(t: ir.Type) -> bool:
@@ -73,4 +75,4 @@ def _batched(t: ir.Type) -> bool:
 
 def _starts(module: ir.Module) -> list[OpLike]:
     """The `tensor.empty` ops of a module: at least one survives the passes that run before IREE looks for marks."""
-    return collect(module, "tensor.empty")
+    return outside_kernels(module, "tensor.empty")

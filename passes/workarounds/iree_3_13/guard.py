@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.faults import Fault
-from ....ir.walk import collect
+from ....ir.walk import outside_kernels
 from ...base import Pass, State, error_at, fail
 from ...core.contractions import is_product
 
@@ -34,10 +34,10 @@ class GuardPass(Pass):
     summary: ClassVar[str] = "refuse ops that IREE does not register, and compute no empty sums"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=is_product):
+        for op in outside_kernels(module, where=is_product):
             if 0 in op.operands[0].type.shape and 0 not in op.results[0].type.shape:
                 op.results[0].replace_all_uses_with(op.operands[2])
                 op.erase()
         ctx = module.operation.context
-        unknown = collect(module, where=lambda op: not ctx.is_registered_operation(op.name))
+        unknown = outside_kernels(module, where=lambda op: not ctx.is_registered_operation(op.name))
         fail(self.name, [error_at(op, f"'{op.name}' was not lowered and is unknown to IREE") for op in unknown])

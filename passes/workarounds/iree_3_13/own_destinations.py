@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import arith, ir
 from ....ir.barriers import Reason, fusion_barrier, opaque
 from ....ir.build import mapped
-from ....ir.walk import BARRIERS, collect, made_by, producer
+from ....ir.walk import BARRIERS, made_by, outside_kernels, producer
 from ...base import Pass, State
 
 FAULTS = (
@@ -56,7 +56,7 @@ class OwnDestinationsPass(Pass):
     summary: ClassVar[str] = "copy destinations of sorts, scans and scatters that have other readers"
 
     def run(self, module: ir.Module, state: State) -> None:
-        in_place = collect(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
+        in_place = outside_kernels(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
         for op in in_place:
             for result in op.results:
                 if op.name == "iree_linalg_ext.sort" and not list(result.uses):

@@ -11,7 +11,7 @@ from ....dialect.constants import constant_array
 from ....ir.affine import indexing_maps, loops_of
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, dims, elementwise
-from ....ir.walk import VIEWS, collect, defining_op, producer
+from ....ir.walk import VIEWS, collect, defining_op, outside_kernels, producer
 from ....targets.tensors import rewritten
 from ...base import Pass, State
 from ...core.contractions import is_product
@@ -43,7 +43,7 @@ class StoreBroadcastsPass(Pass):
     summary: ClassVar[str] = "compute an operand in a separate dispatch where an axis of the result is in no operand"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=is_product):
+        for op in outside_kernels(module, where=is_product):
             if not all(m.is_projected_permutation for m in indexing_maps(op)):  # windows
                 continue
             lhs, rhs, out = ([loops_of(e)[0] for e in m.results] for m in indexing_maps(op))

@@ -10,7 +10,7 @@ from ....core.mlir import ir
 from ....ir.affine import indexing_maps
 from ....ir.attributes import loop_kinds
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, argument_number, collect, operations_of, producer
+from ....ir.walk import VIEWS, argument_number, collect, operations_of, outside_kernels, producer
 from ...base import Pass, State
 from .store_broadcasts import is_broadcast
 
@@ -38,7 +38,7 @@ class StorePooledPass(Pass):
     summary: ClassVar[str] = "compute what is pooled or summed in a separate dispatch where its elements are all equal"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=_is_sum):
+        for op in outside_kernels(module, where=_is_sum):
             inputs = list(op.operands)[: 1 if op.name != "linalg.generic" else len(op.operands) - len(op.results)]
             if inputs and all(map(_is_uniform, inputs)):
                 with op.location, ir.InsertionPoint(op):

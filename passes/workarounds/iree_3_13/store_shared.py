@@ -9,7 +9,7 @@ from ....core.faults import Fault
 from ....core.mlir import ir, linalg
 from ....ir.affine import axis_loops, indexing_maps, loops_of
 from ....ir.barriers import Reason, fusion_barrier
-from ....ir.walk import VIEWS, collect, producer
+from ....ir.walk import VIEWS, outside_kernels, producer
 from ...base import Pass, State
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class StoreSharedPass(Pass):
     summary: ClassVar[str] = "compute a tensor in a separate dispatch where one reader reads a part and another one all"
 
     def run(self, module: ir.Module, state: State) -> None:
-        for op in collect(module, where=_is_elementwise):
+        for op in outside_kernels(module, where=_is_elementwise):
             for i, m in enumerate(indexing_maps(op)[: len(op.operands) - len(op.results)]):
                 if not m.is_projected_permutation and _is_shared(op.operands[i]):
                     with op.location, ir.InsertionPoint(op):

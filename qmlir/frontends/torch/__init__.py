@@ -75,6 +75,7 @@ class TorchFrontEnd:
         from .program import prepare
         from .raise_ import raise_quantised
         from .recurrent import fuse_recurrent
+        from .sizes import settle_sizes
 
         if isinstance(obj, (str, os.PathLike)):
             obj = opened(_program_file(obj))
@@ -84,6 +85,7 @@ class TorchFrontEnd:
         register()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         index_by_known_masks(graph)
+        settle_sizes(graph)
         fuse_recurrent(graph)
         fold_batch_norms(graph)
         decompose_known(graph)

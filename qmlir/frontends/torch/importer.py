@@ -38,6 +38,7 @@ from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
 from .parameters import ParameterFile
 from .raise_ import is_quantised, label
+from .sizes import settle_sizes
 from .state import hold_state
 from .views import RESHAPES, reshape, size_from
 
@@ -244,6 +245,7 @@ def import_graph(
 
     Raises FrontEndError, which names the node, if torch-mlir does not import or convert it: TorchUnconverted if the
     nodes are known."""
+    settle_sizes(graph)  # of decomposed operators
     fold_known(graph)
     for node in graph.nodes:
         if node.target is math.trunc:
@@ -275,8 +277,8 @@ def import_graph(
         parameters.declare(module)
     f = _main(module)
     remove_unused(f)
-    # No dynamic size of a traced program is a 1 that broadcasts: without this attribute, every elementwise op would
-    # broadcast at run time, in shapes that IREE does not compile.
+    # No dynamic size of a traced program is a 1 that broadcasts (`settle_sizes` makes those static). Without this
+    # attribute, every elementwise op would broadcast at run time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     vals = [n.meta["val"] for n in inputs]
     dtypes = [_stated_dtype(n, f"argument {n.name!r}") for n in inputs]

@@ -95,27 +95,6 @@ def index_by_known_masks(graph: TorchGraph) -> None:
         env._update_version_counter()
         # This invalidates what torch has cached for its symbols.
         env._replacements_version_counter = getattr(env, "_replacements_version_counter", 0) + 1
-        _update_sizes(graph)
-
-
-def _update_sizes(graph: TorchGraph) -> None:
-    """Put the sizes that became static into the meta values of all nodes."""
-    graph.clean()
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            sizes = [_static_size(s) for s in value.shape]
-            if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
-                node.meta["val"] = value.new_empty(sizes)
-        elif isinstance(value, torch.SymInt) and isinstance(found := _static_size(value), int):
-            for user in list(node.users):
-                known = {node: found}
-                user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=known: k.get(a, a))
-    graph.clean()
-
-
-def _static_size(size: torch.SymInt | int) -> torch.SymInt | int:
-    return int(size.node.expr) if isinstance(size, torch.SymInt) and size.node.expr.is_Integer else size
 
 
 def read_by_us(node: Node) -> bool:
