@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def settle_sizes(graph: TorchGraph) -> None:
-    """Put numbers in the place of expressions such as `1 - max(0, 1 - n)`, which is 1 for every n that is not 0.
+    """Put numbers in the place of expressions such as `1 - max(0, 1 - n)`, which is 1 for every n that is not 0, and of
+    those that torch guards: for the sizes of a call for which `n // 8` is 1, torch captures a graph of its own.
 
     torch-mlir compiles an axis whose size it does not know as one that is not repeated by broadcasting.
     """
@@ -22,7 +24,7 @@ def settle_sizes(graph: TorchGraph) -> None:
     if env is None:
         return
     graph.clean()
-    known: dict[sympy.Expr, int | None] = {}
+    known: dict[sympy.Expr, int | None] = dict(_guarded(env))
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
@@ -35,6 +37,17 @@ def settle_sizes(graph: TorchGraph) -> None:
                 of = {node: found}
                 user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=of: k.get(a, a))
     graph.clean()
+
+
+def _guarded(env: ShapeEnv) -> Iterator[tuple[sympy.Expr, int]]:
+    """The expressions that torch has found to be a number, and checks before it calls the graph."""
+    from sympy import Eq
+
+    for guard in env.guards:
+        if isinstance(guard.expr, Eq):
+            sides = sorted(guard.expr.args, key=lambda side: bool(side.is_Integer))
+            if sides[1].is_Integer:
+                yield sides[0], int(sides[1])
 
 
 def _settled(size: torch.SymInt | int, env: ShapeEnv, known: dict[sympy.Expr, int | None]) -> torch.SymInt | int:

@@ -91,6 +91,19 @@ def test_decoder_of_dynamic_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+def test_a_size_that_torch_guards_to_be_one_broadcasts() -> None:
+    """Regression: the sum read other elements of `y`, and memory behind it."""
+
+    def plus_first_eighth(x: torch.Tensor) -> torch.Tensor:
+        y = x[:, : x.shape[1] // 8]
+        return x * 2 + y
+
+    compiled = torch.compile(plus_first_eighth, backend="qmlir", dynamic=True)
+    for n in (9, 12, 15, 8):
+        x = torch.rand(3, n)
+        assert torch.equal(compiled(x), plus_first_eighth(x))
+
+
 def test_weights_that_change_are_seen() -> None:
     layer = nn.Linear(8, 8).eval()
     compiled = torch.compile(layer, backend="qmlir")
